@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Occupies a share of a limit until it is dropped: a share of a connection, a place among requests in flight, or a
 /// count of them. A response body carries a permit, which may combine several. Cost: a box.
@@ -35,19 +35,21 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// The permit of a switched connection (exec, port-forward, a WebSocket) for as long as it is used. Stored in the
-/// request's extensions; the code that joins both ends keeps it until they close. Clones share one permit.
-#[derive(Clone, Debug)]
-pub struct TunnelPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
+/// The permits of a request for as long as its connection is used after a switch (exec, port-forward, a WebSocket). The
+/// task that joins both ends keeps a clone until they part. Clones are of the same permits, and the last one releases
+/// the permits in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct TunnelPermits(Arc<Mutex<Vec<Permit>>>);
 
-impl From<Permit> for TunnelPermit {
-    fn from(permit: Permit) -> Self {
-        Self(Arc::new(Mutex::new(permit)))
+impl TunnelPermits {
+    /// Adds a permit.
+    pub fn push(&self, permit: Permit) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
     }
 }
 
-/// The permit of a request to a cluster until the cluster has completed it, possibly after the client has gone. Stored
-/// in the request's extensions for the sender. Clones share one permit.
+/// The permit of a request to a cluster until the cluster has done with the request, which may be after the client has
+/// gone. Clones are of the same permit.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 

@@ -38,6 +38,11 @@ impl VerifierName {
         Self::new(Kind::Anonymous, "anonymous")
     }
 
+    /// Whether the user is not authenticated.
+    pub fn is_anonymous(&self) -> bool {
+        self.kind == Kind::Anonymous
+    }
+
     /// The authorities of `--client-ca-file`.
     pub fn client_certificates() -> Self {
         Self::new(Kind::ClientCertificate, "x509")

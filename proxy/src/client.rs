@@ -18,12 +18,13 @@ use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 
-use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
+use crate::endpoints::destination::EndpointSubset;
 use crate::endpoints::endpoint::EndpointStatus;
 use crate::endpoints::endpoint_maker::EndpointMaker;
 use crate::error::{ConnectError, ForwardError};
 use crate::failed_upgrades::UpgradeLimiter;
 use crate::forward;
+use crate::forward_context::ForwardContext;
 use crate::health::observer::Observer;
 use crate::health::reachability::Reachability;
 use crate::member::ClientInner;
@@ -379,28 +380,23 @@ impl ClusterClient {
     /// Transport with this identity, to one endpoint by its index, or to any.
     fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
-        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
-            let (client, identity) = (client.clone(), identity.clone());
-            let uri = request.uri();
-            if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
-                request.extensions_mut().insert(info.class());
-            }
-            request.extensions_mut().insert(asker);
-            if let Some(endpoint) = endpoint {
-                request.extensions_mut().insert(AtEndpoint(endpoint));
-            }
-            async move { client.forward(request, identity).await.map_err(BoxError::from) }
+        BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
+            let (client, identity, uri) = (client.clone(), identity.clone(), request.uri());
+            let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query());
+            let class = info.map(|info| info.class()).unwrap_or_default();
+            let context = ForwardContext { identity, class, asker, endpoint, ..ForwardContext::default() };
+            async move { client.forward(request, context).await.map_err(BoxError::from) }
         }))
     }
 
     /// Sends a request and streams the response back.
     ///
-    /// Only path and query of the URI count. See [`crate::headers::prepare_request`] for removed headers; `identity` is
-    /// the identity at the cluster. Bodies are streamed. A [`RequestClass`](tributary_apimachinery::RequestClass) among
-    /// the extensions determines the time limit; the default is a short request.
+    /// Only path and query of the URI count. See [`crate::headers::prepare_request`] for removed headers; the context
+    /// has the identity at the cluster, and the class, which determines the time limit. An identity alone is a context,
+    /// too. Bodies are streamed.
     ///
-    /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into the extensions. After a
-    /// 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both ways.
+    /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server makes. After
+    /// a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both ways.
     /// Any other answer is an ordinary response; a user may have 64 of these at once, and four a second, except for
     /// kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`).
     ///
@@ -409,38 +405,46 @@ impl ClusterClient {
     /// HEAD that one endpoint answers with 429 or 503 and Retry-After goes to a second endpoint. A body is sent again
     /// if at most 64 KiB of it were sent. To drop the future or the response body cancels the request at the cluster; a
     /// short one over HTTP/2 only if its answer does not end soon ([`ClientTuning::given_up_patience`]), and until then
-    /// it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
+    /// it occupies the permit of the context.
     ///
     /// # Errors
     /// [`ForwardError`] by the step that failed. An error status of the cluster is no error, except a 401 to the
     /// client's own credentials, and redirects.
-    pub async fn forward(
+    pub fn forward(
         &self,
         request: Request<Body>,
-        identity: RequestIdentity,
+        context: impl Into<ForwardContext>,
+    ) -> impl Future<Output = Result<Response<Body>, ForwardError>> + Send {
+        self.forward_in_context(request, context.into())
+    }
+
+    async fn forward_in_context(
+        &self,
+        request: Request<Body>,
+        mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
         // One user for the whole request, even if it is replaced meanwhile.
-        let (member, user) = match &identity {
+        let (member, user) = match &context.identity {
             RequestIdentity::Own(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
                 (member, Arc::new(member.user.load().with_token(token)))
             }
             _ => (&self.member, self.member.user.load_full()),
         };
-        let result = Self::forward_to(member, request, identity, user).await;
+        let result = Self::forward_to(member, request, &mut context, user).await;
         result.inspect_err(|error| member.observer.failed(error))
     }
 
     async fn forward_to(
         member: &Arc<ClientInner>,
         mut request: Request<Body>,
-        identity: RequestIdentity,
+        context: &mut ForwardContext,
         user: Arc<MemberUser>,
     ) -> Result<Response<Body>, ForwardError> {
-        match forward::prepare(member, &mut request, &identity, &user)? {
+        match forward::prepare(member, &mut request, context, &user)? {
             // Boxed, because a handshake needs much memory and most requests do not upgrade.
-            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, (&identity, &user))).await,
-            None => forward::forward(member, request, identity, user).await,
+            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, context, &user)).await,
+            None => forward::forward(member, request, context, user).await,
         }
     }
 
@@ -456,11 +460,10 @@ impl ClusterClient {
     /// Those of [`forward`](Self::forward).
     pub async fn send_question(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
-        request.extensions_mut().insert(Asker::Ourselves);
-        self.forward(request, identity).await
+        self.forward(request, ForwardContext::for_ourselves(identity)).await
     }
 
     /// Asks the member's `/readyz`, for at most 10 s.
@@ -471,12 +474,11 @@ impl ClusterClient {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static("/readyz");
-        request.extensions_mut().insert(Asker::Ourselves);
+        let context = ForwardContext::for_ourselves(RequestIdentity::Member);
         let timed_out = || ForwardError::HeadTimeout { cluster: self.member.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
-        let response = tokio::time::timeout_at(deadline, self.forward(request, RequestIdentity::Member))
-            .await
-            .map_err(|_| timed_out())??;
+        let response =
+            tokio::time::timeout_at(deadline, self.forward(request, context)).await.map_err(|_| timed_out())??;
         let status = response.status();
         let limited = Limited::new(response.into_body(), HEALTH_DETAIL_LIMIT).collect();
         let detail = match tokio::time::timeout_at(deadline, limited).await {

@@ -6,6 +6,7 @@ pub(crate) mod given_up;
 pub(crate) mod kept_body;
 pub(crate) mod member_body;
 pub(crate) mod own_question;
+mod send_terms;
 pub(crate) mod unauthorized;
 mod watched;
 
@@ -15,20 +16,18 @@ use http::header::HeaderName;
 use http::{Method, Request, Response, StatusCode};
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
-use tributary_apimachinery::permit::RequestPermit;
 
 use crate::credentials::Current;
-use crate::credentials::identity::RequestIdentity;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::destination::Destination;
 use crate::error::ForwardError;
 use crate::forward::bodiless::without_body;
-use crate::forward::exchange::Replay;
+use crate::forward::exchange::{Exchanged, Replay};
+use crate::forward::send_terms::SendTerms;
 use crate::forward::unauthorized::About;
-use crate::headers::{self, Recipient, UpgradeProtocol};
+use crate::forward_context::ForwardContext;
+use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::peer::Peer;
-use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::retry_budget::Cause;
 
@@ -39,7 +38,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) fn prepare(
     member: &ClientInner,
     request: &mut Request<Body>,
-    identity: &RequestIdentity,
+    context: &ForwardContext,
     user: &MemberUser,
 ) -> Result<Option<UpgradeProtocol>, ForwardError> {
     let upgrade = headers::upgrade_protocol(request.headers())
@@ -49,11 +48,9 @@ pub(crate) fn prepare(
         return Err(ForwardError::UpgradeRefused { cluster: member.name.clone(), problem });
     }
     member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;
-    let peer = request.extensions().get::<Peer>().copied();
-    let recipient = request.extensions().get::<Recipient>().copied().unwrap_or_default();
-    headers::prepare_request(request.headers_mut(), upgrade, recipient);
-    member.set_identity(request.headers_mut(), identity, user)?;
-    if let Some(value) = peer.and_then(Peer::address) {
+    headers::prepare_request(request.headers_mut(), upgrade, context.recipient);
+    member.set_identity(request.headers_mut(), &context.identity, user)?;
+    if let Some(value) = context.peer.and_then(Peer::address) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);
     }
     Ok(upgrade)
@@ -73,30 +70,31 @@ fn lane(class: RequestClass) -> LaneKind {
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
-    identity: RequestIdentity,
+    context: &ForwardContext,
     mut user: Arc<MemberUser>,
 ) -> Result<Response<Body>, ForwardError> {
-    let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-    let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
-    let peer = request.extensions().get::<Peer>().copied();
-    let destination = Destination::from_extensions(request.extensions());
-    let place = request.extensions_mut().remove::<RequestPermit>();
+    let (class, destination) = (context.class, context.destination());
+    // hyper's own.
     request.extensions_mut().clear();
     if class == RequestClass::Watch {
         without_body(&mut request);
     }
-    let claim = Claim { lane: lane(class), asker, peer };
-    let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
+    let terms = SendTerms {
+        claim: Claim { lane: lane(class), asker: context.asker, peer: context.peer },
+        destination: &destination,
+        limit: (!class.is_long_running()).then_some(member.tuning.head_timeout),
+        permit: context.permit.as_ref(),
+    };
     let generation = member.generation();
     let mut replay = Replay::for_request(&mut request, generation);
     let mut replayed = false;
     loop {
-        let (mut response, credentials) =
-            member.exchange(request, &mut replay, (claim, &destination), limit, place.as_ref(), &user).await?;
+        let Exchanged { mut response, credentials, endpoint } =
+            member.exchange(request, &mut replay, &terms, &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
-        let about = Box::pin(member.about_answer(&credentials, &mut response)).await;
+        let about = Box::pin(member.about(&credentials, &endpoint)).await;
         // A change of credentials does not show who refused: a workload that has acted may wait for it, to get the
         // request again.
         let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
@@ -111,7 +109,7 @@ pub(crate) async fn forward(
                 let now = member.user.load_full();
                 if !Arc::ptr_eq(&now, &user) {
                     member.clear_identity(request.headers_mut());
-                    member.set_identity(request.headers_mut(), &identity, &now)?;
+                    member.set_identity(request.headers_mut(), &context.identity, &now)?;
                     replay = Replay::for_request(&mut request, generation);
                     user = now;
                 }

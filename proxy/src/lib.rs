@@ -20,6 +20,7 @@
 //! cluster.
 
 mod client;
+mod client_upgrade;
 mod cluster_uid;
 mod credentials;
 mod endpoints;
@@ -27,6 +28,7 @@ mod error;
 mod exhaustion;
 mod failed_upgrades;
 mod forward;
+mod forward_context;
 pub mod headers;
 mod health;
 mod left_out;
@@ -40,9 +42,11 @@ mod retry_budget;
 mod target;
 mod tick;
 mod tuning;
+mod tunnel_end;
 mod upgrade;
 
 pub use client::{ClusterClient, Health, Transport};
+pub use client_upgrade::ClientUpgrade;
 pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
 pub use credentials::identity::{
     GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
@@ -52,6 +56,7 @@ pub use endpoints::destination::EndpointSubset;
 pub use endpoints::endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
 pub use forward::member_body::ResponseBodyError;
+pub use forward_context::ForwardContext;
 pub use health::reachability::{Reachability, ReachabilityState};
 pub use health::settings::BreakerTuning;
 pub use health::settings::Probe;
@@ -70,4 +75,4 @@ pub use retry_budget::RetryStatistics;
 pub use target::{Address, without_user_info};
 pub use tick::nearest_tick;
 pub use tuning::{ClientTuning, Windows};
-pub use upgrade::tunnel_end::{TunnelEnd, TunnelEnder};
+pub use tunnel_end::{TunnelEnd, TunnelEnder};

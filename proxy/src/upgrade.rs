@@ -6,7 +6,6 @@
 //! switches (`failed_upgrades.rs`).
 
 pub(crate) mod tunnel;
-pub(crate) mod tunnel_end;
 
 use std::sync::Arc;
 
@@ -16,11 +15,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{Permit, explain, or_never};
 
+use crate::client_upgrade::ClientUpgrade;
 use crate::credentials::Current;
-use crate::credentials::identity::RequestIdentity;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
@@ -28,30 +26,31 @@ use crate::endpoints::wanted::Tried;
 use crate::error::ForwardError;
 use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
 use crate::forward::unauthorized::{About, is_of_api_server};
+use crate::forward_context::ForwardContext;
 use crate::headers::{self, UpgradeProtocol};
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::pool::dial::Dialed;
+use crate::tunnel_end::TunnelEnd;
 use crate::upgrade::tunnel::joined;
-use crate::upgrade::tunnel_end::TunnelEnd;
 
-/// Forwards a prepared upgrade request, with the identity and the user of the cluster.
+/// Forwards a prepared upgrade request, as this user of the cluster.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
-    (identity, user): (&RequestIdentity, &MemberUser),
+    context: &mut ForwardContext,
+    user: &MemberUser,
 ) -> Result<Response<Body>, ForwardError> {
-    let client = member.client_side(&mut request)?;
-    let tunnel = request.extensions_mut().remove::<TunnelPermit>();
-    let end = request.extensions_mut().remove::<TunnelEnd>();
-    let destination = Destination::from_extensions(request.extensions());
+    let ClientUpgrade { connection: client, permits } = member.client_side(&request, context)?;
+    let (end, destination) = (context.tunnel_end.take(), context.destination());
+    // hyper's own.
     request.extensions_mut().clear();
     let mut token = member
         .upgrades
-        .begin(identity, request.method(), request.uri())
+        .begin(&context.identity, request.method(), request.uri())
         .map_err(|retry_after| ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after })?;
     let generation = member.generation();
     let place = member.tuning.tunnel_places.acquire().ok_or_else(|| member.tunnels_are_full())?;
@@ -70,7 +69,7 @@ pub(crate) async fn forward(
     held.endpoint.gave(response.status());
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
-    let permit = Permit::keeping((held, place, tunnel));
+    let permit = Permit::keeping((held, place, permits));
     let about = match response.status() {
         StatusCode::UNAUTHORIZED if !user.is_a_clients => member.about(&credentials, &endpoint).await,
         _ => About::Others,
@@ -80,7 +79,8 @@ pub(crate) async fn forward(
             if let Some(token) = token {
                 token.give_back();
             }
-            Ok(join(member, endpoint, client, response, protocol, (permit, end)))
+            let occupied = TunnelHold { permit, end };
+            Ok(join(member, endpoint, client, response, protocol, occupied))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
@@ -144,6 +144,13 @@ async fn connect(
     Ok((held, sender))
 }
 
+/// The lifetime of a tunnel.
+struct TunnelHold {
+    /// Kept until either side closes, or the end has come.
+    permit: Permit,
+    end: Option<TunnelEnd>,
+}
+
 /// Returns the 101 for the client, and starts a task that joins both connections after it has been sent. The
 /// connections keep the request's permits until either side closes, or `end` comes.
 fn join(
@@ -152,7 +159,7 @@ fn join(
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
-    (permit, end): (Permit, Option<TunnelEnd>),
+    TunnelHold { permit, end }: TunnelHold,
 ) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
@@ -164,7 +171,7 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = or_never(end.as_ref().map(TunnelEnd::come)) => {}
+            () = or_never(end.map(TunnelEnd::wait)) => {}
             ended = joined(client, upgraded, Arc::clone(&endpoint)) => {
                 if let Some(error) = ended {
                     endpoint.broke_off(&cluster, &error);
@@ -181,13 +188,17 @@ impl ClientInner {
     ///
     /// # Errors
     /// `UpgradeRefused` for a connection that cannot switch.
-    fn client_side(&self, request: &mut Request<Body>) -> Result<OnUpgrade, ForwardError> {
+    fn client_side(
+        &self,
+        request: &Request<Body>,
+        context: &mut ForwardContext,
+    ) -> Result<ClientUpgrade, ForwardError> {
         let refused =
             |problem: &str| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem: problem.to_owned() };
         if !request.body().is_end_stream() {
             return Err(refused("the request has a body"));
         }
-        request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))
+        context.upgrade.take().ok_or_else(|| refused("the connection cannot switch"))
     }
 
     fn tunnels_are_full(&self) -> ForwardError {

@@ -5,16 +5,16 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_answers::stream_over::StreamOver;
 use tributary_authentication::UserInfo;
 use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
-use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
+use tributary_proxy::{ClientUpgrade, ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 use tributary_rights::AuthenticatedUntil;
-use tributary_rights::{Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, User, bounded, given_user};
+use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
 use tributary_sharing::flow::holder::Holder;
 
 use tributary_apimachinery::{RequestInfo, Verb, or_never};
@@ -22,6 +22,7 @@ use tributary_apimachinery::{RequestInfo, Verb, or_never};
 use crate::awaited::Awaited;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
 use crate::own_credential::OwnCredential;
+use crate::request_context::RequestContext;
 use crate::request_trace::{BegunStage, RequestTrace};
 
 /// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
@@ -29,9 +30,13 @@ use crate::request_trace::{BegunStage, RequestTrace};
 /// in another name by an oversight.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    who: Who,
-    /// What the user came with, for the cluster that knows it, and whom they ask to be there.
-    own: Option<(OwnCredential, Option<GivenIdentity>)>,
+    /// The user that the client's own `Impersonate-*` headers name.
+    given: Option<GivenIdentity>,
+    /// The rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that
+    /// the client impersonates.
+    rights: Option<CallerRights>,
+    /// The token of the user, for the cluster that knows it.
+    own: Option<OwnCredential>,
     /// Until when it is known who it is.
     authenticated_until: Option<AuthenticatedUntil>,
     /// The connection that the request came by.
@@ -47,16 +52,12 @@ pub(crate) struct Caller {
     pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
+    /// The client's side of an upgrade.
+    pub(crate) upgrade: Option<ClientUpgrade>,
     /// Set once a cluster is sent something of it that may change the cluster.
     written: OnceLock<()>,
-}
-
-#[derive(Clone, Debug)]
-enum Who {
-    /// The one person who owns the endpoint: members see the kubeconfig's user, or whom that user asks to be.
-    Owner(Option<GivenIdentity>),
-    /// One of many users: each member sees them as far as it is told, and memory shows what their rights let them see.
-    User(CallerRights),
+    /// Set once the answer lacks objects because rights are unknown.
+    lacks_rights: OnceLock<()>,
 }
 
 /// What tells apart those whom members may answer differently.
@@ -85,95 +86,108 @@ pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
 }
 
 impl Caller {
-    /// Who sent a request, by its parts. `user` is whom authentication found; `mirror` what users may do in members,
-    /// where many are served.
+    /// The sender of a request, by its headers and the server's stages. `mirror` has the rights of users in members, in
+    /// shared mode.
     ///
     /// # Errors
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of
     /// them than clusters are asked about; 403 for a user who is denied everything.
     pub(crate) fn from_request(
         headers: &HeaderMap,
-        extensions: &Extensions,
-        user: &User,
+        context: &RequestContext,
         mirror: Option<&Arc<RightsMirror>>,
     ) -> Result<Self, Refusal> {
         let given = GivenIdentity::from_headers(headers).map_err(RequestRefusal::Impersonation)?;
-        let connection = extensions.get().copied();
-        let own: Option<OwnCredential> = mirror.and_then(|_| extensions.get().cloned());
-        let own = own.map(|own| (own, given.clone()));
-        let (who, holder) = match mirror {
-            None => (Who::Owner(given), Holder::connection(connection)),
+        let RequestContext { arrival, sender } = context;
+        let user = &sender.user;
+        let own = mirror.and_then(|_| sender.own_credential.clone());
+        let (rights, holder) = match mirror {
+            None => (None, Holder::connection(arrival.peer)),
             Some(mirror) => {
                 if mirror.denies(&user.info.username) {
                     return Err(RequestRefusal::Over(StreamOver::Denied).into());
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), bounded)?;
-                let remembered: Option<RememberedActor> = extensions.get().cloned();
-                let actor = match (given, &remembered) {
+                let actor = match (given, &arrival.remembered) {
                     (None, Some(remembered)) => remembered.actor_for(&user.info, &user.authority),
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
-                let rights = CallerRights::new(mirror, actor).with_still_known(extensions.get().cloned());
-                let who = Who::User(rights.remembered_by(remembered));
-                (who, Holder::of_user(&user.authority, &user.info.username))
+                let rights = CallerRights::new(mirror, actor).with_still_known(sender.still_known.clone());
+                let rights = rights.remembered_by(arrival.remembered.clone());
+                (Some(rights), Holder::of_user(&user.authority, &user.info.username))
             }
         };
-        let trace = extensions.get().cloned();
-        let authenticated_until = extensions.get().copied();
         Ok(Self {
-            who,
+            given,
+            rights,
             own,
-            authenticated_until,
-            connection,
+            authenticated_until: sender.until,
+            connection: arrival.peer,
             holder,
             awaited: Awaited::default(),
             dispatched: None,
             admitted: OnceLock::new(),
-            trace,
+            trace: Some(arrival.trace.clone()),
+            upgrade: arrival.upgrade.clone(),
             written: OnceLock::new(),
+            lacks_rights: OnceLock::new(),
         })
     }
 
     /// The same, for a question that requests share: it may last longer than the request that put it first, whose
     /// places in a flow-control schema are free again once that request is over.
     pub(crate) fn of_shared_question(&self) -> Self {
-        Self { admitted: OnceLock::new(), ..self.clone() }
+        Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
+    }
+
+    /// A caller with this name, for tests.
+    #[cfg(test)]
+    pub(crate) fn named(user: &str, mirror: Option<&Arc<RightsMirror>>) -> Self {
+        let context = RequestContext::for_user(&User::named("test", user), &http::Request::new(()));
+        Self::from_request(&HeaderMap::new(), &context, mirror).unwrap()
+    }
+
+    /// Notes that the answer lacks objects because rights are unknown.
+    pub(crate) fn note_unknown_rights(&self) {
+        let _is_set = self.lacks_rights.set(());
+    }
+
+    /// Whether the answer lacks objects because rights are unknown.
+    pub(crate) fn lacks_rights(&self) -> bool {
+        self.lacks_rights.get().is_some()
     }
 
     /// The same caller, but the owner of a personal endpoint without impersonation. For questions whose answers only
     /// choose among clusters, because the owner may know all of them. One of many users stays the same.
     pub(crate) fn of_owner(&self) -> Self {
-        match self.who {
-            Who::Owner(_) => Self { who: Who::Owner(None), ..self.clone() },
-            Who::User(_) => self.clone(),
+        match self.rights {
+            None => Self { given: None, ..self.clone() },
+            Some(_) => self.clone(),
         }
     }
 
     /// The name of the impersonated user. `None` for the owner of a personal endpoint without impersonation: each
     /// cluster has another name for the owner's credentials.
     pub(crate) fn acting_name(&self) -> Option<String> {
-        match &self.who {
-            Who::Owner(given) => Some(given_user(given.as_ref()?).ok()?.username),
-            Who::User(rights) => Some(rights.acting_name().to_owned()),
+        match &self.rights {
+            None => Some(given_user(self.given.as_ref()?).ok()?.username),
+            Some(rights) => Some(rights.acting_name().to_owned()),
         }
     }
 
     /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
     /// through a process which one person owns.
     pub(crate) fn writer(&self) -> Holder {
-        match self.who {
-            Who::Owner(_) => Holder::Unknown,
-            Who::User(_) => self.holder,
+        match self.rights {
+            None => Holder::Unknown,
+            Some(_) => self.holder,
         }
     }
 
     /// What one of many users may do; `None` where one person owns the endpoint.
     pub(crate) fn rights(&self) -> Option<&CallerRights> {
-        match &self.who {
-            Who::Owner(_) => None,
-            Who::User(rights) => Some(rights),
-        }
+        self.rights.as_ref()
     }
 
     /// As whom the caller acts, by name and groups: whom they ask to be, or themselves, with the groups that each user
@@ -186,10 +200,10 @@ impl Caller {
             let UserInfo { username, groups, .. } = info.impersonated();
             (username, groups)
         };
-        Ok(match &self.who {
-            Who::Owner(None) => of(user.info.clone()),
-            Who::Owner(Some(given)) => of(given_user(given).map_err(RequestRefusal::Impersonation)?),
-            Who::User(rights) => rights.acts_as(),
+        Ok(match (&self.rights, &self.given) {
+            (Some(rights), _) => rights.acts_as(),
+            (None, None) => of(user.info.clone()),
+            (None, Some(given)) => of(given_user(given).map_err(RequestRefusal::Impersonation)?),
         })
     }
 
@@ -198,12 +212,12 @@ impl Caller {
     /// # Errors
     /// 400 for headers that are no text.
     pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
-        match &self.who {
-            Who::Owner(_) => {
+        match &self.rights {
+            None => {
                 let (name, groups) = self.acts_as(user)?;
                 Ok(PolicySender::alone(PolicyUser { name, groups }))
             }
-            Who::User(rights) => Ok(PolicySender::of_user(rights, info.cluster.as_ref())),
+            Some(rights) => Ok(PolicySender::of_user(rights, info.cluster.as_ref())),
         }
     }
 
@@ -294,9 +308,8 @@ impl Caller {
     }
 
     async fn identity_in(&self, cluster: &ClusterSetup, sent: &SentRequest<'_>) -> Result<RequestIdentity, Refusal> {
-        let rights = match &self.who {
-            Who::Owner(given) => return Ok(given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
-            Who::User(rights) => rights,
+        let Some(rights) = &self.rights else {
+            return Ok(self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven));
         };
         if let Some(own) = self.own_token(cluster) {
             return Ok(RequestIdentity::Own(own));
@@ -309,9 +322,9 @@ impl Caller {
 
     /// The user's own token, where this cluster is to judge it itself.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
-        let (own, given) = self.own.as_ref()?;
+        let own = self.own.as_ref()?;
         let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
-        passes.then(|| own.token_for(&cluster.name, given.clone()))?
+        passes.then(|| own.token_for(&cluster.name, self.given.clone()))?
     }
 
     /// Whether the cluster sees the user by a token of theirs, so that it does not act in another's name for us.
@@ -322,15 +335,15 @@ impl Caller {
     /// Whether the one person asks to be somebody else, of whom memory knows nothing: it holds what our own rights can
     /// see. Of many users it knows what each may see.
     pub(crate) fn is_another(&self) -> bool {
-        matches!(self.who, Who::Owner(Some(_)))
+        self.rights.is_none() && self.given.is_some()
     }
 
     /// What tells the identities of two requests apart.
     pub(crate) fn key(&self) -> CallerKey {
-        let headers = match &self.who {
-            Who::User(rights) => return CallerKey::User(Arc::clone(rights.actor())),
-            Who::Owner(None) => return CallerKey::Owner(Box::default()),
-            Who::Owner(Some(given)) => given.headers(),
+        let headers = match (&self.rights, &self.given) {
+            (Some(rights), _) => return CallerKey::User(Arc::clone(rights.actor())),
+            (None, None) => return CallerKey::Owner(Box::default()),
+            (None, Some(given)) => given.headers(),
         };
         CallerKey::Owner(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }
@@ -348,7 +361,6 @@ mod tests {
     #[tokio::test]
     async fn what_is_begun_in_a_cluster_is_answered_though_another_could_not_be_asked() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let user = User::named("test", "ann");
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();
         for (verb, is_written, is_answered) in [
@@ -357,7 +369,7 @@ mod tests {
             (Verb::DeleteCollection, false, false),
             (Verb::DeleteCollection, true, true),
         ] {
-            let caller = Caller::from_request(&HeaderMap::new(), &Extensions::new(), &user, router.rights()).unwrap();
+            let caller = Caller::named("ann", router.rights());
             caller.rights().unwrap().crowd(exceeded);
             if is_written {
                 caller.written.set(()).unwrap();

@@ -11,13 +11,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Extensions, HeaderValue};
+use http::HeaderValue;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tributary_answers::refusal::{LimitRefusal, Refusal};
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_fleet::discovery::Union;
@@ -248,7 +247,6 @@ impl PassedSchema {
         user: &User,
         caller: &Caller,
         union: &Union,
-        extensions: &mut Extensions,
     ) -> Result<Permit, Refusal> {
         let admitted = self.schema.admit(&attributes(info, is_served(info, union), user, caller)).await;
         let admitted = admitted.map_err(|refused| {
@@ -258,9 +256,8 @@ impl PassedSchema {
         let held = Arc::new(admitted);
         // A request is let in once.
         let _is_first = caller.admitted.set(Arc::clone(&held));
-        if may_switch {
-            let others = extensions.remove::<TunnelPermit>();
-            extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&held)))));
+        if let Some(upgrade) = caller.upgrade.as_ref().filter(|_| may_switch) {
+            upgrade.permits.push(Permit::keeping(Arc::clone(&held)));
         }
         Ok(Permit::keeping(held))
     }
@@ -387,6 +384,7 @@ impl Collector for FlowMetrics {
 mod tests {
     use http::HeaderMap;
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
+    use tributary_proxy::ClientUpgrade;
 
     use super::*;
     use tributary_answers::negotiate::Preferences;
@@ -417,19 +415,20 @@ mod tests {
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
         let (user, union) = (User::named("test", "ann"), Union::default());
         let audited = Arc::new(());
-        let mut extensions = Extensions::new();
-        extensions.insert(TunnelPermit::from(Permit::keeping(Arc::clone(&audited))));
-        let caller = Caller::from_request(&HeaderMap::new(), &extensions, &user, None).unwrap();
+        let upgrade = ClientUpgrade::new(hyper::upgrade::on(http::Request::new(())));
+        upgrade.permits.push(Permit::keeping(Arc::clone(&audited)));
+        let mut caller = Caller::named("ann", None);
+        caller.upgrade = Some(upgrade.clone());
 
-        let of_answer = schema.admit(received, &user, &caller, &union, &mut extensions).await.unwrap();
-        let tunnel = extensions.remove::<TunnelPermit>();
-        drop((of_answer, extensions, caller));
-        let caller = Caller::from_request(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
-        let refused = schema.admit(received, &user, &caller, &union, &mut Extensions::new()).await;
+        let of_answer = schema.admit(received, &user, &caller, &union).await.unwrap();
+        let tunnel = upgrade.permits;
+        drop((of_answer, caller));
+        let caller = Caller::named("ann", None);
+        let refused = schema.admit(received, &user, &caller, &union).await;
         assert!(refused.is_err(), "{path} is in use");
         assert_eq!(Arc::strong_count(&audited), 2);
         drop(tunnel);
-        assert!(schema.admit(received, &user, &caller, &union, &mut Extensions::new()).await.is_ok());
+        assert!(schema.admit(received, &user, &Caller::named("ann", None), &union).await.is_ok());
         assert_eq!(Arc::strong_count(&audited), 1);
     }
 }

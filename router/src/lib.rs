@@ -9,14 +9,12 @@
 //!
 //! This is the only crate that sees cachers, merge and proxy at once.
 
-mod admission;
 mod asked;
 mod awaited;
 mod caller;
 mod candidates_by_plan;
 mod configuration;
 mod confinement;
-mod deadline;
 mod dispatch;
 mod flow_control;
 mod flow_shares;
@@ -32,6 +30,7 @@ mod own_questions;
 mod plan;
 mod received;
 mod request;
+mod request_context;
 mod request_reading;
 mod request_trace;
 mod response;
@@ -42,9 +41,12 @@ mod shared_questions;
 mod stages;
 mod switching;
 pub mod testing;
+mod time_limit;
+mod traced_stage;
 mod unknown_rights;
 mod versions;
 
+pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
 pub use dispatch::{DispatchSettings, PlacePolicies};
@@ -52,9 +54,8 @@ pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, Pla
 pub use own_credential::OwnCredential;
 pub use own_questions::Unanswered;
 pub use served_resources::ServedResources;
-pub use stages::{TraceContext, TracedStage};
+pub use traced_stage::{TraceContext, TracedStage};
 
-pub use tributary_answers::answer::ForwardedWatch;
 pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_fleet::last_heard::{KeepLastHeard, LastHeard, LastHeardError};
@@ -62,7 +63,7 @@ pub use tributary_fleet::metrics::{ClientClass, Decision, Metrics};
 pub use tributary_fleet::policy::{Policies, ResourcePolicy};
 pub use tributary_fleet::report::{self, Report};
 pub use tributary_fleet::topology::{ClusterAddress, ClusterSetup, SetupRevision};
-pub use tributary_proxy::Peer;
+pub use tributary_proxy::{ClientUpgrade, Peer};
 pub use tributary_rights::{AuthenticatedUntil, RememberedActor, SharedMode, StillKnown, User};
 pub use tributary_sharing::body::{self, Ending, ended_by};
 pub use tributary_sharing::limits::{self, Limits};
@@ -310,12 +311,12 @@ impl Router {
     /// The audit level that a policy sets for a request: a global policy before a policy of its place; `None` if no
     /// policy sets one. Cost: one load without such policies, otherwise one more evaluation, because the level is
     /// needed before the request begins.
-    pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
+    pub fn audit_level(&self, head: &Parts, info: &RequestInfo, context: &RequestContext) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
         setting.peek()?;
-        let caller = Caller::from_request(&head.headers, &head.extensions, user, self.rights()).ok()?;
-        let (name, groups) = caller.acts_as(user).ok()?;
+        let caller = Caller::from_request(&head.headers, context, self.rights()).ok()?;
+        let (name, groups) = caller.acts_as(&context.sender.user).ok()?;
         let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let asked = DispatchAttributes::from_request(info, &name, &groups, user_agent);
         setting.find_map(|policies| policies.audit_level(&asked))

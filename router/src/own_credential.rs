@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{GivenIdentity, OwnToken};
 
-/// Among a request's extensions: the bearer token that it came with. It is sent on to the cluster whose path the
+/// The bearer token of a request. It is sent on to the cluster whose path the
 /// request has and which vouches for the token, where its configuration says so, and to no other. `Debug` does not show
 /// it.
 #[derive(Clone)]

@@ -289,6 +289,7 @@ mod tests {
     use tributary_apimachinery::Consistency;
 
     use super::*;
+    use crate::request_context::RequestContext;
     use tributary_answers::negotiate::Preferences;
     use tributary_answers::refusal::RouteRefusal;
     use tributary_fleet::discovery::MemberDiscovery;
@@ -368,9 +369,8 @@ mod tests {
         let preferences = Preferences::from_headers(&headers, query);
         let (is_head, may_switch) = (method == "HEAD", false);
         let received = Received { info: &info, query, is_head, may_switch, preferences: &preferences };
-        let caller =
-            Caller::from_request(&headers, &http::Extensions::new(), &crate::User::named("test", "owner"), None)
-                .unwrap();
+        let context = RequestContext::for_user(&crate::User::named("test", "owner"), &http::Request::new(()));
+        let caller = Caller::from_request(&headers, &context, None).unwrap();
         match plan(received, &headers, configuration, &caller) {
             Ok(Plan::Resource(_, ResourcePlan::Owner(kind))) => format!("Owner {kind:?}"),
             Ok(Plan::Resource(_, ResourcePlan::Get { or_elsewhere: false })) => "Get".to_owned(),

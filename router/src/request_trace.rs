@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_fleet::metrics::{Decision, RequestSource};
 use tributary_policy::LogMode;
 
-use crate::stages::{TraceContext, TracedStage};
+use crate::traced_stage::{TraceContext, TracedStage};
 
 /// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over,
 /// and back to the client.
@@ -26,7 +26,7 @@ const NAMED_MAX: usize = 50;
 /// told.
 const STAGES_MAX: usize = 100;
 
-/// A request that is followed, among the request's extensions. Clones are of the same request.
+/// The facts about one request. Clones are of the same request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTrace(Arc<Inner>);
 
@@ -39,7 +39,8 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct TraceFacts {
-    from_memory: bool,
+    /// The source of the answer, once the request is planned.
+    source: Option<RequestSource>,
     /// Each once, in order: of most requests it is one.
     asked: SmallVec<[ClusterName; 1]>,
     policies: Vec<String>,
@@ -51,6 +52,12 @@ struct TraceFacts {
     decision: Option<Decision>,
     stages: Vec<TracedStage>,
     stages_left_out: u32,
+}
+
+impl TraceFacts {
+    fn is_from_memory(&self) -> bool {
+        self.source == Some(RequestSource::Memory)
+    }
 }
 
 /// Which clusters were asked for a request.
@@ -163,9 +170,9 @@ impl RequestTrace {
     pub fn answered_by(&self) -> Cow<'static, str> {
         let found = self.0.found.lock();
         if found.asked.is_empty() {
-            return if found.from_memory { "memory" } else { "tributary" }.into();
+            return if found.is_from_memory() { "memory" } else { "tributary" }.into();
         }
-        let memory = found.from_memory.then_some("memory");
+        let memory = found.is_from_memory().then_some("memory");
         let names: Vec<&str> = memory.into_iter().chain(found.asked.iter().map(ClusterName::as_str)).collect();
         match names.len().saturating_sub(NAMED_MAX) {
             0 => names.join(",").into(),
@@ -226,9 +233,14 @@ impl RequestTrace {
         }
     }
 
-    /// Notes who answers.
+    /// Notes the source of the answer.
     pub(crate) fn note_source(&self, source: RequestSource) {
-        self.0.found.lock().from_memory = source == RequestSource::Memory;
+        self.0.found.lock().source = Some(source);
+    }
+
+    /// The source of the answer; [`RequestSource::Refused`] until the request is planned.
+    pub(crate) fn source(&self) -> RequestSource {
+        self.0.found.lock().source.unwrap_or(RequestSource::Refused)
     }
 }
 

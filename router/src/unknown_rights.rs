@@ -6,17 +6,15 @@ use tributary_answers::warnings::warning_header;
 
 use tributary_views::view::standing::WARNINGS_MAX;
 
+use crate::caller::Caller;
+
 /// The Warning of such an answer. It names none.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
 
-/// An extension of such an answer: whoever may know of all clusters may be told which they are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RightsUnknown;
-
-/// Says so of an answer.
-pub(crate) fn warn<T>(answer: &mut Response<T>) {
+/// Adds the Warning to an answer, and notes it for the caller: a caller who may know of all clusters is told their names.
+pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
-    answer.extensions_mut().insert(RightsUnknown);
+    caller.note_unknown_rights();
 }
 
 /// A Warning for each of these clusters, for whoever may know of all.

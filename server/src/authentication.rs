@@ -26,8 +26,9 @@ use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
+use tributary_apimachinery::Mount;
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
-use tributary_router::User;
+use tributary_router::{AuthenticatedSender, User};
 
 use crate::credentials::TokenDigest;
 pub(crate) use bearer::is_websocket;
@@ -48,19 +49,6 @@ pub fn anonymous_user() -> User {
     User { info: UserInfo::anonymous(), authority }
 }
 
-/// What a request turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Authentication {
-    /// A known user.
-    User(User),
-    /// A plain health check without a valid credential.
-    AnonymousHealthCheck,
-    /// Neither: 401, and why.
-    Unauthorized(Unauthenticated),
-    /// A known user's browser, sent by a page of another site: 403.
-    CrossOrigin(User),
-}
-
 /// Knows who sends a request.
 #[derive(Debug)]
 pub enum Authenticator {
@@ -77,30 +65,38 @@ impl Authenticator {
     /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not. Nor are
     /// they at a cluster's own host, where they are the cluster's.
     ///
+    /// # Errors
+    /// [`Unauthenticated`] without accepted credentials.
+    ///
     /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
-    pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {
+    pub async fn authenticate(
+        &self,
+        head: &mut Parts,
+        mount: &Mount,
+        chain: &Arc<ClientChain>,
+        client: IpAddr,
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
         let tokens = bearer::take_tokens(&mut head.headers);
         let known = match self {
             Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
-                true => Ok(Authentication::User(personal_user())),
+                true => Ok(personal_user().into()),
                 false => {
                     let token = (!tokens.is_empty()).then(|| "the token is not this endpoint's".to_owned());
                     Err(Unauthenticated { token, ..Unauthenticated::default() })
                 }
             },
-            Self::Shared(shared) => shared.authenticate(head, chain, &tokens, client).await,
+            Self::Shared(shared) => shared.authenticate(head, mount, chain, &tokens, client).await,
         };
         match known {
-            Ok(known) => known,
-            Err(_) if is_plain_health_check(head) => Authentication::AnonymousHealthCheck,
-            Err(why) => Authentication::Unauthorized(why),
+            Err(_) if is_plain_health_check(head, mount) => Ok(anonymous_user().into()),
+            known => known,
         }
     }
 }
 
-fn is_plain_health_check(head: &Parts) -> bool {
+fn is_plain_health_check(head: &Parts, mount: &Mount) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && !tributary_hosts::is_of_cluster(head)
+        && !tributary_hosts::is_of_cluster(mount)
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }
@@ -111,7 +107,6 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use futures::FutureExt;
     use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
-    use tributary_apimachinery::Mount;
     use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
     use super::*;
@@ -124,9 +119,15 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn authenticate(head: &mut Parts) -> Authentication {
+    /// The name of the user.
+    fn authenticate(head: &mut Parts) -> Option<String> {
+        authenticate_at(&Mount::Merged, head)
+    }
+
+    fn authenticate_at(mount: &Mount, head: &mut Parts) -> Option<String> {
         let (personal, chain) = (Authenticator::Personal(TokenDigest::from_token(b"secret")), Arc::default());
-        personal.authenticate(head, &chain, IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap()
+        let known = personal.authenticate(head, mount, &chain, IpAddr::from([127, 0, 0, 1])).now_or_never();
+        Some(known.unwrap().ok()?.user.info.username)
     }
 
     #[test]
@@ -153,7 +154,7 @@ mod tests {
         ];
         for (headers, known) in cases {
             let got = authenticate(&mut head("/api", &headers));
-            assert_eq!(got == Authentication::User(personal_user()), known, "{headers:?}");
+            assert_eq!(got == Some(personal_user().info.username), known, "{headers:?}");
         }
     }
 
@@ -176,25 +177,25 @@ mod tests {
 
     #[test]
     fn only_plain_health_checks_are_open() {
-        let unauthorized = || Authentication::Unauthorized(Unauthenticated::default());
+        let open = || Some(anonymous_user().info.username);
         let cases = [
-            ("/healthz", Authentication::AnonymousHealthCheck),
-            ("/livez", Authentication::AnonymousHealthCheck),
-            ("/readyz", Authentication::AnonymousHealthCheck),
-            ("/readyz?verbose", unauthorized()),
-            ("/readyz/ping", unauthorized()),
-            ("/readyz/", unauthorized()),
-            ("/metrics", unauthorized()),
-            ("/", unauthorized()),
+            ("/healthz", open()),
+            ("/livez", open()),
+            ("/readyz", open()),
+            ("/readyz?verbose", None),
+            ("/readyz/ping", None),
+            ("/readyz/", None),
+            ("/metrics", None),
+            ("/", None),
         ];
         for (uri, expected) in cases {
             assert_eq!(authenticate(&mut head(uri, &[])), expected, "{uri}");
         }
         let mut of_cluster = head("/healthz", &[]);
-        of_cluster.extensions.insert(Mount::Cluster("eu".parse().unwrap()));
-        assert_eq!(authenticate(&mut of_cluster), unauthorized());
+        let eu = Mount::Cluster("eu".parse().unwrap());
+        assert_eq!(authenticate_at(&eu, &mut of_cluster), None);
         let mut post = head("/healthz", &[]);
         post.method = Method::POST;
-        assert_eq!(authenticate(&mut post), unauthorized());
+        assert_eq!(authenticate(&mut post), None);
     }
 }

@@ -1,5 +1,5 @@
-//! What every request passes before the handler: which host it is for, whether its cluster is sent anything at all,
-//! authentication, the server's own paths, WebSockets, the catching of panics, the request log, the audit log.
+//! The stages of a request before the router. `Front::answer_request` and `Front::respond` have them in order, each
+//! with its reason.
 
 mod drain;
 mod observed;
@@ -15,34 +15,24 @@ use std::sync::Arc;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{Request, Response};
+use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{HostName, RequestInfo};
-use tributary_hosts::Hosts;
+use tributary_apimachinery::{AuditLevel, HostName, Mount};
+use tributary_hosts::{HostRefusal, Hosts};
 use tributary_listener::{AuthenticationOutcome, ConnectionUser, ListenerRefusal, Room, RoomForAnswer};
-use tributary_records::audit::{AuditedRequest, Auditor, Panicked};
-use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
-
-use crate::authentication::{
-    Authentication, Authenticator, ClientChain, Unauthenticated, UnknownClients, anonymous_user,
+use tributary_records::audit::{AuditedRequest, Auditor};
+use tributary_router::{
+    Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext, User,
 };
+
+use crate::authentication::{Authenticator, ClientChain, Unauthenticated, UnknownClients};
 use crate::handler::{Body, Handler};
 use crate::metrics::ServerMetrics;
 use crate::status;
 use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
-
-/// Who sends a request that is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
-    /// A known user's.
-    Known,
-    /// A known user's, by the doing of another site's page: it is refused.
-    CrossOrigin,
-    /// Nobody's: a plain health check.
-    Anonymous,
-}
 
 /// Whom a connection is with.
 #[derive(Debug)]
@@ -126,22 +116,20 @@ impl<H: Handler> Front<H> {
     /// refused before anything is done where there is none, or where `answer_room` is none.
     pub async fn call(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
-    ) -> Response<Body> {
+    ) -> Answer {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (Instant::now(), request.method().clone(), request.uri().path().to_owned()));
         let mut observed = self.observers.begin(&request, client.address);
-        request.extensions_mut().insert(Peer(client.address));
-        request.extensions_mut().insert(client.actor.clone());
-        let response = self.answer_request(request, client, note, answer_room, &mut observed).await;
+        let answer = self.answer_request(request, client, note, answer_room, &mut observed).await;
         if let Some((start, method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
-            tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
+            tracing::debug!(%method, path, status = answer.response.status().as_u16(), latency_ms, "request");
         }
-        observed.finish(response)
+        answer.map(|response| observed.finish(response))
     }
 
     /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the
@@ -150,8 +138,8 @@ impl<H: Handler> Front<H> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();
         // What it asks for is written where its host has an API.
-        if self.hosts.place(&mut head, client.server_name.as_ref()).is_ok() {
-            observed.placed(&mut head);
+        if let Ok(arrival) = self.arrive(&mut head, client) {
+            observed.placed(&arrival);
         }
         observed.finish(self.refused(refusal))
     }
@@ -169,123 +157,155 @@ impl<H: Handler> Front<H> {
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
         observed: &mut Observed,
-    ) -> Response<Body> {
+    ) -> Answer {
         let (mut head, body) = request.into_parts();
-        if let Some(refused) = self.refuse_unheard(&mut head, client, observed) {
-            // Nobody is known yet, and whoever sends such requests alone is not kept.
+        // Host and path. First, because the other stages depend on the API that the request means, and so do the logs.
+        let mut arrival = match self.arrive(&mut head, client) {
+            Ok(arrival) => arrival,
+            Err(refusal) => {
+                self.metrics.count_refused_host(refusal);
+                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+                return status::refused_host(refusal).into();
+            }
+        };
+        // Policies that refuse every request of a cluster. Before authentication, which may ask that cluster.
+        if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
+            observed.placed(&arrival);
+            // Nobody is known yet, and a connection with such requests alone is not kept.
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
-            return refused;
+            return refused.into();
         }
+        // Audit, access log and traces. Before authentication, because they include who is not authenticated.
         let received =
             self.audit.as_ref().map(|audit| AuditedRequest::take_up(audit, &mut head, !client.chain.is_empty()));
-        observed.placed(&mut head);
-        let (user, sender) = match self.authenticate(&mut head, client).await {
+        if let Some(received) = &received {
+            arrival.trace = received.trace().clone();
+        }
+        observed.placed(&arrival);
+        // Authenticate.
+        let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
             Ok(known) => known,
             Err(why) => {
                 let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
                 let answer = status::unauthorized(&why);
                 return match received {
-                    Some(received) => received.refuse(&mut head, answer).await,
-                    None => answer,
+                    Some(received) => received.refuse(&head, &arrival, answer).await.into(),
+                    None => answer.into(),
                 };
             }
         };
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
-        if sender != Sender::Anonymous {
-            observed.set_user(&user);
-            tributary_records::traces::forget_unless_obeyed(&mut head, &user);
+        let user = &sender.user;
+        if !user.authority.verifier.is_anonymous() {
+            observed.set_user(user);
+            tributary_records::traces::forget_unless_obeyed(&mut head.headers, &arrival.reading, user);
             let noted = note(AuthenticationOutcome::Known {
-                user: user.authority.verifier.has_own_connection().then_some(connection_user(&user)),
+                user: user.authority.verifier.has_own_connection().then_some(connection_user(user)),
             });
             room = if noted == Room::Enough { room } else { noted };
         }
-        // Before anything is written of it.
-        let given = |answer| (answer_room.withhold)(answer).unwrap_or_else(|refusal| self.refused(refusal));
-        let Some(received) = received else { return given(self.respond(head, body, user, sender, room).await) };
-        let level = |head: &Parts, info: &RequestInfo| match OwnPath::from_head(head) {
-            // It passes no policies.
-            Some(_) => None,
-            None => self.handler.audit_level(head, info, &user),
-        };
-        match received.begin(&mut head, body, &user, level).await {
-            Ok((trail, body)) => trail.finish(given(self.respond(head, body, user, sender, room).await)).await,
-            Err(refusal) => *refusal,
+        let context = RequestContext { arrival, sender };
+        // The audit event is written before the request has an effect. An answer without room is refused before
+        // anything is written of it.
+        let given =
+            |Answer { response, class, is_forwarded_watch, has_panicked }| match (answer_room.withhold)(response) {
+                Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
+                Err(refusal) => self.refused(refusal).into(),
+            };
+        let Some(received) = received else { return given(self.respond(head, body, context, room).await) };
+        let level = self.audit_level(&head, &context);
+        match received.begin(&head, body, &context, level).await {
+            Ok((trail, body)) => trail.finish(given(self.respond(head, body, context, room).await)).await,
+            Err(refusal) => (*refusal).into(),
         }
     }
 
-    /// The answer to a request that is refused whoever sends it: by its host, or because nothing is sent to its
-    /// cluster.
-    fn refuse_unheard(&self, head: &mut Parts, client: &Client, observed: &mut Observed) -> Option<Response<Body>> {
-        if let Err(refusal) = self.hosts.place(head, client.server_name.as_ref()) {
-            self.metrics.count_refused_host(refusal);
-            return Some(status::refused_host(refusal));
+    /// Reads the host and the path of a request, and takes the connection from hyper, if it may be switched.
+    ///
+    /// # Errors
+    /// [`HostRefusal`].
+    fn arrive(&self, head: &mut Parts, client: &Client) -> Result<RequestArrival, HostRefusal> {
+        let mount = self.hosts.mount(head, client.server_name.as_ref())?;
+        let mut arrival = RequestArrival::new(mount, &head.method, &head.uri);
+        arrival.peer = Some(Peer(client.address));
+        arrival.remembered = Some(client.actor.clone());
+        arrival.upgrade = head.extensions.remove::<OnUpgrade>().map(ClientUpgrade::new);
+        Ok(arrival)
+    }
+
+    /// The audit level that a policy sets. The server's own paths pass no policies.
+    fn audit_level(&self, head: &Parts, context: &RequestContext) -> Option<AuditLevel> {
+        let info = context.arrival.reading.info().ok()?;
+        match OwnPath::from_head(head, &context.arrival.mount) {
+            Some(_) => None,
+            None => self.handler.audit_level(head, info, context),
         }
-        let refused = self.handler.refuse_unheard(head)?;
-        observed.placed(head);
-        Some(refused)
     }
 
     /// Authenticates the sender of a request, and counts the result.
     ///
     /// # Errors
     /// [`Unauthenticated`] without accepted credentials. The log gets a line.
-    async fn authenticate(&self, head: &mut Parts, client: &Client) -> Result<(User, Sender), Unauthenticated> {
-        match self.authenticator.authenticate(head, &client.chain, client.address.ip()).await {
+    async fn authenticate(
+        &self,
+        head: &mut Parts,
+        mount: &Mount,
+        client: &Client,
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
+        let known = self.authenticator.authenticate(head, mount, &client.chain, client.address.ip()).await;
+        match &known {
             // A health check says nothing about its sender, and is no attempt.
-            Authentication::AnonymousHealthCheck => Ok((anonymous_user(), Sender::Anonymous)),
-            Authentication::User(user) => {
-                self.metrics.count_authentication(true);
-                Ok((user, Sender::Known))
-            }
-            Authentication::CrossOrigin(user) => {
-                self.metrics.count_authentication(true);
-                Ok((user, Sender::CrossOrigin))
-            }
-            Authentication::Unauthorized(why) => {
+            Ok(sender) if sender.user.authority.verifier.is_anonymous() => {}
+            Ok(_) => self.metrics.count_authentication(true),
+            Err(why) => {
                 self.metrics.count_authentication(false);
-                self.unknown_clients.log_request(client.address, &why);
-                Err(why)
+                self.unknown_clients.log_request(client.address, why);
             }
         }
+        known
     }
 
-    async fn respond(&self, mut head: Parts, body: Body, user: User, sender: Sender, room: Room) -> Response<Body> {
+    /// The stages after authentication.
+    async fn respond(&self, mut head: Parts, body: Body, mut context: RequestContext, room: Room) -> Answer {
+        // The user's connections, and the pages of other sites. Before the path, because they do not depend on it.
         if room == Room::Connections {
-            return self.refused(ListenerRefusal::TooManyConnections);
+            return self.refused(ListenerRefusal::TooManyConnections).into();
         }
-        if sender == Sender::CrossOrigin {
-            return self.refused(ListenerRefusal::CrossOrigin);
+        if context.sender.is_cross_origin {
+            return self.refused(ListenerRefusal::CrossOrigin).into();
         }
-        let own_path = OwnPath::from_head(&head);
+        // The server's own paths. Before the bound of unread answers: metrics show what is unread.
+        let own_path = OwnPath::from_head(&head, &context.arrival.mount);
         if own_path.is_some()
-            && let Err(refusal) = self.handler.may_visit(&head, &user).await
+            && let Err(refusal) = self.handler.may_visit(&head, &context).await
         {
-            return *refusal;
+            return (*refusal).into();
         }
-        // Metrics are answered all the same: they show what is left unread.
         if room == Room::Unread && own_path != Some(OwnPath::Metrics) {
-            return self.refused(ListenerRefusal::TooManyUnread);
+            return self.refused(ListenerRefusal::TooManyUnread).into();
         }
         if let Some(path) = own_path {
-            return path.answer_request(&self.handler, &self.metrics, &head).await;
+            return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
-        let handshake = websocket::take_handshake(&mut head);
-        let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
+        // WebSockets of watches. Around the router, which answers a plain watch.
+        let handshake = websocket::take_handshake(&mut head, &mut context.arrival);
+        // The router. Its panic is one answer, and not the end of the connection.
+        let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
         match handled.await {
-            Ok(response) if sender == Sender::Anonymous => status::one_word(&response),
-            Ok(response) if response.extensions().get::<ForwardedWatch>().is_some() => {
-                drain::end_with(self.stop.clone(), response)
+            Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {
+                answer.map(|response| status::one_word(&response))
             }
-            Ok(response) => match handshake {
-                Some(handshake) => handshake.switch_protocol(response),
-                None => response,
+            Ok(answer) if answer.is_forwarded_watch => {
+                answer.map(|response| drain::end_with(self.stop.clone(), response))
+            }
+            Ok(answer) => match handshake {
+                Some(handshake) => answer.map(|watch| handshake.switch_protocol(watch)),
+                None => answer,
             },
             // The panic hook has logged the place.
             Err(_) => {
                 self.metrics.panics.inc();
-                let mut response = status::internal_error();
-                response.extensions_mut().insert(Panicked);
-                response
+                Answer { has_panicked: true, ..status::internal_error().into() }
             }
         }
     }

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use tributary_apimachinery::{AuditLevel, RequestInfo};
-use tributary_router::{DispatchSettings, Report, Router, User};
+use tributary_router::{Answer, DispatchSettings, Report, RequestArrival, RequestContext, Router};
 
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
@@ -15,24 +15,27 @@ pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; every failure is an HTTP answer with a Status.
     ///
-    /// A request that may be upgraded keeps hyper's `OnUpgrade` among its extensions. Cancel: the future is dropped
-    /// when the client goes away.
-    fn handle(&self, request: Request<Body>, user: User) -> impl Future<Output = Response<Body>> + Send;
+    /// The context has the results of the stages before. Cancel: the future is dropped when the client goes away.
+    fn handle(&self, request: Request<Body>, context: &RequestContext) -> impl Future<Output = Answer> + Send;
 
     /// Whether a user may see what tells of everything behind it: metrics and the report. Cancel: safe.
     ///
     /// # Errors
     /// The answer to give instead.
-    fn may_visit(&self, head: &Parts, user: &User) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
+    fn may_visit(
+        &self,
+        head: &Parts,
+        context: &RequestContext,
+    ) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
     /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for
-    /// all others. What became of it is noted in its [`RequestTrace`](tributary_router::RequestTrace).
-    fn refuse_unheard(&self, _head: &mut Parts) -> Option<Response<Body>> {
+    /// all others. The trace of the arrival notes the decision.
+    fn refuse_unheard(&self, _head: &Parts, _arrival: &RequestArrival) -> Option<Response<Body>> {
         None
     }
 
     /// How much is written into the audit log of a request, where that is to differ from what the audit policy says.
-    fn audit_level(&self, _head: &Parts, _info: &RequestInfo, _user: &User) -> Option<AuditLevel> {
+    fn audit_level(&self, _head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         None
     }
 
@@ -56,20 +59,20 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 impl Handler for Arc<Router> {
-    async fn handle(&self, request: Request<Body>, user: User) -> Response<Body> {
-        Router::handle(self, request, &user).await
+    async fn handle(&self, request: Request<Body>, context: &RequestContext) -> Answer {
+        Router::handle(self, request, context).await
     }
 
-    async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
-        Router::may_visit(self, head, user).await
+    async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+        Router::may_visit(self, head, context).await
     }
 
-    fn refuse_unheard(&self, head: &mut Parts) -> Option<Response<Body>> {
-        Router::refuse_frozen(self, head)
+    fn refuse_unheard(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
+        Router::refuse_frozen(self, head, arrival)
     }
 
-    fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
-        Router::audit_level(self, head, info, user)
+    fn audit_level(&self, head: &Parts, info: &RequestInfo, context: &RequestContext) -> Option<AuditLevel> {
+        Router::audit_level(self, head, info, context)
     }
 
     async fn drain(&self) {

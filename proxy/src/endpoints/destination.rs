@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Extensions, Uri};
+use http::Uri;
 
 use crate::target::ServerUrl;
 
@@ -35,20 +35,7 @@ pub(crate) enum Destination {
     At(usize),
 }
 
-/// The endpoint that a request has to go to, by its place in the configuration; among its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtEndpoint(pub(crate) usize);
-
 impl Destination {
-    /// Destination in a request's extensions.
-    pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
-        match (extensions.get::<AtEndpoint>(), extensions.get::<EndpointSubset>()) {
-            (Some(AtEndpoint(place)), _) => Self::At(*place),
-            (None, Some(subset)) => Self::Chosen(subset.clone()),
-            (None, None) => Self::Any,
-        }
-    }
-
     /// Whether the address allows this server.
     pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         match self {

@@ -9,19 +9,18 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::endpoints::wanted::Tried;
 use crate::error::{ForwardError, Sent};
 use crate::forward::given_up::{Occupied, PendingAnswer};
 use crate::forward::kept_body::KeptBody;
 use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
-use crate::forward::unauthorized::{is_of_api_server, note_endpoint};
+use crate::forward::send_terms::SendTerms;
+use crate::forward::unauthorized::is_of_api_server;
 use crate::headers;
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
@@ -45,6 +44,14 @@ impl From<ForwardError> for Failed {
     fn from(error: ForwardError) -> Self {
         Self { error, request: None }
     }
+}
+
+/// An answer, and its origin.
+pub(crate) struct Exchanged {
+    pub(crate) response: Response<Body>,
+    /// The credentials that the request was sent with.
+    pub(crate) credentials: Arc<Current>,
+    pub(crate) endpoint: Arc<Endpoint>,
 }
 
 /// Parts of a request for a repetition. It has its own headers, because HTTP/2 consumes them.
@@ -100,17 +107,15 @@ impl Replay {
 }
 
 impl ClientInner {
-    /// Sends a prepared request, repeats it if that is safe, and returns the answer with its credentials. The request
-    /// occupies `place` until the cluster has finished it.
+    /// Sends a prepared request, and repeats it if that is safe.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
         replay: &mut Replay,
-        (claim, destination): (Claim, &Destination),
-        limit: Option<Duration>,
-        place: Option<&RequestPermit>,
+        terms: &SendTerms<'_>,
         user: &MemberUser,
-    ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
+    ) -> Result<Exchanged, ForwardError> {
+        let claim = terms.claim;
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
         // A busy answer while a second endpoint is asked: the client gets it if there is no better one.
@@ -122,7 +127,7 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             credentials.authorize(request.headers_mut());
-            let (held, connection) = match self.connection(&credentials, (claim, destination), &tried).await {
+            let (held, connection) = match self.connection(&credentials, terms, &tried).await {
                 Ok(opened) => opened,
                 Err(error) => return busy.ok_or(error),
             };
@@ -130,16 +135,16 @@ impl ClientInner {
             let endpoint = held.endpoint.clone();
             // Without a comparison the clock is not read.
             let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
-            let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
+            let sent = self.send(held, connection, request, &replay.uri, terms).await;
             self.note_conduct(&endpoint, claim, &sent, asked);
             let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
-                    let ask_another =
-                        may_retry && self.take_another(&response, &endpoint, (claim, destination), replay);
+                    let ask_another = may_retry && self.take_another(&response, &endpoint, terms, replay);
                     let again = if ask_another { replay.request() } else { None };
-                    let Some(again) = again else { return Ok((response, credentials)) };
-                    busy = Some((response, credentials));
+                    let answered = Exchanged { response, credentials, endpoint: Arc::clone(&endpoint) };
+                    let Some(again) = again else { return Ok(answered) };
+                    busy = Some(answered);
                     tried = Tried::Answered(endpoint);
                     again
                 }
@@ -160,9 +165,10 @@ impl ClientInner {
     async fn connection(
         &self,
         credentials: &Arc<Current>,
-        (claim, destination): (Claim, &Destination),
+        terms: &SendTerms<'_>,
         tried: &Tried,
     ) -> Result<(EndpointRequest, Connection), ForwardError> {
+        let SendTerms { claim, destination, .. } = *terms;
         let open = |endpoint: Arc<Endpoint>| {
             let credentials = credentials.clone();
             async move { endpoint.pool.acquire(claim, &credentials).await }
@@ -203,9 +209,10 @@ impl ClientInner {
         &self,
         response: &Response<Body>,
         endpoint: &Arc<Endpoint>,
-        (claim, destination): (Claim, &Destination),
+        terms: &SendTerms<'_>,
         replay: &Replay,
     ) -> bool {
+        let SendTerms { claim, destination, .. } = *terms;
         says_to_come_again(response, claim)
             && replay.is_idempotent()
             && self.endpoints.has_another(endpoint, (claim.lane, claim.asker), destination)
@@ -224,13 +231,14 @@ impl ClientInner {
     /// endpoint's.
     pub(crate) async fn send(
         &self,
-        (held, place): (EndpointRequest, Option<RequestPermit>),
+        held: EndpointRequest,
         connection: Connection,
         request: Request<Body>,
         path: &Uri,
-        limit: Option<Duration>,
-        claim: Claim,
+        terms: &SendTerms<'_>,
     ) -> Result<Response<Body>, Failed> {
+        let SendTerms { claim, limit, .. } = *terms;
+        let place = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
         // hyper sees to it over HTTP/1.1 that an answer ends where it should.
@@ -267,8 +275,6 @@ impl ClientInner {
                 (response.map(MemberAnswer::Usual), Some(Permit::keeping((checkout, held, place))), None)
             }
         };
-        let mut response = response;
-        note_endpoint(&mut response, &endpoint);
         // A request with a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));

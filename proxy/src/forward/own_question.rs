@@ -10,8 +10,10 @@ use tributary_apimachinery::body::{self, Body};
 use crate::credentials::Current;
 use crate::credentials::identity::RequestIdentity;
 use crate::credentials::user::MemberUser;
+use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::ForwardError;
+use crate::forward::send_terms::SendTerms;
 use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
@@ -41,6 +43,7 @@ pub(crate) async fn ask_endpoint(
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
     // The caller's own limit is not longer.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
+    let terms = SendTerms { claim, destination: &Destination::Any, limit, permit: None };
     let mut tries = TRIES;
     loop {
         tries -= 1;
@@ -52,7 +55,7 @@ pub(crate) async fn ask_endpoint(
         let held = endpoint.begin_request(LaneKind::Short);
         let connection = endpoint.pool.acquire(claim, credentials).await?;
         let asked = Instant::now();
-        match member.send((held, None), connection, request, path, limit, claim).await {
+        match member.send(held, connection, request, path, &terms).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;

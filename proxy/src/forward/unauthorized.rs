@@ -54,17 +54,6 @@ pub(crate) enum About {
     Others,
 }
 
-/// Endpoint of a 401; among the answer's extensions.
-#[derive(Clone)]
-struct GivenBy(Arc<Endpoint>);
-
-/// Adds the endpoint to a 401.
-pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoint>) {
-    if response.status() == StatusCode::UNAUTHORIZED {
-        response.extensions_mut().insert(GivenBy(Arc::clone(endpoint)));
-    }
-}
-
 /// Whether a 401 means that an API server did not know Tributary's account: the path is one that API servers answer
 /// themselves, and the text is that of their authentication, before any action. Several kube-apiservers learn of a new
 /// token at different times, and an API server behind a kube-apiserver may not trust it. The client is not concerned.
@@ -129,14 +118,6 @@ fn broken_off(error: BoxError) -> Body {
 }
 
 impl ClientInner {
-    /// Finds the origin of a 401 to a request with these credentials, if the answer has its endpoint.
-    pub(crate) async fn about_answer<B>(self: &Arc<Self>, used: &Arc<Current>, response: &mut Response<B>) -> About {
-        match response.extensions_mut().remove::<GivenBy>() {
-            Some(GivenBy(endpoint)) => self.about(used, &endpoint).await,
-            None => About::Others,
-        }
-    }
-
     /// Finds the origin of this endpoint's 401 to a request with these credentials. One caller at a time asks the
     /// endpoint, and waiting ones share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {

@@ -20,7 +20,7 @@ use tributary_proxy::{
 };
 
 use crate::endpoints::{Gate, client_with};
-use crate::member::{self, Member, Options, SOON, Seen, eventually, full, get, text};
+use crate::member::{self, Member, Options, SOON, Seen, SendRequest, eventually, full, get, text};
 
 /// A member of one address that refuses connections when the test says so, and counts who tries.
 struct Scene {
@@ -60,7 +60,7 @@ impl Scene {
     }
 
     async fn ask(&self) -> Result<StatusCode, ForwardError> {
-        let answer = self.client.forward(get("/api"), RequestIdentity::Member).await;
+        let answer = self.client.send_request(get("/api"), RequestIdentity::Member).await;
         answer.map(|response| response.status())
     }
 
@@ -210,7 +210,7 @@ async fn where_all_breakers_are_open_the_answer_says_so_of_each() {
     let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
     let mut last = None;
     for _ in 0..4 {
-        last = Some(client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err());
+        last = Some(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err());
     }
     let error = last.unwrap();
     let ForwardError::NoEndpoint { is_chosen: false, left_out, .. } = &error else { panic!("{error}") };
@@ -244,20 +244,20 @@ async fn no_more_requests_are_in_flight_than_may_be() {
         let slow: Vec<_> = (0..most)
             .map(|_| {
                 let client = client.clone();
-                tokio::spawn(async move { client.forward(get("/slow"), RequestIdentity::Member).await.unwrap() })
+                tokio::spawn(async move { client.send_request(get("/slow"), RequestIdentity::Member).await.unwrap() })
             })
             .collect();
         let in_flight = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).sum::<usize>();
         eventually("all are in flight", || in_flight() == most).await;
-        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
         // What lasts, and what this process asks, is none of them.
-        client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         client.transport().oneshot(get("/api")).await.unwrap();
         slow.iter().for_each(tokio::task::JoinHandle::abort);
         join_all(slow).await;
         eventually("none is in flight", || in_flight() == 0).await;
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     released.cancel();
 }
@@ -291,21 +291,21 @@ async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_br
     let client = client.passing_tokens(&config, &[], tuning).await.unwrap();
     gate.close().await;
     for _ in 0..3 {
-        client.forward(get("/api"), own()).await.unwrap_err();
+        client.send_request(get("/api"), own()).await.unwrap_err();
     }
     gate.open().await;
     let hangs = async {
         loop {
             let mut request = get("/hang");
             request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
-            let refused = client.forward(request, own()).await.unwrap_err();
+            let refused = client.send_request(request, own()).await.unwrap_err();
             assert_eq!(refused.status_code(), StatusCode::SERVICE_UNAVAILABLE);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     let others = async {
         eventually("the trial is under way", || !member.seen().is_empty()).await;
-        while client.forward(get("/api"), own()).await.is_err() {
+        while client.send_request(get("/api"), own()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -329,13 +329,13 @@ async fn the_endpoints_for_users_own_tokens_are_asked_whether_they_are_back() {
     let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].close().await;
     for _ in 0..4 {
-        client.forward(get("/api"), own()).await.unwrap();
+        client.send_request(get("/api"), own()).await.unwrap();
     }
     gates[0].open().await;
     let back = gates[0].url();
     let is_back = async {
         loop {
-            client.forward(get("/api"), own()).await.unwrap();
+            client.send_request(get("/api"), own()).await.unwrap();
             let last = member.seen().into_iter().rfind(|seen| !seen.all("authorization").is_empty()).unwrap();
             if last.uri.authority() == back.authority() {
                 return;

@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity, Sent};
 
 use crate::endpoints::{self, Gate};
-use crate::member::{self, Authority, Member, Options, eventually, get, text};
+use crate::member::{self, Authority, Member, Options, SendRequest, eventually, get, text};
 use crate::upgrades::{WEBSOCKET, ask, front};
 
 /// A plugin: a shell script that counts its runs in the file `runs`.
@@ -66,7 +66,7 @@ async fn user_and_password() {
     config.auth_info.username = Some("u".to_owned());
     config.auth_info.password = Some("p".to_owned().into());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Basic dTpw"]);
 }
 
@@ -79,16 +79,16 @@ async fn a_token_file_is_read_again() {
     let mut config = member.config();
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
     let client = member::connect(config.clone(), quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer first"]);
     std::fs::write(&path, "second").unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
     // A file that was removed after the start does not cost the token.
     std::fs::remove_file(&path).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
 
     let error = ClusterClient::connect(ClusterName::new("c1").unwrap(), config, quick()).await.unwrap_err();
@@ -105,12 +105,12 @@ async fn a_rejected_token_is_read_again_at_once() {
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
     let tuning = ClientTuning { token_file_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
     std::fs::write(&path, "new").unwrap();
     tokio::time::sleep(Duration::from_millis(120)).await;
-    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
 }
 
@@ -120,14 +120,14 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let mut config = member.config();
     config.auth_info.token = Some("mine".to_owned().into());
     let client = member::connect(config, quick()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
     // What is passed on to others is rejected before it gets there.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
-        let error = client.forward(get(path), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     }
 }
@@ -173,7 +173,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
         get("/api/v1/namespaces/n/services/s/proxy/"),
     ] {
         let path = request.uri().path().to_owned();
-        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
+        let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(member::read(response).await, said_behind(&path), "{path}");
         assert!(client.reachability().borrow().is_reachable(), "{path}");
@@ -202,7 +202,8 @@ async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
         // A client of which nothing is remembered.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
         let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
-        let error = client.forward(request, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+        let error =
+            client.send_request(request, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     }
 }
@@ -230,7 +231,7 @@ async fn what_an_endpoint_said_of_us_is_remembered_whatever_others_say() {
     let begun = tokio::time::Instant::now();
     for number in 0..200 {
         let request = through(&gates[number % 2], "/api/v1/namespaces/n/services/s/proxy/");
-        let refused = client.forward(request, RequestIdentity::Member).await.unwrap();
+        let refused = client.send_request(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(member::read(refused).await, KUBERNETES_401);
     }
@@ -263,9 +264,9 @@ async fn an_endpoint_that_does_not_answer_our_question_holds_up_no_other() {
     let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
     let path = "/api/v1/namespaces/n/services/s/proxy/";
     let (asking, request) = (client.clone(), through(&gates[0], path));
-    let held = tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await });
+    let held = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
     eventually("it is asked", || member.seen().iter().any(|seen| seen.uri.path() == "/api")).await;
-    let refused = client.forward(through(&gates[1], path), RequestIdentity::Member).await.unwrap();
+    let refused = client.send_request(through(&gates[1], path), RequestIdentity::Member).await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
     assert!(!held.is_finished(), "its question has not been given up yet");
     held.abort();
@@ -293,21 +294,21 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
     let tuning = ClientTuning { token_file_interval: Duration::ZERO, ..quick() };
     let client = member::connect(config.clone(), tuning.clone()).await;
-    let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     // A body is not sent twice. The client is not told that nobody knows it, for it is not meant: it is to come again.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
-    assert_eq!(client.forward(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
-    let error = client.forward(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+    let error = client.send_request(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
     // Nor is whoever opens an exec meanwhile.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
-    assert_eq!(client.forward(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     let (_tcp, head) = ask(front(client.clone()).await, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert!(client.reachability().borrow().is_reachable());
@@ -334,11 +335,11 @@ async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile(
     let charges = || member.seen().iter().filter(|seen| seen.uri.path() == path).count();
 
     let post = Request::post(path).body(member::full("{}")).unwrap();
-    let refused = client.forward(post, RequestIdentity::Member).await.unwrap();
+    let refused = client.send_request(post, RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
     // A read may be tried again, and then it is the client's as well.
-    let refused = client.forward(get(path), RequestIdentity::Member).await.unwrap();
+    let refused = client.send_request(get(path), RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
@@ -368,20 +369,21 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     let post = |namespace: &str| Request::post(maps(namespace)).body(member::full("{}")).unwrap();
 
     rejects.store(true, Ordering::SeqCst);
-    let read = client.forward(get(&maps("n")), RequestIdentity::Member).await.unwrap();
+    let read = client.send_request(get(&maps("n")), RequestIdentity::Member).await.unwrap();
     assert_eq!(read.status(), StatusCode::OK, "a read is sent again");
     rejects.store(true, Ordering::SeqCst);
-    let error = client.forward(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+    let error =
+        client.send_request(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
     // What admission refuses so is the client's.
-    let denied = client.forward(post("denied"), RequestIdentity::Member).await.unwrap();
+    let denied = client.send_request(post("denied"), RequestIdentity::Member).await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(member::read(denied).await, WEBHOOK_401);
     // And so is what somebody behind it says.
     rejects.store(true, Ordering::SeqCst);
     let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
-    let proxied = client.forward(proxied, RequestIdentity::Member).await.unwrap();
+    let proxied = client.send_request(proxied, RequestIdentity::Member).await.unwrap();
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
@@ -413,7 +415,7 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
     let (_member, client) = rejecting(move || count.fetch_add(1, Ordering::SeqCst) % 2 == 1).await;
     let mut for_now = 0_u16;
     for _ in 0..300 {
-        match client.forward(get("/api/v1/pods"), RequestIdentity::Member).await {
+        match client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await {
             Ok(response) => assert_eq!(response.status(), StatusCode::OK),
             Err(error) => {
                 assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
@@ -443,7 +445,7 @@ async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
         if method != "GET" {
             *request.body_mut() = member::full("{}");
         }
-        client.forward(request, RequestIdentity::Member).await
+        client.send_request(request, RequestIdentity::Member).await
     };
     for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
         rejections.store(1, Ordering::SeqCst);
@@ -481,7 +483,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
         config.auth_info.exec = Some(exec.clone());
         let client = member::connect(config, ClientTuning { credential_retry_interval: a_moment, ..quick() }).await;
         assert_eq!(runs(&exec), 0, "connecting runs no plugin");
-        let requests = (0..20).map(|_| client.forward(get("/api"), RequestIdentity::Member));
+        let requests = (0..20).map(|_| client.send_request(get("/api"), RequestIdentity::Member));
         for result in futures::future::join_all(requests).await {
             match result {
                 Ok(response) => assert_eq!((response.status(), accepted), (StatusCode::OK, true)),
@@ -505,10 +507,10 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer token-1"]);
     tokio::time::sleep(Duration::from_millis(6100)).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_ne!(member.last().all("authorization"), ["Bearer token-1"]);
     assert!(runs(&exec) >= 2);
 }
@@ -524,7 +526,7 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
     let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config.clone(), tuning).await;
     for _ in 0..5 {
-        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ForwardError::Credentials { .. }), "{text}");
         assert!(text.contains("cluster c1") && text.contains("not signed in"), "{text}");
@@ -538,7 +540,7 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
     missing.command = Some("/nonexistent/plugin".to_owned());
     config.auth_info.exec = Some(missing);
     let client = member::connect(config.clone(), quick()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("install it"), "{error}");
 
     let mut interactive = exec;
@@ -557,7 +559,7 @@ async fn slow_plugins_are_given_up() {
     config.auth_info.exec = Some(exec);
     let tuning = ClientTuning { exec_timeout: Duration::from_millis(200), ..quick() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("did not finish"), "{error}");
 }
 
@@ -572,12 +574,12 @@ async fn client_certificates_from_the_configuration() {
     config.auth_info.client_certificate_data = Some(encode(&leaf.pem));
     config.auth_info.client_key_data = Some(encode(&leaf.key_pem).into());
     let client = member::connect(config, quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaf.der));
     assert!(!member.last().headers.contains_key("authorization"));
 
     let client = member.client().await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Tls { .. }), "{error}");
     assert!(error.to_string().contains("client-certificate-data"), "{error}");
 }
@@ -606,9 +608,9 @@ async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() 
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
     let client = member::connect(config, ClientTuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
-    client.forward(get("/any"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/any"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
     // One for the question whether the 401 is about us.
     assert_eq!((runs(&exec), member.connections()), (2, 3));
@@ -636,9 +638,9 @@ async fn client_certificate_files_are_read_again_after_401() {
     config.auth_info.client_certificate = Some(chain.to_str().unwrap().to_owned());
     config.auth_info.client_key = Some(key.to_str().unwrap().to_owned());
     let client = member::connect(config, ClientTuning { credential_retry_interval: Duration::ZERO, ..quick() }).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     write(1);
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -648,7 +650,7 @@ async fn a_plugin_that_fails_silently_is_said_to() {
     let mut config = member.config();
     config.auth_info.exec = Some(plugin(folder.path(), "exit 1"));
     let client = member::connect(config, quick()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
     assert!(error.contains("it printed nothing; run it in a terminal"), "{error}");
 }
 
@@ -663,7 +665,7 @@ async fn credentials_that_have_expired_as_a_plugin_gives_them_are_not_sent_and_i
     let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = member::connect(config, tuning).await;
     for _ in 0..5 {
-        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
         let text = error.to_string();
         for part in ["cluster c1", exec.command.as_deref().unwrap(), "had expired", "the clock", "may run again in"] {

@@ -10,7 +10,7 @@ use tributary_proxy::{
 };
 
 use crate::endpoints::{Gate, client};
-use crate::member::{Body, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
+use crate::member::{Body, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
 /// A member whose watches stay open, and whose short answers are the path.
 async fn watchable() -> Member {
@@ -42,7 +42,7 @@ fn addresses(client: &ClusterClient) -> Vec<String> {
 async fn two_watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in 0..2 {
-        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         let mut body = watch.into_body();
         body.frame().await.unwrap().unwrap();
         watches.push(body);
@@ -68,9 +68,9 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
     let sent_before = leaving[0].requests;
     // So many that the new one has its turns among them.
     for _ in 0..40 {
-        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+        assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     // The new one has some already: its share comes little by little (`slow_start.rs`).
     let is_at_new = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[2].url().authority();
@@ -104,7 +104,7 @@ async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there()
     let client = client(&member, [&gates[0], &gates[1]]).await;
     let ask = |path| {
         let client = client.clone();
-        tokio::spawn(async move { client.forward(get(path), RequestIdentity::Member).await })
+        tokio::spawn(async move { client.send_request(get(path), RequestIdentity::Member).await })
     };
     sender.send_replace(2);
     ask("/a").await.unwrap().unwrap();
@@ -119,7 +119,7 @@ async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there()
     let (lost, mut config) = (Port::reserve(), member.config());
     config.cluster_url = format!("https://{}", lost.address()).parse().unwrap();
     assert!(client.set_addresses(&config, &further).await.unwrap());
-    client.forward(get("/a"), RequestIdentity::Member).await.unwrap_err();
+    client.send_request(get("/a"), RequestIdentity::Member).await.unwrap_err();
     assert!(!client.reachability().borrow().is_reachable());
     sender.send_replace(4);
     assert_eq!(last.await.unwrap().unwrap().status(), StatusCode::OK);
@@ -142,7 +142,7 @@ async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() 
     let asking = client.clone();
     let asking = tokio::spawn(async move {
         let post = Request::post("/api").body(full("{}")).unwrap();
-        asking.forward(post, RequestIdentity::Member).await
+        asking.send_request(post, RequestIdentity::Member).await
     });
     eventually("it waits for the first", || client.endpoints()[0].outstanding == 1).await;
     assert!(client.set_addresses(&config, &at(&gates[1])).await.unwrap());
@@ -160,13 +160,13 @@ async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
     let client = client(&member, [&gates[0], &gates[1]]).await;
     assert!(move_to(&client, &member, &[&gates[1]]).await);
     for _ in 0..5 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
     // Of seventy turns seven at least are its own: its share comes little by little (`slow_start.rs`).
     for _ in 0..70 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     assert!((1..=40).contains(&requests[0]) && requests[0] + requests[1] == 75, "{requests:?}");
@@ -207,9 +207,9 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
     };
     let before = member.seen().len();
     for _ in 0..20 {
-        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+        assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     let seen = member.seen().split_off(before);
     assert_eq!((at_gate(&seen, &gates[0], "/api"), at_gate(&seen, &gates[1], "/api")), (0, 40));
@@ -239,7 +239,7 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
     assert!(!client.endpoints().iter().any(is_drained));
     let before = member.seen().len();
     for _ in 0..70 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     // Its share comes little by little (`slow_start.rs`).
     let part = at_gate(&member.seen().split_off(before), &gates[0], "/api");
@@ -257,11 +257,11 @@ async fn where_all_are_drained_requests_are_refused_as_not_sent_and_the_member_i
     config.cluster_url = gates[0].url();
     let lone = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
     for (client, count) in [(&several, 2), (&lone, 1)] {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         drain(client, &[&gates[0], &gates[1]]);
         assert!(client.is_drained());
         for request in [get("/api"), Request::post("/api").body(full("{}")).unwrap()] {
-            let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
+            let error = client.send_request(request, RequestIdentity::Member).await.unwrap_err();
             let ForwardError::NoEndpoint { left_out, .. } = &error else { panic!("{error}") };
             assert!(left_out.iter().all(|(_, why)| why.reason == LeftOutReason::Drain), "{error}");
             assert_eq!(
@@ -272,7 +272,7 @@ async fn where_all_are_drained_requests_are_refused_as_not_sent_and_the_member_i
         }
         assert!(client.reachability().borrow().is_reachable(), "nothing says that it is lost");
         drain(client, &[]);
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
 }
 
@@ -281,17 +281,17 @@ async fn one_that_is_drained_does_not_take_the_place_of_others_that_are_lost() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     drain(&client, &[&gates[0]]);
     gates[1].close().await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     let ForwardError::NoEndpoint { left_out, .. } = &error else { panic!("{error}") };
     let mut reasons: Vec<_> = left_out.iter().map(|(_, why)| why.reason.as_str()).collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["drain", "unreachable"], "{error}");
     eventually("the member is lost", || !client.reachability().borrow().is_reachable()).await;
     drain(&client, &[]);
-    assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+    assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
     eventually("the member is back", || client.reachability().borrow().is_reachable()).await;
 }
 
@@ -311,7 +311,7 @@ async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_an
     let asking = client.clone();
     let asking = tokio::spawn(async move {
         let post = Request::post("/api").body(full("{}")).unwrap();
-        asking.forward(post, RequestIdentity::Member).await
+        asking.send_request(post, RequestIdentity::Member).await
     });
     eventually("it waits for the first", || client.endpoints()[0].outstanding == 1).await;
     client.set_drained(&drained);
@@ -339,14 +339,14 @@ async fn what_is_under_way_when_a_member_says_goodbye_ends_as_it_would() {
         .map(|_| {
             let client = client.clone();
             let post = Request::post("/slow").body(full("{}")).unwrap();
-            tokio::spawn(async move { client.forward(post, RequestIdentity::Member).await })
+            tokio::spawn(async move { client.send_request(post, RequestIdentity::Member).await })
         })
         .collect();
     eventually("all are in flight", || member.seen().len() == 10).await;
     let before = member.connections();
     member.goaway();
     for _ in 0..10 {
-        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     assert!(member.connections() > before);
     sender.send(true).unwrap();

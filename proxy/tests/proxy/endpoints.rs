@@ -17,7 +17,7 @@ use tributary_proxy::{
     ClientTuning, ClusterClient, EndpointStatus, ForwardError, Reachability, ReachabilityState, RequestIdentity,
 };
 
-use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
+use crate::member::{self, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
 /// An address that leads to a member, as long as it is open.
 pub(crate) struct Gate {
@@ -125,12 +125,12 @@ async fn requests_are_spread() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
     for _ in 0..20 {
-        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+        assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
     }
     assert_eq!(requests(&client), [10, 10], "one after the other they take turns");
     let mut watches = Vec::new();
     for _ in 0..10 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
+        watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
     let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
     assert_eq!(outstanding(), [5, 5]);
@@ -142,7 +142,7 @@ async fn requests_are_spread() {
     });
     eventually("half of them have ended", || [[5, 0], [0, 5]].contains(&[outstanding()[0], outstanding()[1]])).await;
     for _ in 0..5 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
+        watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
     assert_eq!(outstanding(), [5, 5]);
     drop(watches);
@@ -157,7 +157,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     let client = client(&member, [&gates[0], &gates[1]]).await;
     for _ in 0..20 {
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     assert_eq!(requests(&client), [0, 20]);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
@@ -170,7 +170,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     eventually("the endpoint is back", || !is_lost(&client.endpoints()[0])).await;
     let before = member.seen().len();
     for _ in 0..70 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     tending.abort();
     let is_first = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[0].url().authority();
@@ -185,7 +185,7 @@ async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     gates[1].close().await;
     eventually("its connections are gone", || client.pool_statistics().short_connections < 2).await;
     let reachability = client.reachability();
@@ -193,7 +193,7 @@ async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
     let error = tower::ServiceExt::oneshot(client.transport_to(1), get("/api")).await.unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");
     eventually("it is known to be lost", || is_lost(&client.endpoints()[1])).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     let known = reachability.borrow();
     assert!(known.is_reachable() && known.recoveries == recoveries, "the other has been well all the time: {known:?}");
 }
@@ -206,7 +206,8 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     let client = client(&member, [&gates[0], &gates[1]]).await;
     let mut watches = Vec::new();
     for _ in 0..2 {
-        let mut body = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
+        let mut body =
+            client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
         body.frame().await.unwrap().unwrap();
         watches.push(body);
     }
@@ -215,7 +216,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
         tokio::spawn(async move {
             let body = if method == Method::GET { member::empty() } else { full("{}") };
             let request = Request::builder().method(method).uri(path).body(body).unwrap();
-            client.forward(request, RequestIdentity::Member).await
+            client.send_request(request, RequestIdentity::Member).await
         })
     };
     // In flight at both endpoints when the one is cut.
@@ -246,11 +247,11 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
     assert!(watches[1 - over].frame().now_or_never().is_none(), "the other goes on");
-    client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     for _ in 0..40 {
-        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
         let post = Request::post("/api").body(full("{}")).unwrap();
-        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
     assert!(client.reachability().borrow().is_reachable());
 }
@@ -268,7 +269,7 @@ async fn a_silent_one_costs_a_second_once() {
         ClusterClient::connect_to_all(name, config, &[gate.url().into()], ClientTuning::default()).await.unwrap();
     let started = Instant::now();
     for _ in 0..20 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(10), "not a second for each: {:?}", started.elapsed());
     assert_eq!(requests(&client), [0, 20]);
@@ -300,7 +301,7 @@ async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long
     };
     let gates = [Gate::slow(&member, delay).await, Gate::slow(&member, delay).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    let ask = async || drop(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await);
+    let ask = async || drop(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await);
     for _ in 0..4 {
         ask().await;
     }
@@ -312,7 +313,7 @@ async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long
         }
     };
     let answered = tokio::select! {
-        answered = client.forward(exec(), RequestIdentity::Member) => answered,
+        answered = client.send_request(exec(), RequestIdentity::Member) => answered,
         () = busy => unreachable!("it goes on"),
     };
     assert_eq!(answered.unwrap().status(), StatusCode::OK, "this member switches nothing");
@@ -334,7 +335,7 @@ async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http
     let slow = || {
         let client = client.clone();
         tokio::spawn(async move {
-            client.forward(get("/slow"), RequestIdentity::Member).await.map(|answer| answer.status())
+            client.send_request(get("/slow"), RequestIdentity::Member).await.map(|answer| answer.status())
         })
     };
     let mut held = vec![slow(), slow()];
@@ -355,14 +356,14 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     for gate in &mut gates {
         gate.close().await;
     }
     let mut reachability = client.reachability();
     reachability.borrow_and_update();
     eventually("an error", || client.pool_statistics().short_connections == 0).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(error.to_string().contains("cluster c1"), "{error}");
     reachability.wait_for(|known| !known.is_reachable()).await.unwrap();
@@ -372,5 +373,5 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     // No client has to ask.
     reachability.wait_for(Reachability::is_reachable).await.unwrap();
     tending.abort();
-    assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
 }

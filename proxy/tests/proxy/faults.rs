@@ -18,6 +18,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity, Sent};
 
+use crate::member::SendRequest;
 use crate::member::channel;
 
 /// What was carried out: each body's number and length, and how often.
@@ -101,7 +102,7 @@ async fn a_write_is_carried_out_once_at_most_and_what_is_told_of_it_is_true() {
                 };
                 let request = Request::post("/api/v1/pods").body(body).unwrap();
                 let forward = async {
-                    let forwarded = client.forward(request, RequestIdentity::Member);
+                    let forwarded = client.send_request(request, RequestIdentity::Member);
                     match number % 7 {
                         0 => tokio::time::timeout(Duration::from_millis(1), forwarded).await.ok(),
                         _ => Some(forwarded.await),

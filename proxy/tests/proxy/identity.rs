@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response, StatusCode};
 use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};
 
-use crate::member::{self, Member, Options, empty, get};
+use crate::member::{self, Member, Options, SendRequest, empty, get};
 
 pub(crate) fn names(headers: &HeaderMap) -> Vec<String> {
     let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
@@ -23,15 +23,15 @@ async fn given_impersonation_is_for_the_member_to_judge() {
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
     let given = GivenIdentity::from_headers(&given).unwrap().unwrap();
-    client.forward(get("/version"), RequestIdentity::AsGiven(given)).await.unwrap();
+    client.send_request(get("/version"), RequestIdentity::AsGiven(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);
 
-    client.forward(get("/version"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/version"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["configured"]);
 
     let user = Impersonation::new("alice", [], None, []).unwrap();
-    let error = client.forward(get("/version"), RequestIdentity::Impersonate(user)).await.unwrap_err();
+    let error = client.send_request(get("/version"), RequestIdentity::Impersonate(user)).await.unwrap_err();
     assert!(matches!(error, ForwardError::ImpersonationConflict { .. }), "{error}");
     assert_eq!(member.seen().len(), 2);
 }
@@ -48,11 +48,11 @@ async fn responses_are_cleaned() {
     })
     .await;
     let client = member.client().await;
-    let response = client.forward(get("/"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/"), RequestIdentity::Member).await.unwrap();
     assert!(!response.headers().contains_key("set-cookie"));
     assert_eq!(response.headers()["warning"], "299 - \"x\"");
     assert_eq!(response.headers()["audit-id"], "a-1");
-    let response = client.forward(get("/not-modified"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/not-modified"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::NOT_MODIFIED);
 }
 
@@ -62,9 +62,9 @@ async fn the_base_path_is_joined_and_not_left() {
     let mut config = member.config();
     config.cluster_url = format!("https://{}/k8s/clusters/c-1/", member.address).parse().unwrap();
     let client = member::connect(config, ClientTuning::default()).await;
-    let response = client.forward(get("/api/v1/pods?x=1"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods?x=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/k8s/clusters/c-1/api/v1/pods");
-    let error = client.forward(get("/../c-2/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/../c-2/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::BAD_REQUEST);
     assert_eq!(member.seen().len(), 1);
 }

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
 pub(crate) use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::{ClusterName, RequestInfo};
-use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_proxy::{ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, ForwardError, RequestIdentity};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -341,6 +341,32 @@ pub(crate) fn get(path: &str) -> Request<Body> {
         request.extensions_mut().insert(info.class());
     }
     request
+}
+
+/// Forwards the requests of tests.
+pub(crate) trait SendRequest {
+    /// Forwards a request, whose extensions stand for the context.
+    fn send_request(
+        &self,
+        request: Request<Body>,
+        identity: RequestIdentity,
+    ) -> impl Future<Output = Result<Response<Body>, ForwardError>> + Send;
+}
+
+impl SendRequest for ClusterClient {
+    fn send_request(
+        &self,
+        mut request: Request<Body>,
+        identity: RequestIdentity,
+    ) -> impl Future<Output = Result<Response<Body>, ForwardError>> + Send {
+        let (extensions, mut context) = (request.extensions_mut(), ForwardContext::from(identity));
+        context.class = extensions.remove().unwrap_or_default();
+        context.peer = extensions.remove();
+        context.endpoints = extensions.remove();
+        context.permit = extensions.remove();
+        context.upgrade = extensions.remove().map(ClientUpgrade::new);
+        self.forward(request, context)
+    }
 }
 
 pub(crate) async fn read(response: Response<Body>) -> String {

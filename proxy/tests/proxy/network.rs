@@ -15,7 +15,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, ReachabilityState, RequestIdentity};
 
 use crate::endpoints::exec;
-use crate::member::{self, Authority, Member, Options, Port, SOON, channel, eventually, get, text};
+use crate::member::{self, Authority, Member, Options, Port, SOON, SendRequest, channel, eventually, get, text};
 use crate::proxies::{connect_proxy, socks_proxy};
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn a_wrong_authority_is_a_tls_error_that_says_so() {
     let mut config = member.config();
     config.root_cert = Some(vec![Authority::new().der.to_vec()]);
     let client = member::connect(config.clone(), ClientTuning::default()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, ForwardError::Tls { .. }), "{text}");
     assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
@@ -34,13 +34,13 @@ async fn a_wrong_authority_is_a_tls_error_that_says_so() {
     config.root_cert = None;
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     assert!(matches!(
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err(),
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err(),
         ForwardError::Tls { .. }
     ));
 
     config.accept_invalid_certs = true;
     let client = member::connect(config, ClientTuning::default()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -49,13 +49,13 @@ async fn the_certificate_is_checked_against_the_server_name() {
     let mut config = member.config();
     config.tls_server_name = Some("other.example".to_owned());
     let client = member::connect(config.clone(), ClientTuning::default()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
     // The other way round: the address is not in the certificate, the server name is.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn an_authoritys_own_certificate_is_refused_with_the_reason() {
     config.root_cert = Some(vec![authority.der.to_vec()]);
     tokio::spawn(async move { acceptor.accept(listener.accept().await.unwrap().0).await.map(drop) });
     let client = member::connect(config, ClientTuning::default()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("the authority has signed"), "{error}");
 }
 
@@ -99,7 +99,7 @@ async fn an_absent_member_is_noticed_and_its_return_too() {
         member::connect(kube::Config::new(format!("http://{address}").parse().unwrap()), ClientTuning::default()).await;
     let mut reachability = client.reachability();
     assert!(matches!(reachability.borrow().state, ReachabilityState::Unknown));
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Dial { .. }), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -143,7 +143,7 @@ async fn a_silent_dial_ends() {
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_millis(200), ..ClientTuning::default() };
     let client = member::connect(config, tuning).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::DialTimeout { step: "TLS handshake", .. }), "{error}");
 }
 
@@ -154,10 +154,10 @@ async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() 
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_secs(2), ..ClientTuning::default() };
     let client = member::connect(config, tuning).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     for _ in 0..3 {
         let begun = Instant::now();
-        let error = client.forward(exec(), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(exec(), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unreachable { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
@@ -223,7 +223,7 @@ async fn a_half_open_connection_is_noticed() {
         ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;
-    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
     // Idle, but alive: pings are answered.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -237,7 +237,7 @@ async fn a_half_open_connection_is_noticed() {
     assert_eq!(client.pool_statistics().long_connections, 0);
 
     frozen.store(false, Ordering::SeqCst);
-    client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
 }
 
@@ -248,7 +248,7 @@ async fn proxies_tunnel_tls() {
     let mut config = member.config();
     config.proxy_url = Some(format!("http://user:p%40ss@{proxy}").parse().unwrap());
     let client = member::connect(config, ClientTuning::default()).await;
-    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/api");
     let head = heads.recv().await.unwrap();
     assert!(head.starts_with(&format!("CONNECT {}", member.address)), "{head}");
@@ -263,6 +263,6 @@ async fn socks5_proxies_carry_tls() {
     let mut config = member.config();
     config.proxy_url = Some(format!("socks5://user:p%40ss!@{proxy}").parse().unwrap());
     let client = member::connect(config, ClientTuning::default()).await;
-    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "/api");
 }

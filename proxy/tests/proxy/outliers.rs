@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset, RequestIdentity};
 
 use crate::endpoints::{Gate, client_with};
-use crate::member::{Member, Options, SOON, Seen, eventually, get, text};
+use crate::member::{Member, Options, SOON, Seen, SendRequest, eventually, get, text};
 
 /// What is wrong at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Scene {
     }
 
     async fn status_of(&self, path: &'static str) -> StatusCode {
-        self.client.forward(get(path), RequestIdentity::Member).await.unwrap().status()
+        self.client.send_request(get(path), RequestIdentity::Member).await.unwrap().status()
     }
 
     fn ejected(&self) -> [bool; 2] {
@@ -155,7 +155,7 @@ async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_o
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
-        scene.client.forward(get("/api/v1/resets"), RequestIdentity::Member).await.unwrap_err();
+        scene.client.send_request(get("/api/v1/resets"), RequestIdentity::Member).await.unwrap_err();
         assert_eq!(scene.ejected(), [false, false]);
     }
     assert!(scene.client.endpoints().iter().all(|endpoint| endpoint.breaker_openings == 0));
@@ -163,7 +163,7 @@ async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_o
     let until = Instant::now() + SOON;
     while scene.ejected() != [true, false] {
         // One that breaks off is sent again, unless too many have been.
-        let _ = scene.client.forward(get("/api/v1/pods"), RequestIdentity::Member).await;
+        let _ = scene.client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await;
         assert!(Instant::now() < until, "{:?}", scene.client.endpoints());
     }
     assert!(scene.cause().contains("broke before a response"), "{}", scene.cause());
@@ -179,7 +179,7 @@ async fn slow_requests_of_a_client_eject_nobody() {
         let slow = (0..20).map(|_| {
             let mut request = get("/api/v1/slow");
             request.extensions_mut().insert(first.clone());
-            scene.client.forward(request, RequestIdentity::Member)
+            scene.client.send_request(request, RequestIdentity::Member)
         });
         futures::future::try_join_all(slow).await.unwrap();
         assert_eq!(scene.ejected(), [false, false]);

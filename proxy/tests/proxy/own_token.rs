@@ -8,7 +8,7 @@ use tributary_proxy::{
 };
 
 use crate::identity::names;
-use crate::member::{self, Authority, Member, Options, empty, get, text};
+use crate::member::{self, Authority, Member, Options, SendRequest, empty, get, text};
 
 /// A member that knows clients by certificates, which ours has, and what its client is made with.
 async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
@@ -48,7 +48,7 @@ async fn a_users_token_comes_without_anything_of_ours() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = passing(&config).await.unwrap();
     assert!(client.passes_tokens());
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert!(member.last().certificate.is_some(), "the member knows us by a certificate");
 
     let mut given = HeaderMap::new();
@@ -56,7 +56,7 @@ async fn a_users_token_comes_without_anything_of_ours() {
     let given = GivenIdentity::from_headers(&given).unwrap();
     let mut request = get("/api");
     request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
-    client.forward(request, own("anns", given)).await.unwrap();
+    client.send_request(request, own("anns", given)).await.unwrap();
     let seen = member.last();
     assert_eq!(
         (seen.certificate, names(&seen.headers)),
@@ -64,13 +64,13 @@ async fn a_users_token_comes_without_anything_of_ours() {
     );
     assert_eq!(seen.headers["authorization"], "Bearer anns");
 
-    client.forward(get("/api"), own("bobs", None)).await.unwrap();
+    client.send_request(get("/api"), own("bobs", None)).await.unwrap();
     let seen = member.last();
     assert_eq!((seen.certificate, names(&seen.headers)), (None, vec!["authorization".to_owned()]));
     assert_eq!(seen.headers["authorization"], "Bearer bobs");
     assert_eq!(member.connections(), 2, "one of ours, and one for all users' tokens");
 
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     let seen = member.last();
     assert!(seen.certificate.is_some() && !seen.headers.contains_key("authorization"));
 }
@@ -79,7 +79,7 @@ async fn a_users_token_comes_without_anything_of_ours() {
 async fn what_a_member_says_of_a_users_token_is_the_users_to_know() {
     let (member, config) = member_and_config(StatusCode::UNAUTHORIZED).await;
     let client = passing(&config).await.unwrap();
-    let answer = read(client.forward(get("/api"), own("anns", None)).await.unwrap()).await;
+    let answer = read(client.send_request(get("/api"), own("anns", None)).await.unwrap()).await;
     assert_eq!(answer, (StatusCode::UNAUTHORIZED, "said".into()));
     assert_eq!(member.seen().len(), 1, "it is not asked about our own credentials, and not again");
 }
@@ -101,7 +101,7 @@ async fn tokens_are_passed_on_only_where_nobody_else_can_read_them() {
 async fn without_leave_no_token_is_sent() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = member::connect(config, ClientTuning::default()).await;
-    let error = client.forward(get("/api"), own("anns", None)).await.unwrap_err();
+    let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();
     assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
     assert_eq!(member.seen().len(), 0);
     assert!(OwnToken::new(b"a\nb", None).is_none() && OwnToken::new(b"\xff", None).is_none());

@@ -20,7 +20,7 @@ use tributary_proxy::{
     ReachabilityState, RequestIdentity, Sent,
 };
 
-use crate::member::{Authority, Body, Options, channel, full, get, server_config};
+use crate::member::{Authority, Body, Options, SendRequest, channel, full, get, server_config};
 
 /// The endpoints' URLs but for the scheme.
 pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
@@ -129,7 +129,7 @@ async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take()
     for _ in 0..20 {
         // Nothing is heard of it for seconds.
         sleep(Duration::from_secs(3)).await;
-        let answered = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        let answered = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answered.status(), StatusCode::OK);
         answered.into_body().collect().await.unwrap();
         for endpoint in client.endpoints() {
@@ -146,7 +146,7 @@ async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take()
 async fn watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in ENDPOINTS {
-        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         let mut body = watch.into_body();
         body.frame().await.unwrap().unwrap();
         watches.push(body);
@@ -180,7 +180,7 @@ async fn what_is_under_way_at_one_that_is_drained_breaks_off_after_an_hour_and_n
     assert_eq!(under_way(&mut watches), 1, "the other goes on");
     assert_eq!(client.endpoints()[0].outstanding, 0);
     // What is asked for anew goes to the other.
-    let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+    let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(client.endpoints()[1].outstanding, 2);
     drop(watch);
 }
@@ -213,7 +213,7 @@ async fn what_is_under_way_at_one_that_has_left_breaks_off_after_an_hour_too() {
 }
 
 async fn ask(client: &ClusterClient) -> Result<StatusCode, ForwardError> {
-    client.forward(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
+    client.send_request(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
 }
 
 /// Asks for an upgrade of what takes none, in this user's name.
@@ -227,7 +227,7 @@ async fn ask_to_switch_at(client: &ClusterClient, user: &str, path: &str) -> Res
     request.headers_mut().insert("upgrade", "websocket".parse().unwrap());
     request.extensions_mut().insert(hyper::upgrade::on(Request::new(())));
     let user = Impersonation::new(user, [], None, []).unwrap();
-    client.forward(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
+    client.send_request(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
 }
 
 /// A client of a member that switches nothing, and answers all with 200. Its addresses have this path.

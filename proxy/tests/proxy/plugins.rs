@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::credentials::{plugin, quick, runs};
-use crate::member::{self, Member, get};
+use crate::member::{self, Member, SendRequest, get};
 
 /// What a plugin says that gives a token for ever.
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
@@ -46,7 +46,8 @@ async fn a_few_plugins_run_at_once_in_all_clients_of_a_process() {
         async move { client(member, &exec, tuning).await }
     });
     let clients = join_all(clients).await;
-    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), RequestIdentity::Member))).await {
+    for answer in join_all(clients.iter().map(|client| client.send_request(get("/api"), RequestIdentity::Member))).await
+    {
         answer.unwrap();
     }
     let counts = std::fs::read_to_string(folder.path().join("counts")).unwrap();
@@ -61,7 +62,8 @@ async fn users_of_one_plugin_share_its_run() {
     let (member, tuning) = (Member::echo().await, quick());
     let exec = plugin(folder.path(), &format!("sleep 0.1; {TOKEN}"));
     let clients = join_all((0..20).map(|_| client(&member, &exec, &tuning))).await;
-    for answer in join_all(clients.iter().map(|client| client.forward(get("/api"), RequestIdentity::Member))).await {
+    for answer in join_all(clients.iter().map(|client| client.send_request(get("/api"), RequestIdentity::Member))).await
+    {
         answer.unwrap();
     }
     assert_eq!(runs(&exec), 1);
@@ -70,7 +72,7 @@ async fn users_of_one_plugin_share_its_run() {
     let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
         let client = client(&member, &told, &tuning).await;
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!(runs(&exec), 3);
 }
@@ -86,7 +88,7 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
     let begun = Instant::now();
     // With the same pause each time it would run a hundred times.
     while begun.elapsed() < Duration::from_secs(2) {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (runs, problem) = (runs(&exec), client.credentials_problem().unwrap());
@@ -107,7 +109,7 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     let client = client(&member, &exec, &tuning).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
@@ -149,17 +151,17 @@ async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else
     // Pauses of 0.2, 0.4, 0.8, 1.6 and 3.2 s are over, and one of 6.4 s has begun, if they are the plugin's.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
-            rejected.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+            rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     reject_until(6).await;
     std::fs::write(folder.path().join("short"), "").unwrap();
     reject_until(7).await;
-    other.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    other.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     let first = last_run(&member);
     tokio::time::sleep(Duration::from_millis(6100)).await;
-    other.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    other.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert!(last_run(&member) > first, "a token was sent that had expired");
 }
 
@@ -171,12 +173,12 @@ async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
     let member = Member::echo().await;
     let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(3600), ..quick() };
     let client = client(&member, &exec, &tuning).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     std::fs::write(folder.path().join("fail"), "").unwrap();
     tokio::time::sleep(Duration::from_millis(6100)).await;
     let seen = member.seen().len();
     for _ in 0..3 {
-        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
+        let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
         for part in [exec.command.as_deref().unwrap(), "signed out", "may run again in"] {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -190,7 +192,7 @@ async fn a_plugin_that_answers_in_another_version_is_refused() {
     let member = Member::echo().await;
     let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;
     let client = client(&member, &plugin(folder.path(), answer), &quick()).await;
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
     assert!(error.contains("apiVersion") && !error.contains("secret-token"), "{error}");
     assert!(member.seen().is_empty());
 }

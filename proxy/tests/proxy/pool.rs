@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 use tributary_proxy::{ClientTuning, ForwardError, PoolStatistics, RequestIdentity, Sent, Windows};
 
-use crate::member::{self, Authority, Member, Options, SOON, channel, empty, eventually, full, get, text};
+use crate::member::{self, Authority, Member, Options, SOON, SendRequest, channel, empty, eventually, full, get, text};
 
 /// A member on which watches go on until dropped.
 async fn watchable(options: Options) -> Member {
@@ -32,7 +32,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
     // At once: none may be queued behind another's end.
-    let watches = (0..12).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
+    let watches = (0..12).map(|_| client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let watches = tokio::time::timeout(SOON, futures::future::try_join_all(watches));
     let watches = watches.await.expect("watches wait for each other").unwrap();
     let statistics = client.pool_statistics();
@@ -41,7 +41,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
 
     // Short requests have their own connection and reuse it.
     for _ in 0..10 {
-        let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+        let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
     }
     assert_eq!(client.pool_statistics().short_connections, 1);
@@ -49,7 +49,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     drop(watches);
     eventually("they are given back", || client.pool_statistics().long_streams == 0).await;
     let before = member.connections();
-    let again = (0..8).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
+    let again = (0..8).map(|_| client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let again = futures::future::try_join_all(again).await.unwrap();
     assert_eq!(member.connections(), before, "streams were not given back");
     drop(again);
@@ -62,7 +62,7 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
     let mut watches = Vec::new();
     for round in 1..=4 {
         for _ in 0..5 {
-            watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
+            watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
         // Nobody waits for this dial, nor has anybody waited for the ones before.
         let next = || client.pool_statistics().long_connections == round + 1;
@@ -78,7 +78,7 @@ async fn requests_take_connections_of_their_own_runtime() {
     let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
     let ask = async |runtime: &Runtime| {
         let client = client.clone();
-        let asked = async move { client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status() };
+        let asked = async move { client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status() };
         assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
     };
     ask(&ours).await;
@@ -101,7 +101,7 @@ async fn requests_take_connections_of_their_own_runtime() {
 async fn concurrent_first_requests_share_one_dial() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
-    let requests = (0..50).map(|_| client.forward(get("/api"), RequestIdentity::Member));
+    let requests = (0..50).map(|_| client.send_request(get("/api"), RequestIdentity::Member));
     futures::future::try_join_all(requests).await.unwrap();
     assert_eq!(member.connections(), 1);
 }
@@ -122,7 +122,7 @@ async fn many_short_requests_spread_over_several_connections() {
         let mut under_way = Vec::new();
         let mut ask = async |count: usize| {
             for _ in 0..count {
-                under_way.push(client.forward(get("/api"), RequestIdentity::Member).await.unwrap());
+                under_way.push(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap());
             }
         };
         ask(8).await;
@@ -142,9 +142,9 @@ async fn connections_are_limited() {
     let client = member::connect(member.config(), ClientTuning { max_connections: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
     for _ in 0..4 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
+        watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
-    let error = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     assert!(
         error.to_string().contains("all 2 connections to it that clients may use for watches are in use"),
@@ -152,7 +152,7 @@ async fn connections_are_limited() {
     );
     watches.pop();
     eventually("its place is given back", || client.pool_statistics().long_streams < 4).await;
-    client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
@@ -162,17 +162,17 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
         member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
     for _ in 0..2 {
-        watches.push(client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
+        watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
     }
-    let error = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     assert!(error.to_string().contains("all 2 HTTP/1.1 connections"), "{error}");
     assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
-    let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "short");
     // The place is free once the connection of the watch that was dropped has ended.
     watches.pop();
-    while let Err(error) = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
+    while let Err(error) = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
         tokio::task::yield_now().await;
     }
@@ -206,7 +206,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
         let watch = || get("/api/v1/pods?watch=true");
         // What speaks which HTTP is known from the first answer on.
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
-        let (mut watches, error) = until_refused(|| client.forward(watch(), RequestIdentity::Member)).await;
+        let (mut watches, error) = until_refused(|| client.send_request(watch(), RequestIdentity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
         assert!(error.to_string().contains("that clients may use"), "{error}");
         let carried = || client.watches_for_clients().unwrap_or_else(|| client.long_running_for_clients());
@@ -222,7 +222,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
         if !shared {
             let taken = of_clients + of_namespaces + of_ours;
             eventually("a place is given back", || client.pool_statistics().long_streams < taken).await;
-            assert!(client.forward(watch(), RequestIdentity::Member).await.is_ok());
+            assert!(client.send_request(watch(), RequestIdentity::Member).await.is_ok());
             continue;
         }
         let left = namespaces.len() + own.len();
@@ -237,7 +237,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
             }
         }
         assert_eq!(carried(), 2, "a quarter is theirs");
-        let (watches, _) = until_refused(|| client.forward(watch(), RequestIdentity::Member)).await;
+        let (watches, _) = until_refused(|| client.send_request(watch(), RequestIdentity::Member)).await;
         assert_eq!(watches.len(), 2);
     }
 }
@@ -255,7 +255,7 @@ async fn answers_that_are_not_read_leave_a_window_to_others() {
     let tuning =
         ClientTuning { client_windows, own_windows: client_windows, max_connections: 4, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let ask = |path| client.forward(get(path), RequestIdentity::Member);
+    let ask = |path| client.send_request(get(path), RequestIdentity::Member);
     // Of three connections with four streams all but one are taken.
     let mut unread = Vec::new();
     for _ in 0..11 {
@@ -288,29 +288,29 @@ async fn idle_connections_are_closed() {
     let member = watchable(Options::default()).await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.open(), 2);
     eventually("the short lane's connection is closed", || member.open() == 1).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
     drop(watch);
     eventually("the long lane's connection is closed", || member.open() == 0).await;
     assert_eq!(client.pool_statistics(), PoolStatistics::default());
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
 }
 
 #[tokio::test]
 async fn goaway_moves_requests_to_another_connection() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
-    let watch = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
         // Right after the GOAWAY, so that requests meet it in every stage.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
         let (get, post) = tokio::join!(
-            client.forward(get("/api"), RequestIdentity::Member),
-            client.forward(request, RequestIdentity::Member)
+            client.send_request(get("/api"), RequestIdentity::Member),
+            client.send_request(request, RequestIdentity::Member)
         );
         assert_eq!(get.unwrap().status(), StatusCode::OK);
         if let Err(error) = post {
@@ -364,7 +364,7 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
 async fn reads_are_tried_again_after_a_broken_connection() {
     let (config, requests) = breaking(2).await;
     let client = member::connect(config, ClientTuning::default()).await;
-    let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
@@ -374,7 +374,7 @@ async fn writes_are_not_tried_again_once_sent() {
     let (config, requests) = breaking(1).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
-    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.sent(), Sent::Maybe, "{error}");
     assert!(error.to_string().contains("cluster c1"), "{error}");
     assert_eq!(requests.load(Ordering::SeqCst), 1);
@@ -385,10 +385,10 @@ async fn what_a_member_refused_is_sent_again_with_a_body_or_without() {
     let (config, requests) = breaking(usize::MAX).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/refused").body(empty()).unwrap();
-    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 3), "{error}");
     let request = Request::post("/refused").body(full("x")).unwrap();
-    let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(request, RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 6), "{error}");
 }
 
@@ -400,18 +400,18 @@ async fn http1_members_get_one_request_per_connection_and_reuse() {
         let member = watchable(options).await;
         let client = member.client().await;
         for _ in 0..5 {
-            let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+            let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
             assert_eq!(member::read(response).await, "short");
             eventually("the connection is idle", || client.pool_statistics().idle_http1_connections == 1).await;
         }
         assert_eq!(member.connections(), 1);
         assert_eq!(member.last().all("host"), [member.address.to_string()]);
-        let watches = (0..3).map(|_| client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
+        let watches = (0..3).map(|_| client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
         let watches = futures::future::try_join_all(watches).await.unwrap();
         assert_eq!(member.connections(), 3);
         drop(watches);
         eventually("unfinished responses close their connections", || member.open() == 0).await;
-        let response = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
     }
 }

@@ -12,7 +12,7 @@ use tributary_apimachinery::body::Body;
 use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, Impersonation, Peer, RequestIdentity};
 
 use crate::identity::names;
-use crate::member::{self, Member, Options, SOON, empty, get, text};
+use crate::member::{self, Member, Options, SOON, SendRequest, empty, get, text};
 use crate::proxies::connect_proxy;
 use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 
@@ -98,7 +98,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_p
     .await;
     let client = member.client().await;
     for code in [301, 302, 303, 307, 308] {
-        let error = client.forward(get(&format!("/{code}")), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(get(&format!("/{code}")), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Redirect { status, .. } if status == code), "{error}");
         assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
         assert!(!error.to_string().contains("stolen"), "{error}");
@@ -149,7 +149,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         // As the member's own user.
         let mut request = forged(connection);
         request.extensions_mut().insert(Peer("10.1.2.3:40000".parse().unwrap()));
-        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
+        let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let seen = member.last();
         assert_eq!(seen.version, http::Version::HTTP_2);
@@ -160,7 +160,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
         // As somebody else: the member must see the caller, never the user of the connection alone.
         let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
-        client.forward(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
+        client.send_request(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
         let seen = member.last();
         assert_eq!((seen.all("impersonate-user"), seen.all("impersonate-group")), (vec!["alice"], vec!["dev"]));
     }
@@ -176,7 +176,7 @@ async fn vulndb_3982_no_header_of_identity_is_told_to_an_outsider() {
     let client = member::connect(config, ClientTuning::default()).await;
     let extra = [("scopes", "all")];
     let caller = Impersonation::new("alice", ["dev"], Some("u-7"), extra).unwrap();
-    client.forward(forged("close"), RequestIdentity::Impersonate(caller)).await.unwrap();
+    client.send_request(forged("close"), RequestIdentity::Impersonate(caller)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["alice"]);
     let head = heads.recv().await.unwrap().to_lowercase();
     let mut told: Vec<_> = head.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
@@ -193,7 +193,7 @@ async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
     let client = member.client().await;
     let extra = [("authentication.kubernetes.io/pod-name", "p-1")];
     let user = Impersonation::new("alice", ["dev", "ops"], Some("u-7"), extra).unwrap();
-    client.forward(forged("keep-alive"), RequestIdentity::Impersonate(user)).await.unwrap();
+    client.send_request(forged("keep-alive"), RequestIdentity::Impersonate(user)).await.unwrap();
     let seen = member.last();
     assert_eq!(seen.all("impersonate-user"), ["alice"]);
     assert_eq!(seen.all("impersonate-group"), ["dev", "ops"]);
@@ -223,7 +223,7 @@ async fn front_proxy_headers_of_a_client_never_reach_a_member() {
         ] {
             request = request.header(name, value);
         }
-        client.forward(request.body(empty()).unwrap(), identity).await.unwrap();
+        client.send_request(request.body(empty()).unwrap(), identity).await.unwrap();
         let seen = names(&member.last().headers);
         assert!(seen.iter().all(|name| name == "impersonate-user"), "{seen:?}");
     }
@@ -262,7 +262,7 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
         async move {
             let group = format!("group-{number}");
             let caller = Impersonation::new(user, [&*group], None, []).unwrap();
-            let response = client.forward(get("/api"), RequestIdentity::Impersonate(caller)).await.unwrap();
+            let response = client.send_request(get("/api"), RequestIdentity::Impersonate(caller)).await.unwrap();
             let told = response.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(told, format!("Bearer token-of-{} {user} {group}", CLUSTERS[cluster]));
         }

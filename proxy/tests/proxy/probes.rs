@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tributary_proxy::{ClientTuning, ClusterClient, Probe, ReachabilityState, RequestIdentity};
 
 use crate::endpoints::{Gate, client_with, requests};
-use crate::member::{Member, Options, eventually, get, text};
+use crate::member::{Member, Options, SendRequest, eventually, get, text};
 
 const PATH: &str = "/healthz";
 
@@ -85,7 +85,7 @@ impl Scene {
     /// there.
     async fn ten(&self) -> [u64; 2] {
         let before = requests(&self.client);
-        let asking = (0..10).map(|_| self.client.forward(get("/api"), RequestIdentity::Member));
+        let asking = (0..10).map(|_| self.client.send_request(get("/api"), RequestIdentity::Member));
         futures::future::try_join_all(asking).await.unwrap();
         let after = requests(&self.client);
         [after[0] - before[0], after[1] - before[1]]

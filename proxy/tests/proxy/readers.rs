@@ -15,7 +15,7 @@ use tributary_apimachinery::body::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity, Sent};
 
-use crate::member::{self, Body, Member, Options, SOON, eventually, get, text};
+use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
 /// So many pieces of one byte cost more than the budget of a connection's unread frames.
 const TOO_MANY: usize = 40_000;
@@ -71,7 +71,7 @@ fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimac
 
 async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tributary_apimachinery::body::Body> {
     let log = log(pod, reader, RequestClass::Opaque);
-    let opened = tokio::time::timeout(SOON, client.forward(log, RequestIdentity::Member));
+    let opened = tokio::time::timeout(SOON, client.send_request(log, RequestIdentity::Member));
     opened.await.expect("an answer").expect("a log")
 }
 
@@ -161,7 +161,7 @@ async fn where_there_are_too_many_clients_they_share() {
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
     let rest = futures::future::join_all((0..56).map(|port| open(&client, "quiet", peer(port)))).await;
     let error =
-        client.forward(log("quiet", peer(99), RequestClass::Opaque), RequestIdentity::Member).await.unwrap_err();
+        client.send_request(log("quiet", peer(99), RequestClass::Opaque), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     // What nobody uses makes room for somebody of his own.
     drop((logs, rest));
@@ -248,7 +248,7 @@ async fn a_dial_that_fails_late_says_nothing_of_those_that_began_later() {
     let (ways, client) = Ways::client(&member).await;
     ways.become_such(Way::Hangs);
     let (log, late) = (log("quiet", peer(1), RequestClass::Opaque), client.clone());
-    let late = tokio::spawn(async move { late.forward(log, RequestIdentity::Member).await });
+    let late = tokio::spawn(async move { late.send_request(log, RequestIdentity::Member).await });
     eventually("it is being dialed", || ways.dials.load(Ordering::SeqCst) == 1).await;
     ways.become_such(Way::Leads);
     let mut logs = vec![open(&client, "quiet", peer(2)).await, open(&client, "quiet", peer(3)).await];

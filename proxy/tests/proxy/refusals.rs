@@ -18,7 +18,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, RequestIdentity};
 
-use crate::member::{Body, channel, get, text};
+use crate::member::{Body, SendRequest, channel, get, text};
 use crate::paused::ENDPOINTS;
 
 /// What the first endpoint refuses, and the second answers.
@@ -81,7 +81,7 @@ impl Scene {
     }
 
     async fn send(&self, request: Request<Body>) -> StatusCode {
-        let answer = self.client.forward(request, RequestIdentity::Member).await.unwrap();
+        let answer = self.client.send_request(request, RequestIdentity::Member).await.unwrap();
         let status = answer.status();
         answer.into_body().collect().await.unwrap();
         status
@@ -239,7 +239,7 @@ async fn one_that_refuses_watches_is_not_given_every_new_one() {
     let scene = Scene::new(StatusCode::TOO_MANY_REQUESTS).await;
     let watch = async |path: &str| {
         let request = get(&format!("{path}?watch=1"));
-        scene.client.forward(request, RequestIdentity::Member).await.unwrap()
+        scene.client.send_request(request, RequestIdentity::Member).await.unwrap()
     };
     let mut watches = Vec::new();
     for _ in 0..200 {

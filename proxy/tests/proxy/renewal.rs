@@ -17,7 +17,7 @@ use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity};
 
 use crate::credentials::{plugin, quick, runs};
-use crate::member::{self, Authority, Leaf, Member, Options, channel, eventually, get, text};
+use crate::member::{self, Authority, Leaf, Member, Options, SendRequest, channel, eventually, get, text};
 
 /// The configuration of a member with this user.
 fn with_user(member: &Member, user: AuthInfo) -> kube::Config {
@@ -43,10 +43,10 @@ fn certificate(chain: &Leaf, key: &Leaf) -> AuthInfo {
 async fn a_new_token_is_sent_over_the_connection_that_there_is() {
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
     client.set_user(&with_user(&member, token("new"))).await.unwrap();
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer new"], 1));
     assert_eq!(member.connections(), 1);
 }
@@ -64,14 +64,15 @@ async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
     })
     .await;
     let client = member::connect(with_user(&member, certificate(&leaves[0], &leaves[0])), quick()).await;
-    let mut watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let mut watch =
+        client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap().into_body();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
     let before = member.connections();
 
     client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
     for _ in 0..3 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
     }
     assert_eq!(member.connections(), before + 1);
@@ -80,7 +81,7 @@ async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
 
     // The same user once more changes nothing for anybody.
     client.set_user(&with_user(&member, certificate(&leaves[1], &leaves[1]))).await.unwrap();
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.connections(), before + 1);
 }
 
@@ -92,7 +93,7 @@ async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
     let client = member::connect(users[0].clone(), quick()).await;
     let requests = async {
         for _ in 0..200 {
-            client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+            client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         }
     };
     let replacements = async {
@@ -133,7 +134,7 @@ async fn what_is_sent_again_for_another_user_is_the_same_request_but_for_the_use
     let mut request = get(path);
     request.headers_mut().insert("accept", "application/json".parse().unwrap());
     let asking = client.clone();
-    let asked = tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await });
+    let asked = tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await });
     eventually("it is under way", || member.seen().len() == 1).await;
     client.set_user(&with_user(&member, acting_as("writer", token("new")))).await.unwrap();
     replaced.notify_one();
@@ -156,7 +157,7 @@ async fn a_user_that_cannot_be_used_leaves_the_old_one() {
     // As while a certificate and its key are replaced one after the other.
     let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((member.last().all("authorization"), client.renewals()), (vec!["Bearer old"], 0));
 }
 
@@ -168,11 +169,11 @@ async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
     let client = member::connect(with_user(&member, certificate(&leaf, &leaf)), quick()).await;
-    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"c","clientKeyData":"k"}}"#;
     let exec = plugin(folder.path(), &format!("echo '{credential}'"));
     client.set_user(&with_user(&member, AuthInfo { exec: Some(exec), ..AuthInfo::default() })).await.unwrap();
-    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
     assert_eq!(member.seen().len(), 1);
 }
@@ -206,7 +207,7 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
     let name = ClusterName::new("c1").unwrap();
     let client = ClusterClient::connect_through(connector, name, config, tuning).await.unwrap();
     for _ in 0..2 {
-        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     assert_eq!((member.connections(), runs(&exec)), (2, 2));
 }
@@ -231,11 +232,11 @@ async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
     let client = member::connect(member.config(), tuning.clone()).await;
     let mut streams = Vec::new();
     for path in ["/api/v1/pods?watch=1", "/api/v1/namespaces/a/pods/p/log?follow=true"] {
-        let mut body = client.forward(get(path), RequestIdentity::Member).await.unwrap().into_body();
+        let mut body = client.send_request(get(path), RequestIdentity::Member).await.unwrap().into_body();
         body.frame().await.unwrap().unwrap();
         streams.push(body);
     }
-    let short = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let short = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     tuning.shutdown.cancel();
     for mut body in streams {
         let broken = async {

@@ -15,7 +15,7 @@ use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 
-use crate::member::{self, Authority, Body, Member, Options, SOON, eventually, get, text};
+use crate::member::{self, Authority, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
 /// As a kube-apiserver has it (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const STREAMS: usize = 100;
@@ -144,7 +144,7 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
         while Counts::of(&counts.slow) < requests {
             let request = asked("/slow", 1, &places).await;
             let gone = Duration::from_millis(2);
-            let _ = tokio::time::timeout(gone, client.forward(request, RequestIdentity::Member)).await;
+            let _ = tokio::time::timeout(gone, client.send_request(request, RequestIdentity::Member)).await;
         }
     };
     join_all((0..128).map(|_| one())).await;
@@ -158,14 +158,14 @@ async fn resets_of_one_client_cost_others_no_connection() {
     let over = AtomicBool::new(false);
     let asked_by = async |of: u16, path: &'static str| {
         let request = asked(path, of, &Arc::new(Semaphore::new(1))).await;
-        let answer = client.forward(request, RequestIdentity::Member).await;
+        let answer = client.send_request(request, RequestIdentity::Member).await;
         answer.unwrap_or_else(|error| panic!("client {of}: {error}"))
     };
     let begin_watch = async || {
         let mut request = get("/watch?watch=true");
         request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], 2).into()));
-        client.forward(request, RequestIdentity::Member).await.unwrap().into_body()
+        client.send_request(request, RequestIdentity::Member).await.unwrap().into_body()
     };
     let mut watches = Vec::new();
     for _ in 0..20 {
@@ -208,7 +208,7 @@ async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
         let gives_up = async || {
             let request = asked("/held", 1, &places).await;
             tokio::select! {
-                answer = client.forward(request, RequestIdentity::Member) => panic!("round {round}: {answer:?}"),
+                answer = client.send_request(request, RequestIdentity::Member) => panic!("round {round}: {answer:?}"),
                 () = eventually("all are under way", || Counts::of(&member.counts.held) == round * PLACES) => {}
             }
         };
@@ -218,7 +218,7 @@ async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
         eventually("the answers were read", || client.pool_statistics().short_streams == 0).await;
         assert_eq!(places.available_permits(), PLACES);
     }
-    let answer = client.forward(asked("/quick", 1, &places).await, RequestIdentity::Member).await.unwrap();
+    let answer = client.send_request(asked("/quick", 1, &places).await, RequestIdentity::Member).await.unwrap();
     drop(answer.into_body());
     eventually("the rest was read", || client.pool_statistics().short_streams == 0).await;
     assert_eq!((Counts::of(&member.counts.reset), Counts::of(&member.counts.connections)), (0, 1));
@@ -229,9 +229,9 @@ async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(64));
-    let held = client.forward(asked("/held", 2, &places).await, RequestIdentity::Member);
+    let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
     let gives_up = async || {
-        let answer = client.forward(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
         // More than is read for nobody: its stream is reset while the member sends.
         drop(answer.into_body());
     };
@@ -258,7 +258,7 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
     let mut kept = Vec::new();
     for connections in 1..=3_usize {
         // Something stays on each of them.
-        let held = client.forward(asked("/held", 2, &places).await, RequestIdentity::Member);
+        let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
         let mut held = Box::pin(held);
         tokio::select! {
             answer = held.as_mut() => panic!("{answer:?}"),
@@ -272,11 +272,12 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
             assert!(given_up < 5_000, "another is dialed");
             let request = asked("/slow", 1, &places).await;
             let _ =
-                tokio::time::timeout(Duration::from_millis(2), client.forward(request, RequestIdentity::Member)).await;
+                tokio::time::timeout(Duration::from_millis(2), client.send_request(request, RequestIdentity::Member))
+                    .await;
             given_up += 1;
         }
         eventually("they were reset", || client.pool_statistics().short_streams == connections).await;
-        let answer = client.forward(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "answer");
     }
     let statistics = client.pool_statistics();
@@ -287,7 +288,7 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
         assert_eq!(member::read(held.await.unwrap()).await, "answer");
     }
     for _ in 0..2 {
-        let answer = client.forward(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "answer");
     }
     eventually("a new one is dialed", || Counts::of(&member.counts.connections) >= 3).await;
@@ -307,7 +308,8 @@ async fn thousands_of_clients_share_a_few_connections() {
     let client = member.client().await;
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let one = async |of: u16| {
-        let answer = client.forward(asked("/api/v1/pods", of, &places).await, RequestIdentity::Member).await.unwrap();
+        let answer =
+            client.send_request(asked("/api/v1/pods", of, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
     };
     for _ in 0..2 {
@@ -350,7 +352,7 @@ async fn what_is_sent_again_with_other_credentials_still_has_its_clients_place()
     let is_sent_again = || member.seen().iter().any(|seen| seen.all("authorization") == ["Bearer new"]);
     let request = asked("/held", 1, &places).await;
     tokio::select! {
-        answer = client.forward(request, RequestIdentity::Member) => panic!("{answer:?}"),
+        answer = client.send_request(request, RequestIdentity::Member) => panic!("{answer:?}"),
         () = eventually("it is sent again", is_sent_again) => {}
     }
     assert_eq!(places.available_permits(), 0);

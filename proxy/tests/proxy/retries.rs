@@ -19,7 +19,7 @@ use tributary_proxy::{
 };
 
 use crate::endpoints::{Gate, client, client_with, requests};
-use crate::member::{Member, Options, eventually, full, get, read, text};
+use crate::member::{Member, Options, SendRequest, eventually, full, get, read, text};
 
 /// What a server does with the first request on a connection, once it has seen its head and some of its body.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ impl Refusing {
     }
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ForwardError> {
-        self.client.forward(request, RequestIdentity::Member).await
+        self.client.send_request(request, RequestIdentity::Member).await
     }
 
     fn refused(&self) -> usize {
@@ -225,7 +225,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     let member = limiting(status, limited.clone()).await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    let ask = || client.forward(get("/api"), RequestIdentity::Member);
+    let ask = || client.send_request(get("/api"), RequestIdentity::Member);
     limited.lock().push(gates[0].url().authority().unwrap().to_string());
     for _ in 0..10 {
         assert_eq!(ask().await.unwrap().status(), StatusCode::OK);
@@ -235,7 +235,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     // A write may have been counted, or more: it is the client's to send it again.
     let mut refused = 0;
     for _ in 0..20 {
-        let answer = client.forward(post(), RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();
         refused += usize::from(answer.status() == status);
         read(answer).await;
     }
@@ -294,14 +294,14 @@ async fn a_read_keeps_the_answer_that_it_has_where_no_other_endpoint_can_be_aske
                 let only = tributary_proxy::EndpointSubset::new(&[gates[1].url().to_string()]);
                 let mut request = get("/slow");
                 request.extensions_mut().insert(only);
-                slow = Some(tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await }));
+                slow = Some(tokio::spawn(async move { asking.send_request(request, RequestIdentity::Member).await }));
                 eventually("it is in flight", || member.seen().len() == 1).await;
             }
             Other::Gone => gates[1].close().await,
             Other::BreaksOff => {}
         }
         // Whose turn it is does not matter where the second has no room.
-        let answer = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{other:?}");
         assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7", "{other:?}");
         assert_eq!(read(answer).await, "busy", "{other:?}");
@@ -330,7 +330,7 @@ async fn however_a_read_fails_it_is_sent_thrice_at_most() {
     .await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    let answer = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 3));
 }
 
@@ -362,7 +362,7 @@ async fn what_is_sent_again_is_the_same_request() {
             request.headers_mut().insert(name, value.parse().unwrap());
         }
         let user = Impersonation::new("alice", ["dev", "ops"], None, []).unwrap();
-        let answer = client.forward(request, RequestIdentity::Impersonate(user)).await.unwrap();
+        let answer = client.send_request(request, RequestIdentity::Impersonate(user)).await.unwrap();
         assert_eq!(read(answer).await, "here", "busy: {is_busy}");
         let mut seen = member.seen();
         seen.retain(|seen| seen.uri.path() == "/api/v1/pods");
@@ -383,12 +383,12 @@ async fn answers_of_too_much_to_do_leave_half_of_what_may_be_sent_again() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
     for _ in 0..100 {
-        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
+        assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
     }
     let retries = client.retries();
     // A fifth of the requests and 20, or a little more where these took longer than the 10 s that count.
     assert!((20..=30).contains(&retries.retries), "{retries:?}");
     let before = requests(&client).iter().sum::<u64>();
-    client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+    client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(requests(&client).iter().sum::<u64>(), before + 1, "what lasts is asked of nobody else");
 }

@@ -15,7 +15,7 @@ use tributary_proxy::{
 };
 
 use crate::credentials::plugin;
-use crate::member::{self, Port, get};
+use crate::member::{self, Port, SendRequest, get};
 use crate::own_process;
 use crate::plugins::TOKEN;
 
@@ -26,7 +26,7 @@ const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
 async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     let mut errors = Vec::new();
     for _ in 0..2 * BreakerTuning::default().consecutive_failures {
-        errors.push(client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err());
+        errors.push(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err());
     }
     errors
 }
@@ -87,7 +87,7 @@ fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_mem
             assert!(errors.iter().all(|error| matches!(error, ForwardError::Exhausted { .. })), "{errors:?}");
             check_unblamed(client, errors);
         }
-        let error = resolving.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        let error = resolving.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Dial { .. }), "it is refused: {error:?}");
     });
 }

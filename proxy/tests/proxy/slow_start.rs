@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, RequestIdentity};
 
-use crate::member::{Authority, get};
+use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ENDPOINTS, Takes, client_of};
 
 /// So many turns are a round: of each ten times seven an endpoint takes as many sevens as its share has tenths.
@@ -41,7 +41,7 @@ impl Scene {
     }
 
     async fn ask(&self) {
-        let answer = self.client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        let answer = self.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         answer.into_body().collect().await.unwrap();
     }
@@ -118,7 +118,7 @@ async fn one_that_comes_back_is_not_given_every_new_watch() {
     scene.is_back(0).await;
     let mut watches = Vec::new();
     for _ in 0..ROUND {
-        let watch = scene.client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let watch = scene.client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         watches.push(watch.into_body());
     }
     let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
@@ -127,7 +127,7 @@ async fn one_that_comes_back_is_not_given_every_new_watch() {
     assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
     sleep(Duration::from_secs(10)).await;
     for _ in 0..20 {
-        let watch = scene.client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let watch = scene.client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         watches.push(watch.into_body());
     }
     assert_eq!(scene.client.endpoints()[0].outstanding, outstanding[0] + 20, "then it catches up");
@@ -143,14 +143,14 @@ async fn one_beside_which_no_other_can_be_asked_is_never_held_back() {
 
     // The other is lost.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
-    let error = scene.client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let error = scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     scene.is_back(0).await;
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
     // Both come back: neither is held back for the other.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
-    scene.client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     scene.is_back(0).await;
     scene.is_back(1).await;
     assert_eq!(scene.of_a_round().await, 35);

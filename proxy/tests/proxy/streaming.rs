@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tributary_proxy::{ClientTuning, ForwardError, RequestIdentity};
 
-use crate::member::{self, Member, Options, SOON, channel, get, text};
+use crate::member::{self, Member, Options, SOON, SendRequest, channel, get, text};
 
 /// Tells when it is dropped.
 struct Guard(Arc<Notify>);
@@ -35,7 +35,7 @@ async fn bodies_stream_in_both_directions() {
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
-            tokio::time::timeout(SOON, client.forward(request, RequestIdentity::Member)).await.unwrap().unwrap();
+            tokio::time::timeout(SOON, client.send_request(request, RequestIdentity::Member)).await.unwrap().unwrap();
         let mut body = response.into_body();
         for piece in ["one", "two", "three"] {
             if piece != "one" {
@@ -64,7 +64,7 @@ async fn the_end_of_an_answer_is_told_with_its_last_bytes() {
         })
         .await;
         let client = member.client().await;
-        let mut body = client.forward(get("/api/v1/x"), RequestIdentity::Member).await.unwrap().into_body();
+        let mut body = client.send_request(get("/api/v1/x"), RequestIdentity::Member).await.unwrap().into_body();
         let frame = tokio::time::timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
         assert_eq!((frame.into_data().unwrap(), body.is_end_stream()), (pieces.concat().into(), true));
     }
@@ -88,7 +88,7 @@ async fn dropping_a_response_cancels_it_at_the_member() {
     })
     .await;
     let client = member.client().await;
-    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     assert_eq!(client.pool_statistics().long_streams, 1);
@@ -112,7 +112,8 @@ async fn dropping_a_request_cancels_it_at_the_member() {
     })
     .await;
     let client = member.client().await;
-    let request = tokio::spawn(async move { client.forward(get("/api"), RequestIdentity::Member).await.map(drop) });
+    let request =
+        tokio::spawn(async move { client.send_request(get("/api"), RequestIdentity::Member).await.map(drop) });
     started.notified().await;
     request.abort();
     tokio::time::timeout(SOON, dropped.notified()).await.expect("the member still works");
@@ -131,10 +132,10 @@ async fn only_short_requests_have_a_time_limit() {
     .await;
     let tuning = ClientTuning { head_timeout: LIMIT, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
-    let error = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap_err();
+    let error = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::HeadTimeout { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::GATEWAY_TIMEOUT);
-    let response = client.forward(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "late");
 }
 
@@ -149,7 +150,7 @@ async fn encodings_pass_untouched() {
     .await;
     let client = member.client().await;
     let request = Request::get("/api").header("accept-encoding", "gzip").body(member::empty()).unwrap();
-    let response = client.forward(request, RequestIdentity::Member).await.unwrap();
+    let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
     assert_eq!(response.headers()["content-encoding"], "gzip");
     assert_eq!(member::read(response).await, "\u{1}not really gzip");
 }
@@ -168,7 +169,7 @@ async fn latency() {
         // In turns, so that both meet the same noise.
         let request = listing("/api/v1/namespaces/a/pods/p");
         let start = tokio::time::Instant::now();
-        let response = client.forward(request, RequestIdentity::Member).await.unwrap();
+        let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
         response.into_body().collect().await.unwrap();
         forwarded.push(start.elapsed());
         let request = listing(&format!("https://{}/api/v1/namespaces/a/pods/p", member.address));

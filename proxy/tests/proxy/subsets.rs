@@ -5,7 +5,7 @@ use tributary_apimachinery::body::Body;
 use tributary_proxy::{EndpointSubset, ForwardError, LeftOutReason, RequestIdentity, Sent};
 
 use crate::endpoints::{Gate, client, requests};
-use crate::member::{Member, get, read};
+use crate::member::{Member, SendRequest, get, read};
 
 fn only(urls: &[String], mut request: Request<Body>) -> Request<Body> {
     request.extensions_mut().insert(EndpointSubset::new(urls));
@@ -20,7 +20,7 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
     // As they stand in the configuration, which has no path.
     let [first, second] = gates.each_ref().map(|gate| gate.url().to_string().trim_end_matches('/').to_owned());
     let second_alone = std::slice::from_ref(&second);
-    let ask = |urls: &[String]| client.forward(only(urls, get("/api")), RequestIdentity::Member);
+    let ask = |urls: &[String]| client.send_request(only(urls, get("/api")), RequestIdentity::Member);
     for _ in 0..10 {
         assert_eq!(read(ask(second_alone).await.unwrap()).await, "/api");
     }
@@ -34,7 +34,7 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
     // One that is lost is not replaced by the other, however the request is sent.
     gates[1].close().await;
     for request in [get("/api"), get("/api/v1/pods?watch=1"), upgrade()] {
-        let error = client.forward(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();
+        let error = client.send_request(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();
         let ForwardError::NoEndpoint { is_chosen: true, left_out, .. } = &error else { panic!("{error}") };
         assert_eq!(left_out.len(), 1, "{error}");
         assert_eq!(format!("https://{}", left_out[0].0), second);
@@ -50,7 +50,7 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
         "{unknown}"
     );
     // Others are sent on.
-    assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -14,8 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::{Body, BoxError};
-use tributary_apimachinery::permit::TunnelPermit;
-use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent, TunnelEnd};
+use tributary_proxy::{
+    ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, Places, RequestIdentity, Sent, TunnelEnd,
+};
 
 use crate::credentials::KUBERNETES_401;
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
@@ -93,12 +94,19 @@ async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
 ) -> SocketAddr {
-    front_that_adds(client, move |extensions| drop(extensions.insert(TunnelPermit::from(Permit::keeping(keep())))))
-        .await
+    front_that_adds(client, move |context| {
+        if let Some(upgrade) = &context.upgrade {
+            upgrade.permits.push(Permit::keeping(keep()));
+        }
+    })
+    .await
 }
 
 /// The same; this is added to each request.
-async fn front_that_adds(client: ClusterClient, add: impl Fn(&mut Extensions) + Clone + Send + 'static) -> SocketAddr {
+async fn front_that_adds(
+    client: ClusterClient,
+    add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -106,10 +114,12 @@ async fn front_that_adds(client: ClusterClient, add: impl Fn(&mut Extensions) + 
             let (client, add) = (client.clone(), add.clone());
             let service = service_fn(move |mut request: Request<Incoming>| {
                 let client = client.clone();
-                add(request.extensions_mut());
+                let mut context = ForwardContext::from(RequestIdentity::Member);
+                context.upgrade = request.extensions_mut().remove().map(ClientUpgrade::new);
+                add(&mut context);
                 async move {
                     let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
-                    let response = client.forward(request, RequestIdentity::Member).await;
+                    let response = client.forward(request, context).await;
                     Ok::<Response<Body>, BoxError>(
                         response.unwrap_or_else(|error| text(error.status_code(), error.to_string())),
                     )
@@ -313,9 +323,9 @@ async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
     let client = member::connect(member.config.clone(), tuning.clone()).await;
     let (told, enders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let all = Arc::clone(&enders);
-    let address = front_that_adds(client, move |extensions| {
+    let address = front_that_adds(client, move |context| {
         let (end, ender) = TunnelEnd::new();
-        extensions.insert(end);
+        context.tunnel_end = Some(end);
         all.lock().unwrap().push(ender);
     })
     .await;

@@ -7,7 +7,9 @@ use http::{StatusCode, Uri};
 use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity};
 
-use crate::member::{self, get};
+use tributary_proxy::BoxError;
+
+use crate::member::{self, SendRequest, get};
 
 /// A client of a member that answers over the first connection, and hangs at each other.
 async fn hanging_after_the_first() -> ClusterClient {
@@ -42,10 +44,10 @@ async fn who_takes_over_the_connection_of_another_does_not_wait() {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
         request.extensions_mut().insert(RequestClass::Opaque);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
-        client.forward(request, RequestIdentity::Member).await
+        client.send_request(request, RequestIdentity::Member).await
     };
     drop(log(1).await.unwrap());
-    let mut waiting = pin!(client.forward(get("/api"), RequestIdentity::Member));
+    let mut waiting = pin!(client.send_request(get("/api"), RequestIdentity::Member));
     assert!(futures::poll!(waiting.as_mut()).is_pending());
     let taken_over = tokio::time::timeout(member::SOON, log(2)).await.expect("it does not wait");
     assert_eq!(taken_over.unwrap().status(), StatusCode::OK);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 
 use crate::endpoints::Gate;
-use crate::member::{self, Body, Member, Options, SOON, channel, eventually, get, text};
+use crate::member::{self, Body, Member, Options, SOON, SendRequest, channel, eventually, get, text};
 
 /// What the window of a watch is, as the decision about them says.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -76,7 +76,7 @@ fn asked(path: &str, of: u16) -> http::Request<Body> {
 
 /// The watch of this client.
 async fn watch(client: &ClusterClient, of: u16) -> Body {
-    let watch = client.forward(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
+    let watch = client.send_request(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
     tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
 }
 
@@ -113,7 +113,7 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert!(statistics.long_connections <= most, "{statistics:?}");
     // Short ones beside them.
     let short = async |of: u16| {
-        let answer = client.forward(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
+        let answer = client.send_request(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
     };
     for round in 0..watches.div_ceil(500) {
@@ -165,12 +165,12 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
         let (sender, body) = channel();
         *request.body_mut() = body;
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-        let watch = tokio::time::timeout(SOON, client.forward(request, RequestIdentity::Member));
+        let watch = tokio::time::timeout(SOON, client.send_request(request, RequestIdentity::Member));
         watches.push(watch.await.expect("an answer").expect("a watch"));
         bodies.push(sender);
     }
     assert_eq!(client.pool_statistics().long_streams, usize::from(all));
-    let log = client.forward(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
+    let log = client.send_request(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
     let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
     assert_eq!(log.status(), StatusCode::OK);
     // The member is sent none of it.
@@ -337,7 +337,7 @@ async fn connections_are_replaced_on_which_many_were_reset_before_they_were_answ
     let tuning = ClientTuning { given_up_patience: Duration::ZERO, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     for round in 1..=130 {
-        let asked = client.forward(asked(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);
+        let asked = client.send_request(asked(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);
         tokio::select! {
             answer = asked => panic!("{answer:?}"),
             () = eventually("it is asked", || asked_for.load(Ordering::SeqCst) >= round) => {}

@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
 
-use crate::member::{self, Member, Options, eventually, full, get, text};
+use crate::member::{self, Member, Options, SendRequest, eventually, full, get, text};
 
 /// How a member ends an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ async fn an_answer_is_whole_only_where_its_end_is_marked() {
         *with_body.method_mut() = http::Method::POST;
         for request in [get("/api/v1/pods"), with_body] {
             let method = request.method().clone();
-            let answer = client.forward(request, RequestIdentity::Member).await.unwrap();
+            let answer = client.send_request(request, RequestIdentity::Member).await.unwrap();
             let read = answer.into_body().collect().await.map(|body| body.to_bytes());
             let expected = is_whole.then(|| Bytes::from_static(b"piece"));
             assert_eq!(read.as_ref().ok(), expected.as_ref(), "{method}, {end:?}: {read:?}");
@@ -114,7 +114,7 @@ async fn pass_on(
     request: Request<hyper::body::Incoming>,
 ) -> Result<Response<member::Body>, std::convert::Infallible> {
     let request = tributary_proxy::received(request);
-    Ok(client.forward(request, RequestIdentity::Member).await.unwrap_or_else(|_| Response::new(full(""))))
+    Ok(client.send_request(request, RequestIdentity::Member).await.unwrap_or_else(|_| Response::new(full(""))))
 }
 
 #[tokio::test]

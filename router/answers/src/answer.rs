@@ -5,11 +5,6 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use tributary_sharing::body::{self, Body};
 
-/// Among an answer's extensions: the body is the stream of a cluster's watch, passed on unchanged. The stream does not
-/// end when this server drains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardedWatch;
-
 /// An answer of JSON text.
 pub fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     with_content_type(status, "application/json", body::full(text.into()))

@@ -453,13 +453,7 @@ mod tests {
         let request = ClientRequest {
             router: &router,
             configuration: &router.configuration(),
-            caller: &Caller::from_request(
-                &HeaderMap::new(),
-                &http::Extensions::new(),
-                &crate::User::named("test", "owner"),
-                None,
-            )
-            .unwrap(),
+            caller: &Caller::named("owner", None),
             candidates: &tributary_rights::Candidates::default(),
             info: &RequestInfo::parse("PUT", path, None).unwrap(),
             resource: &resource,

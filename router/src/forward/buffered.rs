@@ -16,7 +16,7 @@ use crate::request::ClientRequest;
 
 /// A request with its body read.
 pub(crate) struct BufferedRequest {
-    /// Method, URI, headers and extensions.
+    /// Method, URI and headers.
     pub(crate) head: request::Parts,
     /// The body, converted to JSON if it came as YAML.
     pub(crate) body: RequestBody,

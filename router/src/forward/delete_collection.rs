@@ -27,9 +27,9 @@ use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::asked::attributes;
-use crate::deadline;
 use crate::request::ClientRequest;
 use crate::selected_names;
+use crate::time_limit;
 use crate::versions::ClientVersion;
 
 /// Deletes a collection in each wanted cluster that serves it, after clusters were asked for their discovery again.
@@ -46,7 +46,7 @@ pub(crate) async fn delete_collection(
     let renewed = request.renewed().await;
     let request = renewed.as_ref().map_or(request, |renewed| renewed.renew_request(request));
     let ClientRequest { router, info, resource, query, .. } = request;
-    let until = Instant::now() + deadline::time(info, query, router.request_timeout());
+    let until = Instant::now() + time_limit::time_for(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let policy = request.configuration.policy(&resource.resource);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Request, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::time::Instant;
 use tributary_answers::refusal::{Refusal, RequestRefusal};
@@ -51,19 +51,15 @@ pub(super) struct Lasting {
 
 impl Lasting {
     /// Follows what opens a request from before the member is asked; `None` for one that may last as long as it will.
-    pub(super) fn begin(
-        cluster: &Cluster,
-        caller: &Caller,
-        request: &mut Request<Body>,
-        info: &RequestInfo,
-    ) -> Option<Self> {
-        let over = over(caller, cluster, info)?;
-        let ender = request.headers().contains_key(header::UPGRADE).then(|| {
-            let (end, ender) = TunnelEnd::new();
-            request.extensions_mut().insert(end);
-            ender
-        });
-        Some(Self { class: info.class(), over, ender })
+    pub(super) fn begin(cluster: &Cluster, caller: &Caller, info: &RequestInfo) -> Option<Self> {
+        Some(Self { class: info.class(), over: over(caller, cluster, info)?, ender: None })
+    }
+
+    /// The end of the tunnel, if the request is switched.
+    pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
+        let (end, ender) = TunnelEnd::new();
+        self.ender = Some(ender);
+        end
     }
 
     /// The member's answer. Whoever may not open what lasts any more does not wait for it; what a short request has

@@ -107,7 +107,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     let mixed = mixed.and_then(|text| tributary_answers::warnings::warning_header(&text));
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
     if is_one_unknown {
-        unknown_rights::warn(&mut response);
+        unknown_rights::warn(&mut response, caller);
     }
     selected_names::warn(response.headers_mut(), &request, &selected, |cluster| request.candidates.has(cluster));
     standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());

@@ -62,7 +62,7 @@ pub(crate) async fn forward(
     let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
     let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
-        return passed(&cluster, caller, request, info, query).await;
+        return send(&cluster, caller, request, info, query).await;
     };
     let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
@@ -77,7 +77,7 @@ pub(crate) async fn forward(
     };
     match writes(info.verb) {
         true => Box::pin(write(router, caller, request, &given, &cluster, (info, query.as_deref()))).await,
-        false => passed(&cluster, caller, request, info, query.as_deref()).await,
+        false => send(&cluster, caller, request, info, query.as_deref()).await,
     }
 }
 
@@ -105,21 +105,6 @@ async fn taken_back<'a>(
         Some(KnownObject { version, seen: held.resource_version() })
     });
     TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
-}
-
-/// A request whose body is not looked at.
-async fn passed(
-    cluster: &Arc<Cluster>,
-    caller: &Caller,
-    request: Request<Body>,
-    info: &RequestInfo,
-    query: Option<&str>,
-) -> Result<Response<Body>, Refusal> {
-    let mut answer = send(cluster, caller, request, info, query).await?;
-    if info.class() == RequestClass::Watch && answer.status().is_success() {
-        answer.extensions_mut().insert(answer::ForwardedWatch);
-    }
-    Ok(answer)
 }
 
 /// A write. Reads of the merged view are to see it: its version is noted on the way through.
@@ -185,7 +170,6 @@ async fn openapi_document(
 ) -> Result<Response<Body>, Refusal> {
     let mut again = Request::new(body::empty());
     again.headers_mut().clone_from(request.headers());
-    again.extensions_mut().clone_from(request.extensions());
     again.headers_mut().remove(header::IF_NONE_MATCH);
     let refused = match send(cluster, caller, request, info, query).await {
         Err(refusal) if refusal.is_redirect() => refusal,

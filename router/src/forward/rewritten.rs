@@ -54,7 +54,6 @@ impl BufferedRequest {
         // For most members the URI stays as it is, and need not be written and parsed again.
         *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
-        request.extensions_mut().clone_from(&self.head.extensions);
         let headers = request.headers_mut();
         // Tributary rewrites the answer, so it has to be JSON without compression.
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));

@@ -9,7 +9,8 @@ use tributary_answers::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
 use tributary_fleet::topology::Cluster;
-use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
+use tributary_proxy::headers::Recipient;
+use tributary_proxy::{ClusterClient, EndpointSubset, ForwardContext, ForwardError, RequestIdentity, TunnelEnd};
 use tributary_rights::SentRequest;
 use tributary_sharing::body::{self, Body};
 
@@ -28,15 +29,18 @@ use crate::request_trace::BegunStage;
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    mut request: Request<Body>,
+    request: Request<Body>,
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
     // What policies refuse is told in their words.
-    dispatch(cluster, caller, &mut request)?;
-    let lasting = Lasting::begin(cluster, caller, &mut request, info);
+    let endpoints = endpoints(cluster, caller)?;
+    let mut lasting = Lasting::begin(cluster, caller, info);
+    let is_upgrade = request.headers().contains_key(header::UPGRADE);
+    let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
+    let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
     // Each place that a future is moved to takes its size.
-    let answer = pin!(send_and_wait(cluster, caller, request, info, query));
+    let answer = pin!(send_and_wait(cluster, caller, message));
     match lasting {
         None => answer.await,
         Some(mut lasting) => {
@@ -46,23 +50,39 @@ pub(crate) async fn send(
     }
 }
 
+/// A request on its way to one cluster.
+struct OutgoingRequest<'a> {
+    request: Request<Body>,
+    info: &'a RequestInfo,
+    /// The query that takes the place of the request's own.
+    query: Option<&'a str>,
+    endpoints: Option<EndpointSubset>,
+    tunnel_end: Option<TunnelEnd>,
+}
+
 async fn send_and_wait(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    mut request: Request<Body>,
-    info: &RequestInfo,
-    query: Option<&str>,
+    message: OutgoingRequest<'_>,
 ) -> Result<Response<Body>, Refusal> {
+    let OutgoingRequest { mut request, info, query, endpoints, tunnel_end } = message;
     let may_switch = request.headers().contains_key(header::UPGRADE);
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let place = place(cluster, caller, &request)?;
-    request.extensions_mut().insert(place.clone());
+    let place = place(cluster, caller, info.class())?;
+    let mut context = ForwardContext::from(identity);
+    context.class = info.class();
+    context.recipient = if info.is_for_workload() { Recipient::Workload } else { Recipient::Api };
+    context.peer = caller.connection;
+    context.endpoints = endpoints;
+    context.permit = Some(place.clone());
+    context.upgrade = caller.upgrade.clone();
+    context.tunnel_end = tunnel_end;
     let mut stage = note_cluster(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
-    let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
+    let answer = client.forward(request, context).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
     stage.note_status(answer.status().as_u16());
     drop(stage);
@@ -127,17 +147,15 @@ async fn ask_as(
     Ok(client.send_question(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
-/// Gives a request the endpoints that it may be sent to.
+/// The endpoints that the policies allow; `None` for all.
 ///
 /// # Errors
-/// 429 where nothing at all is sent to the cluster.
-fn dispatch(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> Result<(), Refusal> {
-    if let Some(dispatched) = &caller.dispatched
-        && let Some(endpoints) = dispatched.endpoints(cluster.name())?
-    {
-        request.extensions_mut().insert(endpoints);
+/// 429 if the policies refuse every request to the cluster.
+fn endpoints(cluster: &Cluster, caller: &Caller) -> Result<Option<EndpointSubset>, Refusal> {
+    match &caller.dispatched {
+        Some(dispatched) => Ok(dispatched.endpoints(cluster.name())?),
+        None => Ok(None),
     }
-    Ok(())
 }
 
 /// Has logs and metrics say that the cluster is asked, and the cluster's own audit log say for which request of ours.
@@ -184,8 +202,7 @@ fn target(path: &str, query: Option<&str>) -> String {
 /// member's to say, and its answer may be any other. It is taken before the member can have carried anything out. The
 /// request's place in its schema is kept with it: both are free again when the member has done with the request, which
 /// may be later than its client has gone.
-fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<RequestPermit, Refusal> {
-    let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
+fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
     // The caller may have been authenticated by the earlier cluster.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));

@@ -100,7 +100,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     };
     let mut response = followed(request.caller, answer.respond().await?);
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(&mut response, readable.as_ref());
+    warn_limited(&mut response, readable.as_ref(), request.caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
@@ -201,7 +201,7 @@ async fn mixed_releases_warning(
 }
 
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
-pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>) {
+pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>, caller: &Caller) {
     let Some(readable) = readable else { return };
     let limited = readable
         .by_namespace
@@ -209,7 +209,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
         .and_then(|_| tributary_answers::warnings::warning_header("limited to what you may list"));
     answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
     if readable.is_one_unknown {
-        unknown_rights::warn(answer);
+        unknown_rights::warn(answer, caller);
     }
 }
 

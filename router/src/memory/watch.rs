@@ -96,7 +96,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
         WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed, policies);
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(&mut response, readable.as_ref());
+    warn_limited(&mut response, readable.as_ref(), caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     let only_watched = readable.as_ref().map_or(&[][..], |readable| &readable.only_watched);
     standing::warn_only_watched(response.headers_mut(), &served.resource, only_watched);

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 use tributary_apimachinery::Partial;
 use tributary_apimachinery::body::{self, Body};
-use tributary_router::{Policies, ResourcePolicy, Router, RouterConfig, SharedMode, User};
+use tributary_router::{Policies, RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User};
 use tributary_simulator::{Rejection, SimulatedCluster, Simulator, SimulatorConfig};
 
 use self::reader::Reader;
@@ -310,7 +310,8 @@ impl World {
 
     async fn call(&self, user: &str, path: &str) -> anyhow::Result<(u16, Body)> {
         let request = Request::builder().uri(path).body(body::empty())?;
-        let (head, body) = self.router.handle(request, &User::named("model", user)).await.into_parts();
+        let context = RequestContext::for_user(&User::named("model", user), &request);
+        let (head, body) = self.router.handle(request, &context).await.response.into_parts();
         Ok((head.status.as_u16(), body))
     }
 

@@ -14,8 +14,8 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, ResourcePolicy, Router,
-    RouterConfig, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, RequestContext,
+    ResourcePolicy, Router, RouterConfig, User,
 };
 use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
@@ -339,9 +339,11 @@ impl World {
                 request.header("content-type", media_type).body(body::full(object.to_string()))?
             }
         };
-        let (router, user) = (self.router(replica), User::named("test", "model"));
-        timeout(ANSWER_WITHIN, router.handle(request, &user))
-            .await
+        let context = RequestContext::for_user(&User::named("test", "model"), &request);
+        let router = self.router(replica);
+        let answer = timeout(ANSWER_WITHIN, router.handle(request, &context)).await;
+        answer
+            .map(|answer| answer.response)
             .with_context(|| format!("{method} {path} at {replica} was not answered within {ANSWER_WITHIN:?}"))
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tributary_apimachinery::{Mount, body};
-use tributary_router::{RequestReading, User};
+use tributary_router::{RequestContext, RequestReading, User};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, cluster, until};
@@ -172,7 +172,8 @@ async fn tables_and_metadata_show_the_cluster() {
 #[tokio::test]
 async fn a_request_is_answered_by_the_reading_that_it_carries() {
     let router = crate::harness::router(crate::harness::allow());
-    let reading = RequestReading::parse(&Mount::Merged, "GET", "/livez", None);
-    let request = http::Request::get("/no/such/path").extension(reading).body(body::empty()).unwrap();
-    assert_eq!(router.handle(request, &User::named("test", "ann")).await.status(), 200);
+    let request = http::Request::get("/no/such/path").body(body::empty()).unwrap();
+    let mut context = RequestContext::for_user(&User::named("test", "ann"), &request);
+    context.arrival.reading = RequestReading::parse(&Mount::Merged, "GET", "/livez", None);
+    assert_eq!(router.handle(request, &context).await.response.status(), 200);
 }

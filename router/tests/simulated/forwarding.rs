@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tributary_proxy::ClientTuning;
 use tributary_router::limits::WHOLE_WITHIN;
-use tributary_router::{ForwardedWatch, User};
+use tributary_router::{RequestContext, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{
@@ -99,7 +99,8 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
         let before = fixture.member("a").control().requests(RequestKind::Write);
         let is_answered = std::cell::Cell::new(false);
         let answer = async {
-            let answer = fixture.router.handle(request, &user).await;
+            let context = RequestContext::for_user(&user, &request);
+            let answer = fixture.router.handle(request, &context).await.response;
             is_answered.set(true);
             answer
         };
@@ -159,11 +160,13 @@ async fn what_a_workload_is_sent_and_answers_streams() {
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         let (sender, body) = channel();
         let request = Request::builder().method(method).uri(WORKLOAD).header("content-type", "application/json");
-        let answer = fixture.router.handle(request.body(body).unwrap(), &user);
+        let request = request.body(body).unwrap();
+        let context = RequestContext::for_user(&user, &request);
+        let answer = fixture.router.handle(request, &context);
         // The workload answers before its client has said all.
         let first = r#"{"kind":"Service","metadata":{"resourceVersion":"999999999"},"#;
         sender.send(Bytes::from_static(first.as_bytes())).unwrap();
-        let answer = tokio::time::timeout(SOON, answer).await.expect("the head comes with the first bytes");
+        let answer = tokio::time::timeout(SOON, answer).await.expect("the head comes with the first bytes").response;
         assert_eq!(answer.status(), 200);
         let mut body = answer.into_body();
         let mut came = 0;
@@ -201,10 +204,10 @@ async fn an_escaped_watch_is_a_watch() {
         ("/clusters/a/api/v1/configmaps?watch=0", 0, false),
     ] {
         let before = client.pool_statistics().long_streams;
-        let answer = fixture.client().call("GET", path, &[], "").await;
-        assert_eq!(answer.status(), 200, "{path}");
+        let answer = fixture.client().ask("GET", path, &[], "").await;
+        assert_eq!(answer.response.status(), 200, "{path}");
         assert_eq!(client.pool_statistics().long_streams - before, long, "{path}");
-        assert_eq!(answer.extensions().get::<ForwardedWatch>().is_some(), is_watch, "{path}");
+        assert_eq!(answer.is_forwarded_watch, is_watch, "{path}");
         drop(answer);
         until(|| async { client.pool_statistics().long_streams == before }).await;
     }

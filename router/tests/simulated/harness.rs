@@ -18,8 +18,8 @@ use tributary_apimachinery::{ClusterName, Mount, Partial};
 use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, ResourcePolicy, Router,
-    RouterConfig, SharedMode, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, RequestArrival,
+    RequestContext, ResourcePolicy, Router, RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -357,17 +357,27 @@ impl Client {
 
     /// The answer as it begins.
     pub(crate) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Response<Body> {
+        self.ask(method, path, headers, text).await.response
+    }
+
+    /// The answer as it begins, with the facts for the server.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        text: &str,
+    ) -> tributary_router::Answer {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let text = if text.is_empty() { body::empty() } else { body::full(text.to_owned()) };
-        let mut request = request.body(text).unwrap();
-        if let Some(peer) = self.peer {
-            request.extensions_mut().insert(peer);
-        }
-        request.extensions_mut().insert(self.mount.clone());
-        tokio::time::timeout(SOON * 6, self.router.handle(request, &self.user)).await.expect("an answer in time")
+        let request = request.body(text).unwrap();
+        let mut arrival = RequestArrival::new(self.mount.clone(), request.method(), request.uri());
+        arrival.peer = self.peer;
+        let context = RequestContext { arrival, sender: self.user.clone().into() };
+        tokio::time::timeout(SOON * 6, self.router.handle(request, &context)).await.expect("an answer in time")
     }
 
     /// Opens a watch, which must begin with 200.

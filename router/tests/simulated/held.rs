@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 use tributary_apimachinery::body::Body;
-use tributary_router::{Limits, Peer, Policies, User};
+use tributary_router::{Limits, Peer, Policies, RequestContext, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
@@ -33,15 +33,15 @@ async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Bod
 }
 
 async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_type: &str, body: Body) -> Answer {
-    let mut request = Request::builder().method(method).uri(path).header("content-type", content_type);
-    request.extensions_mut().unwrap().insert(from);
-    answered(fixture, request.body(body).unwrap()).await
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+    answered(fixture, Some(from), request.body(body).unwrap()).await
 }
 
 /// The whole answer to a request.
-async fn answered(fixture: &Fixture, request: Request<Body>) -> Answer {
-    let user = User::named("test", "tester");
-    let response: Response<Body> = fixture.router.handle(request, &user).await;
+async fn answered(fixture: &Fixture, peer: Option<Peer>, request: Request<Body>) -> Answer {
+    let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
+    context.arrival.peer = peer;
+    let response: Response<Body> = fixture.router.handle(request, &context).await.response;
     let (head, body) = response.into_parts();
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
@@ -161,7 +161,7 @@ async fn a_write_whose_body_fails_at_its_end_is_not_made() {
         let frames = [Ok(Frame::data(Bytes::from_static(text.as_bytes()))), Err("no room".into())];
         let request = Request::builder().method(method).uri(&path).header("content-type", content_type);
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
-        let answer = answered(&fixture, request.body(body).unwrap()).await;
+        let answer = answered(&fixture, None, request.body(body).unwrap()).await;
         assert!(answer.code >= 400, "{method} {path}: {}", answer.code);
         assert_eq!(writes(), before, "{method} {path}: the member never hears of it");
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{Status, body};
 use tributary_authorization::RbacKind;
 use tributary_router::report::{RightsCondition, RightsDecider};
-use tributary_router::{Policies, RequestTrace, ResourcePolicy, SharedMode};
+use tributary_router::{Policies, RequestContext, RequestTrace, ResourcePolicy, SharedMode};
 use tributary_simulator::{Authorizer, RequestKind, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, cluster, items, pass, until};
@@ -176,9 +176,10 @@ async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
         (("accept", "application/json"), SHOP, 403, false),
     ] {
         let trace = RequestTrace::default();
-        let mut request = Request::get(path).header(name, value).body(body::empty()).unwrap();
-        request.extensions_mut().insert(trace.clone());
-        let answer = ann.router.handle(request, &ann.user).await;
+        let request = Request::get(path).header(name, value).body(body::empty()).unwrap();
+        let mut context = RequestContext::for_user(&ann.user, &request);
+        context.arrival.trace = trace.clone();
+        let answer = ann.router.handle(request, &context).await.response;
         assert_eq!((answer.status().as_u16(), trace.is_not_let()), (code, is_not_let), "{path} {name}: {value}");
     }
 }
@@ -198,9 +199,10 @@ async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
         (SHOP, false),
     ] {
         let trace = RequestTrace::default();
-        let mut request = Request::get(path).header(ROOT.0, ROOT.1).body(body::empty()).unwrap();
-        request.extensions_mut().insert(trace.clone());
-        let answer = ann.router.handle(request, &ann.user).await;
+        let request = Request::get(path).header(ROOT.0, ROOT.1).body(body::empty()).unwrap();
+        let mut context = RequestContext::for_user(&ann.user, &request);
+        context.arrival.trace = trace.clone();
+        let answer = ann.router.handle(request, &context).await.response;
         assert_eq!(trace.is_told_to_all(), is_told_to_all, "{path}: {}", answer.status());
     }
 }

@@ -6,17 +6,21 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::{self, Body};
-use tributary_router::{Peer, User};
+use tributary_router::{Peer, RequestContext, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
 
 /// Asks as a connection.
 async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
-    let mut request = Request::get(path);
-    request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], port).into()));
-    let user = User::named("test", "tester");
-    fixture.router.handle(request.body(body::empty()).unwrap(), &user).await
+    call_by(fixture, port, Request::get(path)).await
+}
+
+async fn call_by(fixture: &Fixture, port: u16, request: http::request::Builder) -> Response<Body> {
+    let request = request.body(body::empty()).unwrap();
+    let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
+    context.arrival.peer = Some(Peer(([127, 0, 0, 1], port).into()));
+    fixture.router.handle(request, &context).await.response
 }
 
 /// Opens watches of a cluster's own view until one is refused, at most so many, and gives them with the refusal.
@@ -57,10 +61,8 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
         assert!(exposition.contains(&format!("tributary_member_{line}\n")), "{line}: {exposition}");
     }
     // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
-    let mut request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
-    request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], 1).into()));
-    let user = User::named("test", "tester");
-    assert_eq!(fixture.router.handle(request.body(body::empty()).unwrap(), &user).await.status(), 429);
+    let request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
+    assert_eq!(call_by(&fixture, 1, request).await.status(), 429);
 
     // Another client's watch is opened, and tells what happens.
     let (mut others, _) = greedy(&fixture, 2, 1).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{Action, Mode, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig, User};
+use tributary_router::{DispatchSettings, PlacePolicies, RequestContext, Router, RouterConfig, User};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
 use crate::rights::{ann as anns, binding};
@@ -564,9 +564,10 @@ async fn how_a_request_is_audited_is_said_by_the_policy_that_takes_it_where_it_c
         vec![at(Some(AuditLevel::Metadata), rule(&["*"], &["*"])), at(Some(AuditLevel::Request), of_paths(&["*"]))];
     let router = Router::new(RouterConfig::default());
     let level = |method: &str, path: &str| {
-        let (head, ()) = http::Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
+        let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let context = RequestContext::for_user(&User::named("test", "ann"), &request);
         let info = RequestInfo::parse(method, path, None).unwrap();
-        router.audit_level(&head, &info, &User::named("test", "ann"))
+        router.audit_level(&request.into_parts().0, &info, &context)
     };
     assert_eq!(level("POST", CONFIG_MAPS), None, "there are no policies");
     let mut settings = of_merged(merged);

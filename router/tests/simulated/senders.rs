@@ -8,8 +8,8 @@ use tributary_flow_control::{Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema
 use tributary_policy::{Action, LogMode, Outcome, Policy, Rule};
 use tributary_router::report::RightsDecider;
 use tributary_router::{
-    ClusterAuthorization, ClusterSetup, DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestTrace,
-    SharedMode,
+    ClusterAuthorization, ClusterSetup, DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestContext,
+    RequestTrace, SharedMode,
 };
 
 use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, setup, until};
@@ -88,9 +88,10 @@ async fn sent(client: &Client, place: &str, headers: &[(&str, &str)]) -> (u16, S
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let mut request = request.body(body::empty()).unwrap();
-    request.extensions_mut().insert(trace.clone());
-    let answer = client.router.handle(request, &client.user).await;
+    let request = request.body(body::empty()).unwrap();
+    let mut context = RequestContext::for_user(&client.user, &request);
+    context.arrival.trace = trace.clone();
+    let answer = client.router.handle(request, &context).await.response;
     let schema = answer.headers().get(SCHEMA_HEADER).map(|schema| schema.to_str().unwrap().to_owned());
     (answer.status().as_u16(), schema.unwrap_or_default(), trace.log_mode())
 }

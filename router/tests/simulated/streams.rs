@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_router::report::RightsDecider;
-use tributary_router::{AuthenticatedUntil, RouterConfig, SharedMode, StillKnown};
+use tributary_router::{AuthenticatedUntil, RequestContext, RouterConfig, SharedMode, StillKnown};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Client, Events, Fixture, SOON, allow, config, name, pass, quiet_without_time, until};
@@ -41,9 +41,10 @@ async fn goes_on(body: &mut Body) {
 
 /// Asks as this client, whose credentials are good for so long.
 async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body> {
-    let mut request = Request::get(path);
-    request.extensions_mut().unwrap().insert(AuthenticatedUntil::in_duration(time).unwrap());
-    client.router.handle(request.body(body::empty()).unwrap(), &client.user).await
+    let request = Request::get(path).body(body::empty()).unwrap();
+    let mut context = RequestContext::for_user(&client.user, &request);
+    context.sender.until = AuthenticatedUntil::in_duration(time);
+    client.router.handle(request, &context).await.response
 }
 
 /// A member with one pod, `default/web-0` or whatever the simulator calls it, whose log ann may read in its namespace.
@@ -225,9 +226,10 @@ async fn what_lasts_ends_when_nobody_vouches_for_its_user_any_more() {
     let ann = pods.fixture.user("ann", &[]);
     let is_known = Arc::new(AtomicBool::new(true));
     let call = async |path: &str| {
-        let (asked, mut request) = (Arc::clone(&is_known), Request::get(path));
-        request.extensions_mut().unwrap().insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
-        let answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
+        let (asked, request) = (Arc::clone(&is_known), Request::get(path).body(body::empty()).unwrap());
+        let mut context = RequestContext::for_user(&ann.user, &request);
+        context.sender.still_known = Some(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        let answer = ann.router.handle(request, &context).await.response;
         assert_eq!(answer.status(), 200);
         answer
     };
@@ -279,11 +281,11 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     until(async || ann.get("/api/v1/configmaps").await.body.len() > 40 * long.len()).await;
     // Until it is begun; then the client reads nothing.
     let begun = async |time: Option<Duration>, is_known: &Arc<AtomicBool>| {
-        let (asked, mut request) = (Arc::clone(is_known), Request::get("/api/v1/configmaps"));
-        let extensions = request.extensions_mut().unwrap();
-        extensions.insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
-        time.map(|time| extensions.insert(AuthenticatedUntil::in_duration(time).unwrap()));
-        let mut answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
+        let request = Request::get("/api/v1/configmaps").body(body::empty()).unwrap();
+        let (asked, mut context) = (Arc::clone(is_known), RequestContext::for_user(&ann.user, &request));
+        context.sender.still_known = Some(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        context.sender.until = time.and_then(AuthenticatedUntil::in_duration);
+        let mut answer = ann.router.handle(request, &context).await.response;
         assert!(answer.status() == 200 && answer.body().size_hint().exact().is_none(), "it is long");
         assert!(answer.body_mut().frame().await.is_some_and(|frame| frame.is_ok()));
         answer

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{ClientTuning, Places, Windows};
-use tributary_router::{ClusterSetup, Limits, Peer, Policies, ResourcePolicy, User};
+use tributary_router::{ClusterSetup, Limits, Peer, Policies, RequestContext, ResourcePolicy, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
@@ -14,10 +14,10 @@ use crate::harness::{
 
 /// Asks as a connection.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
-    let mut request = request.body(body).unwrap();
-    request.extensions_mut().insert(Peer(([127, 0, 0, 1], port).into()));
-    let user = User::named("test", "tester");
-    fixture.router.handle(request, &user).await
+    let request = request.body(body).unwrap();
+    let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
+    context.arrival.peer = Some(Peer(([127, 0, 0, 1], port).into()));
+    fixture.router.handle(request, &context).await.response
 }
 
 /// Sends a patch as a connection, and reads its answer.

@@ -46,22 +46,18 @@ impl Hosts {
         self.0.load_full()
     }
 
-    /// Which API a request is for, by its host and by the name that its connection asked for. Notes it in the head, for
-    /// whoever reads the path.
+    /// The API that a request is for, by its host and by the name that its connection asked for.
     ///
     /// # Errors
     /// [`HostRefusal`].
-    pub fn place(&self, head: &mut Parts, server_name: Option<&HostName>) -> Result<(), HostRefusal> {
+    pub fn mount(&self, head: &Parts, server_name: Option<&HostName>) -> Result<Mount, HostRefusal> {
         let table = self.0.load();
         if !table.tells_hosts_apart() {
-            return Ok(());
+            return Ok(Mount::Merged);
         }
         match table.place(&NamedHost::from_head(head)?, server_name)? {
-            HostTarget::At(mount) => {
-                head.extensions.insert(mount.clone());
-                Ok(())
-            }
-            HostTarget::Own if is_own(head.uri.path()) => Ok(()),
+            HostTarget::At(mount) => Ok(mount.clone()),
+            HostTarget::Own if is_own(head.uri.path()) => Ok(Mount::Merged),
             HostTarget::Own => Err(HostRefusal::Unknown),
         }
     }
@@ -78,12 +74,7 @@ fn is_own(path: &str) -> bool {
     matches!(first, "metrics" | "tributary" | "healthz" | "livez" | "readyz")
 }
 
-/// What stands at the root of a request's path, once its host was [looked at](Hosts::place).
-pub fn mount(head: &Parts) -> Mount {
-    head.extensions.get::<Mount>().cloned().unwrap_or_default()
-}
-
-/// Whether a request is for a host of one cluster's own, where nothing of this process itself is.
-pub fn is_of_cluster(head: &Parts) -> bool {
-    matches!(head.extensions.get::<Mount>(), Some(Mount::Cluster(_)))
+/// Whether a request is for a host of one cluster, where none of the process's own paths are.
+pub fn is_of_cluster(mount: &Mount) -> bool {
+    matches!(mount, Mount::Cluster(_))
 }

@@ -42,6 +42,7 @@ use tributary_apimachinery::body::{BegunBody, Body};
 
 use crate::coalesce::OpenStream;
 use crate::refusal::ListenerRefusal;
+use crate::service::ServiceAnswer;
 use crate::unread::Unread;
 use counted::Counted;
 use metered::{Metered, OutgoingBody};
@@ -115,13 +116,9 @@ impl Outgoing {
 
     /// Meters the body of an answer, which may have taken its room before. One that is in memory as a whole is held
     /// from now on to its end. If it is another answer by now, what was taken is given back.
-    pub(super) fn meter(
-        &self,
-        response: Response<Body>,
-        taken: Option<TakenRoom>,
-        stream: OpenStream,
-    ) -> Response<Body> {
-        let lasts = response.extensions().get() == Some(&RequestClass::Opaque);
+    pub(super) fn meter(&self, answer: ServiceAnswer, taken: Option<TakenRoom>, stream: OpenStream) -> Response<Body> {
+        let ServiceAnswer { response, class } = answer;
+        let lasts = class == RequestClass::Opaque;
         let (head, body) = response.into_parts();
         let exact = body.size_hint().exact();
         if exact == Some(0) {
@@ -225,7 +222,7 @@ mod tests {
         for method in [Method::GET, Method::PATCH] {
             let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
             assert_eq!(unread(), OBJECT_BYTES);
-            let mut metered = outgoing.meter(answer, taken, OpenStreams::default().open()).into_body();
+            let mut metered = outgoing.meter(answer.into(), taken, OpenStreams::default().open()).into_body();
             let mut given = Vec::new();
             while let Some(frame) = metered.frame().await {
                 given.push(frame.unwrap().into_data().unwrap());
@@ -272,7 +269,7 @@ mod tests {
         let (_, taken) = passed.pop().unwrap();
         let late = Late { data: Some(vec![b'x'; OBJECT_BYTES].into()), is_asked: false };
         let late = Response::new(late.boxed_unsync());
-        let mut metered = outgoing.meter(late, taken, OpenStreams::default().open()).into_body();
+        let mut metered = outgoing.meter(late.into(), taken, OpenStreams::default().open()).into_body();
         assert_eq!(unread(), HELD_BYTES_MAX);
         let first = metered.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(unread(), HELD_BYTES_MAX);
@@ -284,7 +281,7 @@ mod tests {
     async fn an_answer_in_place_of_another_does_not_keep_its_room() {
         let (outgoing, unread) = alone();
         let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
-        let metered = outgoing.meter(Response::new(full("another")), taken, OpenStreams::default().open());
+        let metered = outgoing.meter(Response::new(full("another")).into(), taken, OpenStreams::default().open());
         assert!((1..OBJECT_BYTES).contains(&unread()), "{} bytes are counted", unread());
         drop(metered);
         assert_eq!(unread(), 0);
@@ -297,7 +294,7 @@ mod tests {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
         let mut given = Vec::new();
-        let mut metered = outgoing.meter(Response::new(body), None, OpenStreams::default().open()).into_body();
+        let mut metered = outgoing.meter(Response::new(body).into(), None, OpenStreams::default().open()).into_body();
         while let Some(frame) = metered.frame().await {
             given.push(frame.unwrap().into_data().unwrap());
         }

@@ -81,7 +81,7 @@ impl<S: RequestService> ConnectionRequests<S> {
             if let Some(body) = body {
                 // Only an authenticated connection has its rest read. Boxed, because requests over HTTP/2 never need
                 // it.
-                Box::pin(body.make_way(&mut answer, self.acquaintance.is_known())).await;
+                Box::pin(body.make_way(&mut answer.response, self.acquaintance.is_known())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))
         }

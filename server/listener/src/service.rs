@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use http::{Request, Response};
 use rustls_pki_types::CertificateDer;
-use tributary_apimachinery::HostName;
 use tributary_apimachinery::body::Body;
+use tributary_apimachinery::{HostName, RequestClass};
 use tributary_authentication::Authority;
 
 use crate::refusal::ListenerRefusal;
@@ -34,14 +34,29 @@ pub trait RequestService: Send + Sync + 'static {
         client: &Self::Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    ) -> impl Future<Output = ServiceAnswer> + Send;
 
     /// Refuses a request by its head, before it is authenticated.
     fn refuse_request<B>(&self, request: Request<B>, client: &Self::Client, refusal: ListenerRefusal)
-    -> Response<Body>;
+    -> ServiceAnswer;
 
     /// Ends open watches with bookmarks and refuses new ones. The listener waits for streams that are still open.
     fn drain(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub struct ServiceAnswer {
+    /// The HTTP response.
+    pub response: Response<Body>,
+    /// The class of the request: it decides how long the client may take to read the answer.
+    pub class: RequestClass,
+}
+
+impl From<Response<Body>> for ServiceAnswer {
+    fn from(response: Response<Body>) -> Self {
+        Self { response, class: RequestClass::Short }
+    }
 }
 
 /// What the TLS handshake of a connection showed.

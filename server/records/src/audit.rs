@@ -28,5 +28,5 @@ pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
 pub use error::AuditError;
 pub use received::AuditedRequest;
 pub use settings::{AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings};
-pub use trail::{Panicked, Trail};
+pub use trail::Trail;
 pub use truncation::Truncation;

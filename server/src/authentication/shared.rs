@@ -13,9 +13,8 @@ use tributary_authentication::{
 };
 use tributary_hosts::Hosts;
 use tributary_listener::tls::RequestedAuthorities;
-use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
+use tributary_router::{AuthenticatedSender, AuthenticatedUntil, OwnCredential, StillKnown, User};
 
-use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
@@ -77,10 +76,11 @@ impl SharedAuthenticator {
     pub(super) async fn authenticate(
         &self,
         head: &mut Parts,
+        mount: &Mount,
         chain: &Arc<ClientChain>,
         tokens: &[Vec<u8>],
         client: IpAddr,
-    ) -> Result<Authentication, Unauthenticated> {
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
         let (now, mut refused) = (UnixTime::now(), Unauthenticated::default());
         let named = self.of_front_proxy(head, chain, now, &mut refused);
         if let Some(proxy) = &self.front_proxy {
@@ -89,28 +89,22 @@ impl SharedAuthenticator {
         }
         let ((user, until), shown) = match named {
             Some(named) => (named, Shown::FrontProxy),
-            None => match self.of_certificate(head, chain, now, &mut refused) {
+            None => match self.of_certificate(mount, chain, now, &mut refused) {
                 Some((known, vouching)) => (known, Shown::Certificate(vouching)),
-                None => return self.of_tokens(head, tokens, client, refused).await,
+                None => return self.of_tokens(addressed(mount, head.uri.path()), tokens, client, refused).await,
             },
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
-        if let Some(until) = AuthenticatedUntil::in_duration(left) {
-            head.extensions.insert(until);
-        }
-        head.extensions.insert(self.still_known(head, chain, &shown));
+        let still_known = Some(self.still_known(mount, chain, &shown));
         // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
         let is_ambient = matches!(shown, Shown::Certificate(_));
         let authority = match shown {
             Shown::FrontProxy => Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere },
             Shown::Certificate(vouching) => vouching.authority,
         };
-        let user = User { info: user.authenticated(), authority };
-        Ok(if is_ambient && is_cross_origin(head) {
-            Authentication::CrossOrigin(user)
-        } else {
-            Authentication::User(user)
-        })
+        let (user, until) = (User { info: user.authenticated(), authority }, AuthenticatedUntil::in_duration(left));
+        let is_cross_origin = is_ambient && is_cross_origin(head);
+        Ok(AuthenticatedSender { user, until, still_known, own_credential: None, is_cross_origin })
     }
 
     /// Who vouches for clients at the host of a request: the authorities of a cluster's own host alone, where it has
@@ -128,7 +122,7 @@ impl SharedAuthenticator {
     }
 
     /// Whether a connection's certificates would still be taken: the authorities may be exchanged.
-    fn still_known(&self, head: &Parts, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
+    fn still_known(&self, mount: &Mount, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
         let chain = Arc::clone(chain);
         match shown {
             Shown::FrontProxy => {
@@ -138,7 +132,7 @@ impl SharedAuthenticator {
                 })
             }
             Shown::Certificate(then) => {
-                let (own, mount, reach) = (self.clone(), tributary_hosts::mount(head), then.authority.reach.clone());
+                let (own, mount, reach) = (self.clone(), mount.clone(), then.authority.reach.clone());
                 StillKnown::new(move || {
                     let now = own.vouching(&mount).filter(|now| now.authority.reach == reach);
                     now.is_some_and(|now| chain.user(&now.authorities, UnixTime::now()).is_ok())
@@ -170,32 +164,34 @@ impl SharedAuthenticator {
     /// Whom a token names. No page of another site can send one, so it is not asked whose page it is.
     async fn of_tokens(
         &self,
-        head: &mut Parts,
+        addressed: Option<ClusterName>,
         tokens: &[Vec<u8>],
         client: IpAddr,
         mut refused: Unauthenticated,
-    ) -> Result<Authentication, Unauthenticated> {
+    ) -> Result<AuthenticatedSender, Unauthenticated> {
         let Some(authenticator) = &self.tokens else {
             refused.token = (!tokens.is_empty()).then(|| "no issuer of tokens is configured".to_owned());
             return Err(refused);
         };
-        let addressed = addressed(head);
         for token in tokens {
             match authenticator.authenticate(token, addressed.as_ref(), client).await {
                 Ok(known) => {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
-                    if let Some(until) = left.and_then(AuthenticatedUntil::in_duration) {
-                        head.extensions.insert(until);
-                    }
-                    head.extensions.insert(still_known_by_token(authenticator, &known, token));
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
-                    if let (Reach::Member(vouching), Some(addressed)) = (&authority.reach, &addressed)
-                        && vouching == addressed
-                    {
-                        // What the cluster may have after all: whether it is sent it, its configuration says.
-                        head.extensions.insert(OwnCredential::new(vouching.clone(), token));
-                    }
-                    return Ok(Authentication::User(User { info, authority }));
+                    let own_credential = match (&authority.reach, &addressed) {
+                        // The cluster's configuration decides whether the cluster gets it.
+                        (Reach::Member(vouching), Some(addressed)) if vouching == addressed => {
+                            Some(OwnCredential::new(vouching.clone(), token))
+                        }
+                        _ => None,
+                    };
+                    return Ok(AuthenticatedSender {
+                        user: User { info, authority },
+                        until: left.and_then(AuthenticatedUntil::in_duration),
+                        still_known: Some(still_known_by_token(authenticator, &known, token)),
+                        own_credential,
+                        is_cross_origin: false,
+                    });
                 }
                 Err(error) => {
                     refused.token = Some(error.to_string());
@@ -216,7 +212,7 @@ impl SharedAuthenticator {
 
     fn of_certificate(
         &self,
-        head: &Parts,
+        mount: &Mount,
         chain: &ClientChain,
         now: UnixTime,
         refused: &mut Unauthenticated,
@@ -227,7 +223,7 @@ impl SharedAuthenticator {
         let mut refuse = |why: String| {
             refused.certificate = Some(Box::new(RefusedCertificate { subject: chain.subject(), why }));
         };
-        let Some(vouching) = self.vouching(&tributary_hosts::mount(head)) else {
+        let Some(vouching) = self.vouching(mount) else {
             refuse("no authority for client certificates is configured".to_owned());
             return None;
         };
@@ -253,8 +249,8 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
 
 /// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses
 /// none, which asks nobody more.
-fn addressed(head: &Parts) -> Option<ClusterName> {
-    tributary_hosts::mount(head).split(head.uri.path()).ok()?.0
+fn addressed(mount: &Mount, path: &str) -> Option<ClusterName> {
+    mount.split(path).ok()?.0
 }
 
 #[cfg(test)]
@@ -297,10 +293,12 @@ mod tests {
         // Also by what is remembered of the connection.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
-            let known = authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1]));
+            let known =
+                authenticator.authenticate(&mut head, &Mount::Merged, &chain, &[], IpAddr::from([127, 0, 0, 1]));
             let known = known.now_or_never().unwrap();
-            assert!(matches!(known, Ok(Authentication::User(user)) if user.info.username == "ann"));
-            let until = head.extensions.get::<AuthenticatedUntil>().unwrap().instant();
+            let sender = known.unwrap();
+            assert_eq!(sender.user.info.username, "ann");
+            let until = sender.until.unwrap().instant();
             let left = until.duration_since(Instant::now());
             assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
         }
@@ -314,9 +312,9 @@ mod tests {
             SharedAuthenticator { certificates: Some(Arc::clone(&certificates)), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[certificate]));
         let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
-        let known = authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1]));
-        assert!(known.now_or_never().unwrap().is_ok());
-        let still_known = head.extensions.get::<StillKnown>().unwrap();
+        let known = authenticator.authenticate(&mut head, &Mount::Merged, &chain, &[], IpAddr::from([127, 0, 0, 1]));
+        let sender = known.now_or_never().unwrap().unwrap();
+        let still_known = sender.still_known.unwrap();
         for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
         {
             certificates.reload(bundle.as_bytes()).unwrap();
@@ -356,8 +354,10 @@ mod tests {
         let chain = Arc::new(ClientChain::new(&[]));
         let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
         let own = [b"opaque".to_vec()];
-        let known = authenticator.authenticate(&mut head, &chain, &own, IpAddr::from([127, 0, 0, 1])).await;
-        assert!(matches!(known, Ok(Authentication::User(user)) if user.info.username == "ann"));
+        let known =
+            authenticator.authenticate(&mut head, &Mount::Merged, &chain, &own, IpAddr::from([127, 0, 0, 1])).await;
+        let sender = known.unwrap();
+        assert_eq!(sender.user.info.username, "ann");
         let asked = || hub.asked.load(Ordering::Relaxed);
         let minute = async || {
             tokio::time::advance(Duration::from_secs(60)).await;
@@ -365,7 +365,7 @@ mod tests {
         };
         assert!(!minute().await);
         assert_eq!(asked(), 1, "nothing lasts by it");
-        let still_known = head.extensions.remove::<StillKnown>().unwrap();
+        let still_known = sender.still_known.unwrap();
         assert!(still_known.is_known());
         assert!(!minute().await && still_known.is_known());
         assert_eq!(asked(), 2);
@@ -424,10 +424,10 @@ mod tests {
             [&own.1, &of_all.1].map(|certificate| Arc::new(ClientChain::new(std::slice::from_ref(certificate))));
         let known = |chain: &Arc<ClientChain>, host: &str| {
             let (mut head, ()) = http::Request::get("/api").header("host", host).body(()).unwrap().into_parts();
-            hosts.place(&mut head, Some(&host.parse().unwrap())).unwrap();
-            let asked = authenticator.authenticate(&mut head, chain, &[], IpAddr::from([127, 0, 0, 1]));
-            let Ok(Authentication::User(user)) = asked.now_or_never().unwrap() else { return None };
-            Some((user.authority, head.extensions.get::<StillKnown>().unwrap().clone()))
+            let mount = hosts.mount(&head, Some(&host.parse().unwrap())).unwrap();
+            let asked = authenticator.authenticate(&mut head, &mount, chain, &[], IpAddr::from([127, 0, 0, 1]));
+            let sender = asked.now_or_never().unwrap().ok()?;
+            Some((sender.user.authority, sender.still_known.unwrap()))
         };
         let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
         let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
@@ -463,10 +463,9 @@ mod tests {
             ("/api/v1/clusters/a", None),
             ("/clusters", None),
         ] {
-            let (mut head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
-            assert_eq!(addressed(&head).as_ref().map(ClusterName::as_str), expected, "{path}");
-            head.extensions.insert(Mount::Cluster("own".parse().unwrap()));
-            assert_eq!(addressed(&head).as_ref().map(ClusterName::as_str), Some("own"), "{path}");
+            assert_eq!(addressed(&Mount::Merged, path).as_ref().map(ClusterName::as_str), expected, "{path}");
+            let own = Mount::Cluster("own".parse().unwrap());
+            assert_eq!(addressed(&own, path).as_ref().map(ClusterName::as_str), Some("own"), "{path}");
         }
     }
 }

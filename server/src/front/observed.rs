@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::request::Parts;
 use http::{Request, Response};
 use tributary_records::access_log::{AccessLog, Followed};
 use tributary_records::traces::{Traced, Tracer};
-use tributary_router::{RequestTrace, User};
+use tributary_router::{RequestArrival, User};
 
 use crate::handler::Body;
 
@@ -39,16 +38,12 @@ impl Observers {
 
 impl Observed {
     /// Its host has been looked at, and it has an audit ID if it is audited.
-    pub(crate) fn placed(&mut self, head: &mut Parts) {
-        if self.followed.is_none() && self.traced.is_none() {
-            return;
-        }
-        let trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
+    pub(crate) fn placed(&mut self, arrival: &RequestArrival) {
         if let Some(traced) = &mut self.traced {
-            traced.placed(head, &trace);
+            traced.placed(arrival);
         }
         if let Some(followed) = &mut self.followed {
-            followed.placed(head);
+            followed.placed(arrival);
         }
     }
 
@@ -77,7 +72,6 @@ mod tests {
     use tributary_apimachinery::Mount;
     use tributary_records::access_log::AccessLogSettings;
     use tributary_records::line_log::Rotation;
-    use tributary_router::RequestReading;
 
     use super::*;
     use crate::handler::empty;
@@ -91,9 +85,8 @@ mod tests {
         let observers = Observers { access_log: Some(Arc::clone(&access_log)), tracer: None };
         let request = Request::get("/version").body(()).unwrap();
         let mut observed = observers.begin(&request, ([127, 0, 0, 1], 1).into());
-        let (mut head, ()) = request.into_parts();
-        head.extensions.insert(RequestReading::parse(&Mount::Merged, "DELETE", "/api/v1/namespaces/n/pods/p", None));
-        observed.placed(&mut head);
+        let read = http::Uri::from_static("/api/v1/namespaces/n/pods/p");
+        observed.placed(&RequestArrival::new(Mount::Merged, &http::Method::DELETE, &read));
         drop(observed.finish(Response::new(empty())));
         access_log.shut_down().await;
         let line: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

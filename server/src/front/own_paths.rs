@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response};
+use tributary_apimachinery::Mount;
 use tributary_router::report;
 
 use crate::front::policy_question::{self, PolicyQuestion};
@@ -29,9 +30,9 @@ pub(crate) enum OwnPath {
 
 impl OwnPath {
     /// The one that a request is for. At a cluster's own host each path is the cluster's.
-    pub(crate) fn from_head(head: &Parts) -> Option<Self> {
+    pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
-            _ if tributary_hosts::is_of_cluster(head) => None,
+            _ if tributary_hosts::is_of_cluster(mount) => None,
             METRICS_PATH => Some(Self::Metrics),
             report::PATH => Some(Self::Report),
             policy_question::PATH => Some(Self::PolicyTest),
@@ -104,7 +105,7 @@ mod tests {
     fn what_is_answered_here_is_what_policies_are_said_not_to_be_asked_about() {
         let of = |path: &str| {
             let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
-            OwnPath::from_head(&head)
+            OwnPath::from_head(&head, &Mount::Merged)
         };
         let own = [OwnPath::Metrics, OwnPath::Report, OwnPath::PolicyTest];
         assert_eq!(OWN_PATHS.map(of), own.map(Some));

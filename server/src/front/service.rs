@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Request, Response};
-use tributary_listener::{AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer};
-use tributary_router::RememberedActor;
+use tributary_listener::{AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer, ServiceAnswer};
+use tributary_router::{Answer, RememberedActor};
 
 use super::{Client, Front};
 use crate::authentication::ClientChain;
@@ -31,12 +32,12 @@ impl<H: Handler> RequestService for Front<H> {
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
-    ) -> impl Future<Output = Response<Body>> + Send {
-        self.call(request, client, note, answer_room)
+    ) -> impl Future<Output = ServiceAnswer> + Send {
+        self.call(request, client, note, answer_room).map(|Answer { response, class, .. }| ServiceAnswer { response, class })
     }
 
-    fn refuse_request<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
-        self.refuse(request, client, refusal)
+    fn refuse_request<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> ServiceAnswer {
+        self.refuse(request, client, refusal).into()
     }
 
     async fn drain(&self) {

@@ -28,8 +28,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tributary_apimachinery::Verb;
-use tributary_apimachinery::permit::TunnelPermit;
-use tributary_router::RequestReading;
+use tributary_router::{ClientUpgrade, RequestArrival};
 
 use crate::authentication::is_websocket;
 use crate::handler::{Body, BoxError, empty, full};
@@ -43,9 +42,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a client said to open a WebSocket, kept while its watch is opened.
 pub(crate) struct Handshake {
-    client: Option<OnUpgrade>,
-    /// Kept for as long as the WebSocket is open.
-    tunnel: Option<TunnelPermit>,
+    /// The client's connection, and the permits that the WebSocket keeps while it is open.
+    upgrade: Option<ClientUpgrade>,
     accepted: Result<Accepted, HandshakeError>,
 }
 
@@ -59,12 +57,11 @@ struct HandshakeError(StatusCode, &'static str);
 
 /// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None`
 /// for every other request. One for a single cluster's own view is forwarded as it is.
-pub(crate) fn take_handshake(head: &mut Parts) -> Option<Handshake> {
+pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
     }
-    let reading = RequestReading::of_head(head);
-    let info = reading.info().ok()?;
+    let info = arrival.reading.info().ok()?;
     if info.verb != Verb::Watch || info.cluster.is_some() {
         return None;
     }
@@ -79,8 +76,7 @@ pub(crate) fn take_handshake(head: &mut Parts) -> Option<Handshake> {
     ] {
         head.headers.remove(name);
     }
-    let (client, tunnel) = (head.extensions.remove::<OnUpgrade>(), head.extensions.remove::<TunnelPermit>());
-    Some(Handshake { client, tunnel, accepted })
+    Some(Handshake { upgrade: arrival.upgrade.take(), accepted })
 }
 
 /// Reads the handshake, in the order in which Go's package finds fault with it.
@@ -115,8 +111,8 @@ impl Handshake {
         if watch.status() != StatusCode::OK {
             return watch;
         }
-        let (accepted, client) = match (self.accepted, self.client) {
-            (Ok(accepted), Some(client)) => (accepted, client),
+        let (accepted, upgrade) = match (self.accepted, self.upgrade) {
+            (Ok(accepted), Some(upgrade)) => (accepted, upgrade),
             (Ok(_), None) => return refuse(&HandshakeError(StatusCode::BAD_REQUEST, "the connection cannot switch")),
             (Err(refusal), _) => return refuse(&refusal),
         };
@@ -136,10 +132,9 @@ impl Handshake {
         }
         let is_json = watch.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
         let events = WatchEvents { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json };
-        let tunnel = self.tunnel;
         tokio::spawn(async move {
-            serve(client, events).await;
-            drop(tunnel);
+            serve(upgrade.connection, events).await;
+            drop(upgrade.permits);
         });
         response
     }
@@ -263,6 +258,8 @@ mod tests {
     use http_body_util::StreamBody;
     use hyper::body::Frame;
 
+    use tributary_apimachinery::Mount;
+
     use super::*;
 
     fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
@@ -281,17 +278,19 @@ mod tests {
         ("origin", "https://example.test"),
     ];
 
+    /// Takes the handshake of a request as it came.
+    fn take(head: &mut Parts) -> Option<Handshake> {
+        let mut arrival = RequestArrival::new(Mount::Merged, &head.method, &head.uri);
+        take_handshake(head, &mut arrival)
+    }
+
     #[test]
     fn what_is_a_watch_is_said_by_the_reading_that_the_request_carries() {
         let mut head = head("GET", "/version", &UPGRADES);
         head.version = Version::HTTP_11;
-        head.extensions.insert(RequestReading::parse(
-            &tributary_apimachinery::Mount::Merged,
-            "GET",
-            "/api/v1/pods",
-            Some("watch=1"),
-        ));
-        assert!(take_handshake(&mut head).is_some());
+        let read = Uri::from_static("/api/v1/pods?watch=1");
+        let mut arrival = RequestArrival::new(Mount::Merged, &Method::GET, &read);
+        assert!(take_handshake(&mut head, &mut arrival).is_some());
     }
 
     #[test]
@@ -305,10 +304,10 @@ mod tests {
             ("GET", "/clusters/a/api/v1/pods?watch=1", false),
         ] {
             let mut asked = head(method, uri, &UPGRADES);
-            assert_eq!(take_handshake(&mut asked).is_some(), taken, "{method} {uri}");
+            assert_eq!(take(&mut asked).is_some(), taken, "{method} {uri}");
             assert_eq!(asked.headers.contains_key(UPGRADE), !taken, "{method} {uri}");
         }
-        assert!(take_handshake(&mut head("GET", "/api/v1/pods?watch=1", &[])).is_none());
+        assert!(take(&mut head("GET", "/api/v1/pods?watch=1", &[])).is_none());
     }
 
     #[test]

@@ -14,11 +14,10 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tributary_apimachinery::body::{Body, empty, full};
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_policy::{LoggingModes, PlaceLogging};
 use tributary_records::access_log::{AccessLog, AccessLogSettings};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Report, User};
+use tributary_router::{Answer, Report, RequestContext, User};
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
 
@@ -27,20 +26,19 @@ use crate::fixture::{SOON, Server, start_observed, text};
 /// Answers as a router would: an object, a watch that does not end, an exec.
 struct StandIn;
 
-impl Handler for StandIn {
-    async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
+impl StandIn {
+    async fn respond(&self, request: Request<Body>, context: &RequestContext) -> Response<Body> {
         match request.uri().path() {
             "/api/v1/pods" => {
                 let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
                 Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
             }
             "/api/v1/namespaces/n/pods/p/exec" => {
-                let tunnel = request.extensions_mut().remove::<TunnelPermit>();
-                let upgrade = hyper::upgrade::on(&mut request);
+                let upgrade = context.arrival.upgrade.clone().unwrap();
                 tokio::spawn(async move {
-                    let mut io = TokioIo::new(upgrade.await.unwrap());
+                    let mut io = TokioIo::new(upgrade.connection.await.unwrap());
                     while let Ok(1..) = io.read(&mut [0; 8]).await {}
-                    drop(tunnel);
+                    drop(upgrade.permits);
                 });
                 let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
                 let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "spdy/3.1");
@@ -52,8 +50,14 @@ impl Handler for StandIn {
             _ => Response::new(full("an object")),
         }
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for StandIn {
+    async fn handle(&self, request: Request<Body>, context: &RequestContext) -> Answer {
+        self.respond(request, context).await.into()
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

@@ -14,12 +14,11 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tributary_apimachinery::body::{Body, empty, full};
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_listener::Bounds;
 use tributary_records::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Report, User};
+use tributary_router::{Answer, Report, RequestContext, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
@@ -28,8 +27,8 @@ use crate::slow_readers::watch_over_websocket;
 /// Answers as a router would, a pod, a watch, an exec, and panics.
 struct StandIn;
 
-impl Handler for StandIn {
-    async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
+impl StandIn {
+    async fn respond(&self, request: Request<Body>, context: &RequestContext) -> Response<Body> {
         match request.uri().path() {
             "/api/v1/namespaces/n/pods/panic" => panic!("a handler's fault"),
             "/api/v1/namespaces/n/pods/gone"
@@ -59,13 +58,12 @@ impl Handler for StandIn {
                 Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
             }
             "/api/v1/namespaces/n/pods/p/exec" => {
-                let tunnel = request.extensions_mut().remove::<TunnelPermit>();
-                let upgrade = hyper::upgrade::on(&mut request);
+                let upgrade = context.arrival.upgrade.clone().unwrap();
                 tokio::spawn(async move {
-                    let mut io = TokioIo::new(upgrade.await.unwrap());
+                    let mut io = TokioIo::new(upgrade.connection.await.unwrap());
                     let mut buffer = [0; 8];
                     while let Ok(1..) = io.read(&mut buffer).await {}
-                    drop(tunnel);
+                    drop(upgrade.permits);
                 });
                 let mut response = Response::new(empty());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -80,13 +78,19 @@ impl Handler for StandIn {
             }
         }
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for StandIn {
+    async fn handle(&self, request: Request<Body>, context: &RequestContext) -> Answer {
+        self.respond(request, context).await.into()
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 
     /// As of policies by which nothing is written of some pods, nor of whatever the endpoint tells of itself.
-    fn audit_level(&self, head: &Parts, _info: &RequestInfo, _user: &User) -> Option<AuditLevel> {
+    fn audit_level(&self, head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         let path = head.uri.path();
         let is_unwritten =
             ["/metrics", "/tributary"].iter().any(|own| path.starts_with(own)) || path.ends_with("/quiet");

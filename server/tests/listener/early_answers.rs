@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::body::{Body, full};
-use tributary_router::{Report, User};
+use tributary_router::{Answer, Report, RequestContext};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start};
@@ -18,8 +18,8 @@ use crate::fixture::{SOON, Server, start};
 /// A handler that answers before the end of a body: it ignores the body, reads a part, or leaves it to a task.
 struct Early;
 
-impl Handler for Early {
-    async fn handle(&self, request: Request<Body>, _user: User) -> Response<Body> {
+impl Early {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let (head, mut body) = request.into_parts();
         match head.uri.path() {
             "/whole" => drop(body.collect().await),
@@ -34,8 +34,14 @@ impl Handler for Early {
         }
         Response::new(full("early"))
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for Early {
+    async fn handle(&self, request: Request<Body>, _context: &RequestContext) -> Answer {
+        self.respond(request).await.into()
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

@@ -34,11 +34,10 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::body::{Body, full};
 use tributary_apimachinery::{Mount, RequestClass};
 use tributary_listener::{BindError, Bounds, Drained};
-use tributary_router::{ForwardedWatch, Peer, Report, User};
+use tributary_router::{Answer, Report, RequestContext, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, start, start_within, text};
@@ -49,23 +48,19 @@ struct StandIn {
     draining: CancellationToken,
 }
 
-impl Handler for StandIn {
-    async fn handle(&self, request: Request<Body>, user: User) -> Response<Body> {
+impl StandIn {
+    async fn respond(&self, request: Request<Body>, context: &RequestContext) -> Response<Body> {
+        let user = &context.sender.user;
         match request.uri().path() {
             "/panic" => panic!("a handler's fault"),
             "/watch" => watch(self.draining.clone()),
             "/clusters/a/api/v1/pods" => forwarded_watch(),
-            "/tunnel" => tunnel(request),
-            "/clusters/a/api/v1/namespaces/n/pods/p/log" => {
-                let mut followed = watch(self.draining.clone());
-                followed.extensions_mut().insert(RequestClass::Opaque);
-                followed
-            }
-            "/late" => late(request),
-            "/peer" => Response::new(full(request.extensions().get::<Peer>().unwrap().0.to_string())),
+            "/tunnel" => tunnel(context),
+            "/clusters/a/api/v1/namespaces/n/pods/p/log" => watch(self.draining.clone()),
+            "/late" => late(context),
+            "/peer" => Response::new(full(context.arrival.peer.unwrap().0.to_string())),
             "/whoami" => {
-                let mount = request.extensions().get::<Mount>().cloned().unwrap_or_default();
-                let User { info, authority } = user;
+                let (mount, User { info, authority }) = (&context.arrival.mount, user);
                 Response::new(full(format!(
                     "{} {} {:?} at {mount:?}",
                     info.username, authority.verifier, authority.reach
@@ -83,8 +78,18 @@ impl Handler for StandIn {
             }
         }
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for StandIn {
+    async fn handle(&self, request: Request<Body>, context: &RequestContext) -> Answer {
+        let path = request.uri().path();
+        let is_log = path == "/clusters/a/api/v1/namespaces/n/pods/p/log";
+        let class = if is_log { RequestClass::Opaque } else { RequestClass::Short };
+        let is_forwarded_watch = path == "/clusters/a/api/v1/pods";
+        Answer { class, is_forwarded_watch, ..self.respond(request, context).await.into() }
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 
@@ -117,15 +122,15 @@ fn watch(draining: CancellationToken) -> Response<Body> {
 fn forwarded_watch() -> Response<Body> {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
     let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
-    let builder = Response::builder().header(header::CONTENT_TYPE, "application/json").extension(ForwardedWatch);
+    let builder = Response::builder().header(header::CONTENT_TYPE, "application/json");
     builder.body(body).unwrap()
 }
 
 /// Switches protocols and sends every byte back.
-fn tunnel(mut request: Request<Body>) -> Response<Body> {
-    let upgrade = hyper::upgrade::on(&mut request);
+fn tunnel(context: &RequestContext) -> Response<Body> {
+    let upgrade = context.arrival.upgrade.clone().unwrap();
     tokio::spawn(async move {
-        let mut io = TokioIo::new(upgrade.await.unwrap());
+        let mut io = TokioIo::new(upgrade.connection.await.unwrap());
         let mut buffer = [0; 64];
         while let Ok(read @ 1..) = io.read(&mut buffer).await {
             io.write_all(&buffer[..read]).await.unwrap();
@@ -136,11 +141,11 @@ fn tunnel(mut request: Request<Body>) -> Response<Body> {
 }
 
 /// Switches protocols and joins the client with somebody who speaks once the client has said all it had to say.
-fn late(mut request: Request<Body>) -> Response<Body> {
-    let upgrade = hyper::upgrade::on(&mut request);
+fn late(context: &RequestContext) -> Response<Body> {
+    let upgrade = context.arrival.upgrade.clone().unwrap();
     let (mut near, mut far) = tokio::io::duplex(64);
     tokio::spawn(async move {
-        let mut client = TokioIo::new(upgrade.await.unwrap());
+        let mut client = TokioIo::new(upgrade.connection.await.unwrap());
         let _ = tokio::io::copy_bidirectional(&mut client, &mut near).await;
     });
     tokio::spawn(async move {

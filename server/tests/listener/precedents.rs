@@ -24,7 +24,8 @@ use tributary_apimachinery::body::{Body, full};
 use tributary_listener::ListenerRefusal;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User,
+    Answer, ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, RequestContext, Router,
+    RouterConfig,
 };
 use tributary_server::handler::Handler;
 
@@ -400,15 +401,21 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicUsize>);
 
-impl Handler for Counting {
-    async fn handle(&self, request: Request<Body>, _: User) -> Response<Body> {
+impl Counting {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         if request.uri().path() != "/livez" {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
         Response::new(full("ok"))
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for Counting {
+    async fn handle(&self, request: Request<Body>, _context: &RequestContext) -> Answer {
+        self.respond(request).await.into()
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{Body, BoxError, full};
-use tributary_router::{Report, User};
+use tributary_router::{Answer, Report, RequestContext};
 use tributary_server::handler::Handler;
 
 use tributary_listener::{Bounds, ListenerRefusal};
@@ -157,9 +157,7 @@ impl Talker {
             open.0.bytes.fetch_add(SHORT_FRAME_BYTES, Ordering::SeqCst);
             Ok(Frame::data(Bytes::from(vec![b'x'; SHORT_FRAME_BYTES])))
         });
-        let mut answer = Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync());
-        answer.extensions_mut().insert(RequestClass::Opaque);
-        answer
+        Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync())
     }
 }
 
@@ -197,15 +195,11 @@ impl Talker {
     }
 }
 
-impl Handler for Talker {
-    async fn handle(&self, request: Request<Body>, _: User) -> Response<Body> {
+impl Talker {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         match request.uri().path() {
             "/endless" | "/api/v1/pods" => self.endless(),
-            "/log" => {
-                let mut answer = self.endless();
-                answer.extensions_mut().insert(RequestClass::Opaque);
-                answer
-            }
+            "/log" => self.endless(),
             "/idle" => {
                 let frames = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
                 Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync())
@@ -231,8 +225,16 @@ impl Handler for Talker {
             _ => Response::new(full("ok")),
         }
     }
+}
 
-    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+impl Handler for Talker {
+    async fn handle(&self, request: Request<Body>, _context: &RequestContext) -> Answer {
+        let is_opaque = matches!(request.uri().path(), "/log" | "/silent");
+        let class = if is_opaque { RequestClass::Opaque } else { RequestClass::Short };
+        Answer { class, ..self.respond(request).await.into() }
+    }
+
+    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

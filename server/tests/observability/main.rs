@@ -180,7 +180,8 @@ async fn everything() -> String {
     let user = tributary_router::User::named("test", "ann");
     for path in ["/api/v1/pods", "/version", "/%zz"] {
         let request = http::Request::get(path).body(tributary_server::handler::empty()).unwrap();
-        router.handle(request, &user).await;
+        let context = tributary_router::RequestContext::for_user(&user, &request);
+        router.handle(request, &context).await;
     }
     let mut registry = Registry::default();
     let own = ServerMetrics::default();

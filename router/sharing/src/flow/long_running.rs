@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use tributary_apimachinery::Permit;
-use tributary_apimachinery::permit::TunnelPermit;
+use tributary_apimachinery::permit::{RequestPermit, TunnelPermits};
 
 use super::fair_semaphore::{Exceeded, FairSemaphore};
 use super::holder::Holder;
@@ -26,8 +26,8 @@ pub struct LongRunningShares {
     pub upgrades: Arc<FairSemaphore>,
 }
 
-/// Place of one request, until its body or tunnel ends.
-pub struct LongRunningPlace(TunnelPermit);
+/// The place of one request, until what keeps it has ended.
+pub struct LongRunningPlace(RequestPermit);
 
 impl LongRunningShares {
     /// Takes a place for a request, and one of a switched connection where it may become one: whether it does is the
@@ -38,15 +38,14 @@ impl LongRunningShares {
     pub fn acquire(&self, holder: Holder, may_switch: bool, text: usize) -> Result<LongRunningPlace, Exceeded> {
         let request = self.requests.acquire(holder, 1 + text / TEXT_BYTES)?;
         let upgrade = may_switch.then(|| self.upgrades.acquire(holder, 1)).transpose()?;
-        Ok(LongRunningPlace(Permit::keeping((request, upgrade)).into()))
+        Ok(LongRunningPlace(RequestPermit::keeping((request, upgrade))))
     }
 }
 
 impl LongRunningPlace {
-    /// Has whoever joins the ends of a switched connection keep the place, with what is to be kept besides.
-    pub fn kept_by_tunnel(&self, request: &mut Request<Body>) {
-        let others = request.extensions_mut().remove::<TunnelPermit>();
-        request.extensions_mut().insert(TunnelPermit::from(Permit::keeping((others, self.0.clone()))));
+    /// Keeps the place until a switched connection ends.
+    pub fn keep_for_tunnel(&self, permits: &TunnelPermits) {
+        permits.push(Permit::keeping(self.0.clone()));
     }
 
     /// Has an answer's body keep the place, if it is the body that lasts.
@@ -79,22 +78,21 @@ mod tests {
         drop(of_ann);
         // A tunnel keeps it, and what was to be kept besides.
         let (place, others) = (places.pop().unwrap(), Arc::new(AtomicBool::new(false)));
-        let (mut request, ended) = (Request::new(body::empty()), Arc::clone(&others));
-        let permit = TunnelPermit::from(Permit::new(move || ended.store(true, Ordering::Relaxed)));
-        request.extensions_mut().insert(permit);
-        place.kept_by_tunnel(&mut request);
+        let (permits, ended) = (TunnelPermits::default(), Arc::clone(&others));
+        permits.push(Permit::new(move || ended.store(true, Ordering::Relaxed)));
+        place.keep_for_tunnel(&permits);
         let mut switched = Response::new(body::empty());
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         drop(place.kept_by_body(switched));
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
-        drop(request.extensions_mut().remove::<TunnelPermit>());
+        drop(permits);
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
         // The body of an answer without a switch keeps the place.
         let place = places.pop().unwrap();
-        let mut request = Request::new(body::empty());
-        place.kept_by_tunnel(&mut request);
+        let permits = TunnelPermits::default();
+        place.keep_for_tunnel(&permits);
         let answer = place.kept_by_body(Response::new(body::full("x")));
-        drop(request);
+        drop(permits);
         assert_eq!(held(), (2, 2));
         drop(answer);
         assert_eq!(held(), (1, 1));

@@ -6,19 +6,16 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::USER_AGENT;
-use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::body::Body;
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, RequestInfo, Verb};
 use tributary_audit::source_ips;
 use tributary_policy::AnswerOutcome;
-use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User};
+use tributary_router::{ClientClass, Decision, RequestArrival, RequestTrace, User};
 
 use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
@@ -144,14 +141,12 @@ impl AccessLog {
 
 impl Followed {
     /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
-    pub fn placed(&mut self, head: &mut Parts) {
-        self.asked = RequestReading::of_head(head).info().ok().map(LoggedRequest::from_request);
-        self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
-        if head.extensions.get::<OnUpgrade>().is_some() {
+    pub fn placed(&mut self, arrival: &RequestArrival) {
+        self.asked = arrival.reading.info().ok().map(LoggedRequest::from_request);
+        self.trace = arrival.trace.clone();
+        if let Some(upgrade) = &arrival.upgrade {
             let tunnel = Arc::new(Mutex::new(None));
-            let others = head.extensions.remove::<TunnelPermit>();
-            let kept = Permit::keeping((others, Arc::clone(&tunnel)));
-            head.extensions.insert(TunnelPermit::from(kept));
+            upgrade.permits.push(Permit::keeping(Arc::clone(&tunnel)));
             self.tunnel = Some(tunnel);
         }
     }
@@ -260,6 +255,8 @@ impl Drop for Followed {
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::Mount;
+
     use super::*;
     use crate::access_log::AccessLogSettings;
     use crate::line_log::Rotation;
@@ -289,8 +286,8 @@ mod tests {
         let request = names.into_iter().fold(Request::get(path), |request, name| request.header(name, long()));
         let request = request.body(()).unwrap();
         let mut followed = log.begin(&request, ([127, 0, 0, 1], 1).into());
-        let (mut head, ()) = request.into_parts();
-        followed.placed(&mut head);
+        let (head, ()) = request.into_parts();
+        followed.placed(&RequestArrival::new(Mount::Merged, &head.method, &head.uri));
         let mut user = User::named("test", &"u".repeat(1 << 20));
         user.info.groups = vec!["g".repeat(1 << 10); 1 << 10];
         followed.set_user(&user);

@@ -38,6 +38,16 @@ pub struct Auditor {
     pub(crate) metrics: Arc<AuditMetrics>,
 }
 
+/// The arrival of an audited request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AuditedArrival<'a> {
+    /// The audit ID.
+    pub(crate) id: &'a HeaderValue,
+    pub(crate) at: MicroTime,
+    /// The client's end of the connection.
+    pub(crate) peer: Option<Peer>,
+}
+
 impl Auditor {
     /// Opens the audit log; `None` without a policy.
     ///
@@ -73,13 +83,13 @@ impl Auditor {
         self.sinks.shut_down().await;
     }
 
-    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
-    /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
+    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it.
+    /// `level` is what the dispatch policy says that takes it; nobody lowers it by
     /// acting as another, or by a name or groups that [do not count](names_beyond_member). These only have more
     /// written.
     pub(crate) fn event(
         &self,
-        (id, at): (&HeaderValue, MicroTime),
+        arrival: AuditedArrival<'_>,
         head: &Parts,
         info: Option<&RequestInfo>,
         user: Option<&User>,
@@ -109,19 +119,19 @@ impl Auditor {
         if decision.level == Level::None {
             return None;
         }
-        let client = head.extensions.get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
+        let client = arrival.peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
         let text = |name| head.headers.get(name).map(|value: &HeaderValue| lossy(value.as_bytes())).unwrap_or_default();
         let impersonated_user = user.and_then(|_| impersonated(&head.headers));
         let is_impersonating = impersonated_user.is_some();
         let facts = RequestFacts {
-            audit_id: lossy(id.as_bytes()),
+            audit_id: lossy(arrival.id.as_bytes()),
             uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
             info,
             user: user.map(|user| audited(&user.info)),
             impersonated_user,
             source_ips: source_ips(&text(FORWARDED_FOR), &text(REAL_IP), client),
             user_agent: &text(USER_AGENT),
-            received: at,
+            received: arrival.at,
         };
         let mut event = Event::received(decision, &attributes, &facts)?;
         if let Some(Reach::Member(cluster)) = user.map(|user| &user.authority.reach) {
@@ -198,7 +208,11 @@ mod tests {
             user.info.groups = vec![group.to_owned()];
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let at = AuditedArrival {
+                id: &HeaderValue::from_static("one"),
+                at: MicroTime::from_system_time(SystemTime::now()),
+                peer: None,
+            };
             let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
             assert_eq!(written, expected, "{name} of {group}");
         }
@@ -218,7 +232,11 @@ mod tests {
             user.info.groups = groups.iter().map(|&group| group.to_owned()).collect();
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let at = AuditedArrival {
+                id: &HeaderValue::from_static("one"),
+                at: MicroTime::from_system_time(SystemTime::now()),
+                peer: None,
+            };
             let event = auditor.event(at, &head, Some(&info), Some(&user), None)?;
             let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
             let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
@@ -249,7 +267,11 @@ mod tests {
             for (user, expected) in [(anonymous, false), (eve, true)] {
                 let (head, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
                 let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
-                let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+                let at = AuditedArrival {
+                    id: &HeaderValue::from_static("one"),
+                    at: MicroTime::from_system_time(SystemTime::now()),
+                    peer: None,
+                };
                 let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
                 assert_eq!(written, expected, "{user:?} by {rule}");
             }
@@ -268,7 +290,11 @@ mod tests {
                 impersonated.into_iter().fold(request, |request, who| request.header("impersonate-user", who));
             let (head, ()) = request.body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let at = AuditedArrival {
+                id: &HeaderValue::from_static("one"),
+                at: MicroTime::from_system_time(SystemTime::now()),
+                peer: None,
+            };
             let event = auditor.event(at, &head, Some(&info), Some(&user), level)?;
             let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
             let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
@@ -314,7 +340,11 @@ mod tests {
             }
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
-            let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+            let at = AuditedArrival {
+                id: &HeaderValue::from_static("one"),
+                at: MicroTime::from_system_time(SystemTime::now()),
+                peer: None,
+            };
             let event = auditor.event(at, &head, Some(&info), Some(&user), level);
             let line =
                 event.map(|event| event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now())));
@@ -327,7 +357,11 @@ mod tests {
         }
         let user = User::named("https://issuer", boss);
         let (head, ()) = http::Request::get("/api/v1/pods").body(()).unwrap().into_parts();
-        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+        let at = AuditedArrival {
+            id: &HeaderValue::from_static("one"),
+            at: MicroTime::from_system_time(SystemTime::now()),
+            peer: None,
+        };
         let event = auditor.event(at, &head, None, Some(&user), None).unwrap();
         let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));
         assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
@@ -343,7 +377,11 @@ mod tests {
             .header("user-agent", HeaderValue::from_bytes(b"curl/8 \xff").unwrap());
         let (head, ()) = head.body(()).unwrap().into_parts();
         let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
-        let at = (&HeaderValue::from_static("one"), MicroTime::from_system_time(SystemTime::now()));
+        let at = AuditedArrival {
+            id: &HeaderValue::from_static("one"),
+            at: MicroTime::from_system_time(SystemTime::now()),
+            peer: None,
+        };
         let user = User::named("https://issuer", "ann");
         let event = auditor.await.event(at, &head, Some(&info), Some(&user), None).unwrap();
         let line = event.line(Stage::ResponseComplete, MicroTime::from_system_time(SystemTime::now()));

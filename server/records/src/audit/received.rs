@@ -9,9 +9,9 @@ use http::{HeaderValue, Response, StatusCode};
 use tributary_apimachinery::body::{Body, full};
 use tributary_apimachinery::{Query, RequestInfo, Status, StatusReason};
 use tributary_audit::{Level, MicroTime, Stage};
-use tributary_router::{AUDIT_ID, RequestReading, RequestTrace, User};
+use tributary_router::{AUDIT_ID, RequestArrival, RequestContext, RequestTrace};
 
-use super::auditor::Auditor;
+use super::auditor::{AuditedArrival, Auditor};
 use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 
@@ -66,28 +66,31 @@ impl AuditedRequest {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = RequestTrace::audited(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
-        head.extensions.insert(trace.clone());
         let (presented, at) =
             (Presented::from_head(head, has_certificate), MicroTime::from_system_time(SystemTime::now()));
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
+    /// The trace of the request, by which members get its audit ID.
+    pub(crate) fn trace(&self) -> &RequestTrace {
+        &self.trace
+    }
+
     /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of
-    /// it. `head` has its peer among its extensions.
+    /// it.
     ///
     /// # Errors
     /// 500 where the event cannot be written, and nothing may be done that is not written.
     pub async fn begin(
         self,
-        head: &mut Parts,
+        head: &Parts,
         body: Body,
-        user: &User,
-        level: impl FnOnce(&Parts, &RequestInfo) -> Option<Level>,
+        context: &RequestContext,
+        level: Option<Level>,
     ) -> Result<(Trail, Body), Box<Response<Body>>> {
-        let reading = RequestReading::of_head(head);
-        let info = reading.info().ok();
-        let level = info.and_then(|info| level(head, info));
-        let event = self.auditor.event((&self.id, self.at), head, info, Some(user), level);
+        let RequestContext { arrival, sender } = context;
+        let info = arrival.reading.info().ok();
+        let event = self.auditor.event(self.arrival(arrival), head, info, Some(&sender.user), level);
         if let Some(event) = event.as_ref().filter(|event| event.has(Stage::RequestReceived))
             && !self.auditor.write(event, Stage::RequestReceived).await
         {
@@ -95,14 +98,20 @@ impl AuditedRequest {
             return Err(Box::new(marked(not_audited(), self.id)));
         }
         let class = info.map(RequestInfo::class).unwrap_or_default();
-        Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
+        let mut trail = Trail::new(self.auditor, self.id, self.trace, event, class);
+        trail.follow_upgrade(arrival.upgrade.as_ref());
+        let body = trail.follow_request(&head.headers, body);
+        Ok((trail, body))
+    }
+
+    fn arrival(&self, arrival: &RequestArrival) -> AuditedArrival<'_> {
+        AuditedArrival { id: &self.id, at: self.at, peer: arrival.peer }
     }
 
     /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it
     /// writes one event, of stage ResponseStarted.
-    pub async fn refuse(self, head: &mut Parts, answer: Response<Body>) -> Response<Body> {
-        let reading = RequestReading::of_head(head);
-        let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
+    pub async fn refuse(self, head: &Parts, arrival: &RequestArrival, answer: Response<Body>) -> Response<Body> {
+        let event = self.auditor.event(self.arrival(arrival), head, arrival.reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_unauthorized(self.presented.message());
             self.auditor.write(&event, Stage::ResponseStarted).await;

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::rewrite::Format;
-use tributary_apimachinery::{Permit, permit::TunnelPermit};
+use tributary_apimachinery::{Permit, RequestClass};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
-use tributary_router::RequestTrace;
+use tributary_router::{Answer, ClientUpgrade, RequestTrace};
 
 use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
@@ -27,10 +25,6 @@ const LONG_BYTES: usize = 64 << 10;
 
 /// The number of bytes of JSON that a thread reads while it reads a byte of YAML.
 const YAML_COST: usize = 64;
-
-/// Said by the front of an answer that takes the place of a handler's that panicked.
-#[derive(Clone, Copy, Debug)]
-pub struct Panicked;
 
 /// What is being written of one request.
 pub struct Trail {
@@ -100,43 +94,53 @@ fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
 
 impl Trail {
     /// Follows a request whose event has been made.
-    pub(crate) fn begin(
-        (auditor, id, trace): (Arc<Auditor>, HeaderValue, RequestTrace),
+    pub(crate) fn new(
+        auditor: Arc<Auditor>,
+        id: HeaderValue,
+        trace: RequestTrace,
         event: Option<Event>,
-        is_long_running: bool,
-        head: &mut Parts,
-        body: Body,
-    ) -> (Self, Body) {
-        let wants_body = !is_long_running && event.as_ref().is_some_and(Event::wants_request_body);
-        let (request, body) = match wants_body {
-            false => (None, body),
-            true => {
-                let (body, passed) = noted(body);
-                (Some(NotedRequest { form: BodyForm::of_request(&head.headers), passed }), body)
-            }
-        };
-        let may_switch = event.is_some() && head.extensions.get::<OnUpgrade>().is_some();
-        let tunnel = may_switch.then(|| {
+        class: RequestClass,
+    ) -> Self {
+        let (is_long_running, response_form) = (class.is_long_running(), BodyForm::default());
+        let (is_answered, request, tunnel) = (false, None, None);
+        Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }
+    }
+
+    /// Waits for the end of the tunnel, if the request is switched.
+    pub(crate) fn follow_upgrade(&mut self, upgrade: Option<&ClientUpgrade>) {
+        if let (Some(_), Some(upgrade)) = (&self.event, upgrade) {
             let (ended, tunnel) = oneshot::channel();
-            let others = head.extensions.remove::<TunnelPermit>();
-            head.extensions.insert(TunnelPermit::from(Permit::keeping((others, ended))));
-            tunnel
-        });
-        let (response_form, is_answered) = (BodyForm::default(), false);
-        (Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }, body)
+            upgrade.permits.push(Permit::keeping(ended));
+            self.tunnel = Some(tunnel);
+        }
+    }
+
+    /// Keeps the body of the request, if the event wants it.
+    pub(crate) fn follow_request(&mut self, headers: &HeaderMap, body: Body) -> Body {
+        if self.is_long_running || !self.event.as_ref().is_some_and(Event::wants_request_body) {
+            return body;
+        }
+        let (body, passed) = noted(body);
+        self.request = Some(NotedRequest { form: BodyForm::of_request(headers), passed });
+        body
     }
 
     /// Takes up the answer: writes that it has begun, or follows its body to the end.
-    pub async fn finish(mut self, response: Response<Body>) -> Response<Body> {
+    pub async fn finish(self, answer: Answer) -> Answer {
+        let Answer { response, has_panicked, class, is_forwarded_watch } = answer;
+        let response = self.finish_response(response, has_panicked).await;
+        Answer { response, has_panicked, class, is_forwarded_watch }
+    }
+
+    async fn finish_response(mut self, response: Response<Body>, has_panicked: bool) -> Response<Body> {
         let mut response = marked(response, self.id.clone());
         let code = response.status();
-        let panicked = response.extensions_mut().remove::<Panicked>().is_some();
         let Some(event) = &mut self.event else { return response };
         self.is_answered = true;
         event.set_response_code(code.as_u16());
         let decision = if code == StatusCode::FORBIDDEN { "forbid" } else { "allow" };
         event.annotate(Annotation::Decision, decision);
-        if panicked {
+        if has_panicked {
             event.set_panicked();
             self.end(Stage::Panic, None).await;
             return response;
@@ -309,8 +313,8 @@ fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)
 mod tests {
     use http::Request;
     use serde_json::Value;
-    use tributary_apimachinery::{Mount, RequestInfo};
-    use tributary_router::RequestReading;
+    use tributary_apimachinery::Mount;
+    use tributary_router::{RequestArrival, RequestContext};
 
     use super::super::received::AuditedRequest;
     use super::*;
@@ -346,26 +350,25 @@ mod tests {
         let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
         let runtime = tokio::runtime::Runtime::new().unwrap();
         // It keeps the connection's permit.
-        let head = runtime.block_on(async {
+        let context = runtime.block_on(async {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
-            let switch = hyper::upgrade::on(Request::new(()));
-            head.extensions.insert(switch);
-            // What it is about is said by the reading that it carries, and by nothing else.
-            let path = "/api/v1/namespaces/n/pods/read/exec";
-            head.extensions.insert(RequestReading::parse(&Mount::Merged, "POST", path, None));
+            // The events go by the reading of the arrival, and by nothing else.
+            let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
+            let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
+            arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));
             let received = AuditedRequest::take_up(&auditor, &mut head, false);
-            let user = tributary_router::User::named("test", "ann");
-            let level = |_: &Parts, _: &RequestInfo| None;
-            let begun = received.begin(&mut head, empty(), &user, level).await;
+            let sender = tributary_router::User::named("test", "ann").into();
+            let context = RequestContext { arrival, sender };
+            let begun = received.begin(&head, empty(), &context, None).await;
             let (trail, _) = begun.unwrap_or_else(|_| panic!("it is written"));
             let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).body(empty()).unwrap();
-            trail.finish(answer).await;
-            head
+            trail.finish(answer.into()).await;
+            context
         });
         drop(runtime);
-        drop(head);
+        drop(context);
         let text = std::fs::read_to_string(log).unwrap();
         let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let told: Vec<_> = events.iter().map(|event| (&event["stage"], &event["responseStatus"]["code"])).collect();

@@ -1,6 +1,6 @@
 //! Whose word counts on which requests are traced, and in which trace.
 
-use http::request::Parts;
+use http::HeaderMap;
 use tributary_apimachinery::{MASTERS_GROUP, RequestInfo};
 use tributary_authentication::VerifierName;
 use tributary_router::{RequestReading, User};
@@ -24,21 +24,22 @@ pub(super) fn is_obeyed(user: &User) -> bool {
 
 /// Takes out what a request says of its trace, unless its user is obeyed: members know the account by which they are
 /// asked, and might obey that. What a workload reads is the client's word to it, and stays.
-pub fn forget_unless_obeyed(head: &mut Parts, user: &User) {
-    if HEADERS.iter().all(|name| !head.headers.contains_key(*name)) || is_obeyed(user) {
+pub fn forget_unless_obeyed(headers: &mut HeaderMap, reading: &RequestReading, user: &User) {
+    if HEADERS.iter().all(|name| !headers.contains_key(*name)) || is_obeyed(user) {
         return;
     }
-    if RequestReading::of_head(head).info().is_ok_and(RequestInfo::is_for_workload) {
+    if reading.info().is_ok_and(RequestInfo::is_for_workload) {
         return;
     }
     for name in HEADERS {
-        head.headers.remove(name);
+        headers.remove(name);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use tributary_apimachinery::Mount;
 
     use super::*;
 
@@ -53,7 +54,8 @@ mod tests {
         ] {
             let request = Request::get(path).header("traceparent", "a").header("tracestate", "b").header("x", "c");
             let (mut head, ()) = request.body(()).unwrap().into_parts();
-            forget_unless_obeyed(&mut head, &User::named(verifier.clone(), "ann"));
+            let reading = RequestReading::parse(&Mount::Merged, "GET", path, None);
+            forget_unless_obeyed(&mut head.headers, &reading, &User::named(verifier.clone(), "ann"));
             let left = ["traceparent", "tracestate", "x"].map(|name| head.headers.contains_key(name));
             assert_eq!(left, [stays, stays, true], "{verifier} {path}");
         }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::request::Parts;
 use http::{Method, Request, Response};
 use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::time::Instant;
 use tributary_apimachinery::METHODS;
-use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage, User};
+use tributary_router::{RequestArrival, RequestReading, RequestTrace, TraceContext, TracedStage, User};
 
 use super::obeyed::is_obeyed;
 use super::parent::Parent;
@@ -72,9 +71,9 @@ fn known_method(method: &Method) -> &'static str {
 
 impl Traced {
     /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
-    pub fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
-        self.reading = Some(RequestReading::of_head(head));
-        self.trace = trace.clone();
+    pub fn placed(&mut self, arrival: &RequestArrival) {
+        self.reading = Some(arrival.reading.clone());
+        self.trace = arrival.trace.clone();
     }
 
     /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
@@ -219,9 +218,7 @@ mod tests {
         let tracer = tracer(1_000_000);
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let mut traced = tracer.begin(&request).unwrap();
-        let (mut head, ()) = request.into_parts();
-        head.extensions.insert(RequestReading::parse(&Mount::Merged, method, read, None));
-        traced.placed(&mut head, &RequestTrace::default());
+        traced.placed(&RequestArrival::new(Mount::Merged, request.method(), &read.parse().unwrap()));
         traced
     }
 

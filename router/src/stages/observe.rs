@@ -1,71 +1,64 @@
 //! What is counted and traced of a request: who answered it, what became of it, and where.
 
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::RequestInfo;
 use tributary_fleet::discovery::Union;
 use tributary_fleet::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
-use tributary_flow_control::SCHEMA_HEADER;
-use tributary_sharing::body::Body;
 
+use super::staged_request::StagedRequest;
 use crate::Router;
 use crate::configuration::ConfigurationSnapshot;
-use crate::flow_control::PassedSchema;
 use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 
-/// What is found out about a request on the way to its answer.
-pub(super) struct Noted<'a> {
-    /// Who answers.
-    pub(super) source: RequestSource,
-    /// The schema that it passes.
-    pub(super) schema: Option<&'a PassedSchema>,
-    /// What its answer does not show, and why. Few have it, and all would carry it.
-    pub(super) warning: Option<Box<HeaderValue>>,
-}
-
-impl Noted<'_> {
-    /// Nothing is found out yet: whoever is refused now was answered by nobody.
-    pub(super) fn nothing() -> Self {
-        Self { source: RequestSource::Refused, schema: None, warning: None }
-    }
-
-    /// Has the answer say which schema it passed, and what it does not show.
-    pub(super) fn told_by(self, mut answer: Response<Body>) -> Response<Body> {
-        if let Some(schema) = self.schema {
-            answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
-        }
-        answer.headers_mut().extend(self.warning.map(|warning| (header::WARNING, *warning)));
-        answer
-    }
-}
-
-/// What is counted of a request that was read, and answered or refused. The trace is told, too.
-pub(super) fn counted<'a>(
-    info: &RequestInfo,
-    configuration: &'a ConfigurationSnapshot,
-    (source, refusal): (RequestSource, Option<&Refusal>),
-    trace: &RequestTrace,
+/// The observation of a request, from its arrival to its answer.
+pub(crate) struct Observation<'a> {
+    started: Instant,
     client: ClientClass,
-) -> CountedRequest<'a> {
-    trace.note_source(source);
-    let asked = trace.asked_clusters();
-    let decision = decision(source, refusal, &asked);
-    trace.note_decision(decision);
-    if refusal.is_some_and(Refusal::is_of_acting) {
-        trace.note_not_let();
-    }
-    let resource = CountedResource::from_request(info, &configuration.union);
-    let cluster = counted_cluster(info, configuration, asked);
-    CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
+    /// The facts for logs, metrics and traces.
+    trace: &'a RequestTrace,
 }
 
-/// What is counted of a request that cannot be read. The trace is told, too.
-pub(super) fn counted_unread(trace: &RequestTrace, client: ClientClass) -> CountedRequest<'static> {
-    trace.note_decision(Decision::Refused);
-    CountedRequest::unread(Decision::Refused, client)
+impl<'a> Observation<'a> {
+    /// Begins with the arrival.
+    pub(crate) fn begin(trace: &'a RequestTrace, headers: &HeaderMap) -> Self {
+        Self { started: Instant::now(), client: ClientClass::from_headers(headers), trace }
+    }
+
+    /// Notes the request in the log, and the resource in the trace.
+    pub(crate) fn note_read(&self, request: &StagedRequest<'_>) {
+        let info = request.received.info;
+        tracing::debug!(user = request.user.info.username, verb = %info.verb, path = info.path, "request");
+        self.trace.note_served(|| served_resource(info, &request.configuration.union));
+    }
+
+    /// The series in which a request that was read is counted. Notes the decision in the trace, too.
+    pub(crate) fn counted<'b>(&self, request: &StagedRequest<'b>, refusal: Option<&Refusal>) -> CountedRequest<'b> {
+        let (info, configuration) = (request.received.info, request.configuration);
+        let (source, asked) = (self.trace.source(), self.trace.asked_clusters());
+        let decision = decision(source, refusal, &asked);
+        self.trace.note_decision(decision);
+        if refusal.is_some_and(Refusal::is_of_acting) {
+            self.trace.note_not_let();
+        }
+        let resource = CountedResource::from_request(info, &configuration.union);
+        let cluster = counted_cluster(info, configuration, asked);
+        CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
+    }
+
+    /// The series in which a request is counted that cannot be read. Notes the decision in the trace, too.
+    pub(crate) fn counted_unread(&self) -> CountedRequest<'static> {
+        self.trace.note_decision(Decision::Refused);
+        CountedRequest::unread(Decision::Refused, self.client)
+    }
+
+    /// Ends with the head of the answer.
+    pub(crate) fn finish(&self, router: &Router, counted: &CountedRequest<'_>, status: StatusCode) {
+        router.metrics.observe(counted, status, self.started.elapsed());
+    }
 }
 
 /// What became of a request that this was to answer.
@@ -82,7 +75,7 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
 }
 
 /// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
-pub(super) fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
+fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
     union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
@@ -97,9 +90,8 @@ fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, as
 }
 
 impl Router {
-    /// Counts a request that was denied before anybody was known.
-    pub(super) fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
-        let reading = RequestReading::of_head(head);
+    /// Counts a request that was refused before authentication.
+    pub(crate) fn count_frozen(&self, head: &Parts, reading: &RequestReading, status: StatusCode, started: Instant) {
         let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);
         let counted = match reading.info() {

@@ -1,31 +1,32 @@
-//! Whether a request is let in: what may refuse it before it is decided who answers, in this order.
+//! Admits a request, by these checks in this order.
 //!
 //! ```text
-//! bounds    its names and its parameters are of a size that is looked at   400
-//! caller    whom it speaks for is clear, and not denied everything         400, 403, 431
-//! place     there is room for it among the requests in flight; where many  429
-//!           users are served, among what lasts if it does or may
+//! bounds    names and parameters have a size that the router looks at        400
+//! caller    the identity is clear, and the user is not denied everything     400, 403, 431
+//! place     there is room among the requests in flight; in shared mode also  429
+//!           among long-running requests, if the request is or may become one
 //! ```
-//!
-//! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
 
-use http::{Request, Response};
+use http::{HeaderMap, Response};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
+use tributary_apimachinery::permit::TunnelPermits;
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
 use tributary_sharing::body::Body;
 use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::long_running::LongRunningPlace;
 use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 
+use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::received::Received;
-use crate::{Router, User, health};
+use crate::request_context::RequestContext;
+use crate::{Router, health};
 
-/// A request that was let in.
+/// An admitted request.
 pub(crate) struct Admitted {
-    /// Who sends it.
+    /// The sender of the request.
     pub(crate) caller: Caller,
-    /// Its place, as long as this is held.
+    /// The places of the request.
     pub(crate) place: AdmissionPermit,
 }
 
@@ -40,19 +41,31 @@ pub(crate) struct AdmissionPermit {
     lasting: Option<LongRunningPlace>,
 }
 
-/// Lets a request in, or says why not.
+/// Admits a request.
 ///
 /// # Errors
-/// 400 and 429, as the table above says.
-pub(crate) fn admit(
+/// 400, 403, 429 and 431, as the table above says.
+pub(crate) fn admit_request(
+    request: &StagedRequest<'_>,
+    headers: &HeaderMap,
+    context: &RequestContext,
+) -> Result<Admitted, Refusal> {
+    let admitted = admit(request.router, request.received, headers, context)?;
+    if let (true, Some(upgrade)) = (request.received.may_switch, &context.arrival.upgrade) {
+        admitted.place.keep_for_tunnel(&upgrade.permits);
+    }
+    Ok(admitted)
+}
+
+fn admit(
     router: &Router,
     received: Received<'_>,
-    message: &Request<Body>,
-    user: &User,
+    headers: &HeaderMap,
+    context: &RequestContext,
 ) -> Result<Admitted, Refusal> {
     let Received { info, query, may_switch, .. } = received;
     bounded(info, query)?;
-    let caller = Caller::from_request(message.headers(), message.extensions(), user, router.rights())?;
+    let caller = Caller::from_request(headers, context, router.rights())?;
     if health::is_check(info) {
         return Ok(Admitted { caller, place: AdmissionPermit::default() });
     }
@@ -67,10 +80,10 @@ pub(crate) fn admit(
 }
 
 impl AdmissionPermit {
-    /// Has whoever joins the ends of a switched connection keep what is to be kept until they part.
-    pub(crate) fn kept_by_tunnel(&self, request: &mut Request<Body>) {
+    /// Keeps the place of a request that lasts until its tunnel ends.
+    pub(crate) fn keep_for_tunnel(&self, permits: &TunnelPermits) {
         if let Some(lasting) = &self.lasting {
-            lasting.kept_by_tunnel(request);
+            lasting.keep_for_tunnel(permits);
         }
     }
 
@@ -110,13 +123,12 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, StatusCode};
+    use http::{Request, StatusCode};
     use tributary_apimachinery::ClusterName;
-    use tributary_apimachinery::permit::TunnelPermit;
     use tributary_authentication::{Authority, Reach, VerifierName};
 
     use super::*;
-    use crate::{Limits, RouterConfig, SharedMode};
+    use crate::{Limits, RouterConfig, SharedMode, User};
     use tributary_answers::negotiate::Preferences;
     use tributary_sharing::body;
 
@@ -136,12 +148,11 @@ mod tests {
         };
         for query in [None, Some("watch=1")] {
             let info = RequestInfo::parse("GET", "/api/v1/pods", query).unwrap();
-            let (message, preferences) =
-                (Request::new(body::empty()), Preferences::from_headers(&HeaderMap::new(), None));
+            let (headers, preferences) = (HeaderMap::new(), Preferences::from_headers(&HeaderMap::new(), None));
             let let_in = |user: &User| {
                 let received =
                     Received { info: &info, query, is_head: false, may_switch: false, preferences: &preferences };
-                admit(&router, received, &message, user).ok()
+                admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
             };
             let accounts: Vec<_> = (0..12).filter_map(|number| let_in(&account(number))).collect();
             assert_eq!(accounts.len(), 3, "each alone would have one, and eight of them all: {query:?}");
@@ -165,17 +176,16 @@ mod tests {
             ("/livez", true, (0, 0, 0), (0, 0, 0)),
         ] {
             let info = RequestInfo::parse("GET", path, None).unwrap();
-            let (mut message, preferences) =
-                (Request::new(body::empty()), Preferences::from_headers(&HeaderMap::new(), None));
+            let (headers, preferences) = (HeaderMap::new(), Preferences::from_headers(&HeaderMap::new(), None));
+            let (context, tunnel) = (RequestContext::for_user(&user, &Request::new(())), TunnelPermits::default());
             let received = Received { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
-            let place = admit(&router, received, &message, &user).ok().unwrap().place;
-            place.kept_by_tunnel(&mut message);
+            let place = admit(&router, received, &headers, &context).ok().unwrap().place;
+            place.keep_for_tunnel(&tunnel);
             assert_eq!(held(), under_way, "{path}");
             let mut switched = Response::new(body::empty());
             *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             let answer = place.kept_by_body(switched);
-            let tunnel = message.extensions_mut().remove::<TunnelPermit>();
-            drop((answer, message));
+            drop(answer);
             assert_eq!(held(), joined, "{path} after the 101");
             drop(tunnel);
             assert_eq!(held(), (0, 0, 0), "{path} once the tunnel has ended");

@@ -1,12 +1,10 @@
-//! What was planned for a request is done: memory answers it, or members are asked.
-
-use std::sync::Arc;
+//! Carries out the plan of a request: memory answers it, or members are asked.
 
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use tributary_answers::answer;
 use tributary_answers::negotiate::Preferences;
-use tributary_answers::refusal::{MemberRefusal, Refusal, listed};
+use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_fleet::discovery::documents::StorageVersionHashes;
 use tributary_fleet::discovery::{DiscoveryPath, ServedResource, documents};
@@ -14,65 +12,65 @@ use tributary_fleet::report::{self, Report};
 use tributary_rights::Candidates;
 use tributary_sharing::body::Body;
 
+use super::plan::PlannedAnswer;
+use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
 use crate::received::Received;
 use crate::request::ClientRequest;
-use crate::request_trace::RequestTrace;
 use crate::{Router, forward, health, memory, response};
 
-/// Says that clusters are not there for a request because of their policies. Where many users are served it names none:
-/// not everybody may know of each.
-fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
-    let denied = caller.denied_clusters()?;
-    let whose = match caller.rights() {
-        Some(_) => "some clusters".to_owned(),
-        None => listed(&denied.names().collect::<Vec<_>>()),
-    };
-    tributary_answers::warnings::warning_header(&format!(
-        "the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"
-    ))
+/// Carries out a plan. A future that asks a member is boxed: only answers from memory decide the size of each request's
+/// future.
+///
+/// # Errors
+/// Why there is no answer.
+pub(crate) async fn answer_planned(
+    request: &StagedRequest<'_>,
+    caller: &Caller,
+    message: Request<Body>,
+    planned: PlannedAnswer<'_>,
+) -> Result<Response<Body>, Refusal> {
+    let (router, received) = (request.router, request.received);
+    let Received { info, query, preferences, .. } = received;
+    let configuration = planned.renewed.as_deref().unwrap_or(request.configuration);
+    match planned.plan {
+        Plan::Cluster(cluster) => {
+            Box::pin(forward::one_cluster::forward(router, configuration, caller, message, received, cluster)).await
+        }
+        Plan::Discovery(path) => {
+            let (head, _) = message.into_parts();
+            Box::pin(router.discover(&head, &path)).await
+        }
+        Plan::Health => {
+            if caller.rights().is_some() && health::asks_of_clusters(&info.path, query) {
+                request.trace.note_by_clusters();
+            }
+            Box::pin(router.health(info, query, caller)).await
+        }
+        Plan::Version => router.version(preferences).map_err(|refusal| router.told_to_all(refusal)),
+        Plan::OpenApi => {
+            let document = Box::pin(router.openapi.answer_request(&info.path, query, message.headers())).await;
+            document.map_err(|refusal| router.told_to_all(refusal))
+        }
+        Plan::Resource(served, plan) => {
+            let planned = PlannedResource { configuration, served: &served, plan };
+            router.answer_resource(message, received, caller, planned).await
+        }
+    }
+}
+
+/// A plan for a resource.
+#[derive(Clone, Copy)]
+struct PlannedResource<'a> {
+    configuration: &'a ConfigurationSnapshot,
+    served: &'a ServedResource,
+    plan: ResourcePlan,
 }
 
 impl Router {
-    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each
-    /// request's future takes.
-    pub(super) async fn act(
-        self: &Arc<Self>,
-        message: Request<Body>,
-        received: Received<'_>,
-        configuration: &ConfigurationSnapshot,
-        caller: &Caller,
-        (plan, warning): (Plan<'_>, &mut Option<Box<HeaderValue>>),
-    ) -> Result<Response<Body>, Refusal> {
-        let Received { info, query, preferences, .. } = received;
-        match plan {
-            Plan::Cluster(cluster) => {
-                Box::pin(forward::one_cluster::forward(self, configuration, caller, message, received, cluster)).await
-            }
-            Plan::Discovery(path) => {
-                let (head, _) = message.into_parts();
-                Box::pin(self.discover(&head, &path)).await
-            }
-            Plan::Health => {
-                if caller.rights().is_some() && health::asks_of_clusters(&info.path, query) {
-                    caller.trace.iter().for_each(RequestTrace::note_by_clusters);
-                }
-                Box::pin(self.health(info, query, caller)).await
-            }
-            Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
-            Plan::OpenApi => {
-                let document = Box::pin(self.openapi.answer_request(&info.path, query, message.headers())).await;
-                document.map_err(|refusal| self.told_to_all(refusal))
-            }
-            Plan::Resource(served, plan) => {
-                self.act_on_resource(message, received, configuration, caller, (&*served, plan, warning)).await
-            }
-        }
-    }
-
     /// What this process and, for whoever may visit it, the clusters are like.
     async fn health(
         &self,
@@ -96,22 +94,21 @@ impl Router {
         Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
-    /// Finds who may be asked about a resource, and does what was planned with it.
-    async fn act_on_resource(
+    /// Finds the candidates for a resource, and carries out the plan.
+    async fn answer_resource(
         &self,
         message: Request<Body>,
-        Received { info, query, preferences, .. }: Received<'_>,
-        configuration: &ConfigurationSnapshot,
+        received: Received<'_>,
         caller: &Caller,
-        (served, plan, warning): (&ServedResource, ResourcePlan, &mut Option<Box<HeaderValue>>),
+        PlannedResource { configuration, served, plan }: PlannedResource<'_>,
     ) -> Result<Response<Body>, Refusal> {
+        let Received { info, query, preferences, .. } = received;
         let resource = info.resource().ok_or(Refusal::NoRoute)?;
         if let Some(dispatched) = &caller.dispatched {
             dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
-            *warning = denied_warning(caller).map(Box::new);
         }
         let candidates = match plan {
-            // Memory goes by what may be read of each object.
+            // Memory goes by the rights in each object.
             ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
             _ => {
                 let _authorizing = caller.stage("authorize");
@@ -121,10 +118,10 @@ impl Router {
         let (router, candidates) = (self, &candidates);
         let request =
             ClientRequest { router, configuration, caller, candidates, info, resource, query, served, preferences };
-        self.answer_resource(message, request, plan).await
+        self.carry_out(message, request, plan).await
     }
 
-    async fn answer_resource(
+    async fn carry_out(
         &self,
         message: Request<Body>,
         request: ClientRequest<'_>,

@@ -2,47 +2,21 @@
 //! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's
 //! `--request-timeout` sets. What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use tributary_answers::refusal::{LimitRefusal, Refusal, RequestRefusal};
+use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{Query, RequestInfo, duration};
 
-use crate::awaited::Awaited;
-
-/// A limit, and whose it is.
+/// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit {
-    time: Duration,
-    /// Whether the request sets it itself.
-    own: bool,
-}
-
-/// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a
-/// future is moved to takes its size, and this one is the largest part of a request's. That it is not dropped yet when
-/// its time is over tells whom it waits for.
-///
-/// # Errors
-/// 400 for a limit that is no duration, 504 once it has passed.
-pub(crate) async fn within<T>(
-    info: &RequestInfo,
-    query: Option<&str>,
-    longest: Duration,
-    awaited: &Awaited,
-    answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
-) -> Result<T, Refusal> {
-    let Some(limit) = limit_for(info, query, longest)? else { return answer.await };
-    match tokio::time::timeout(limit.time, answer).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            let clusters = awaited.clusters();
-            Err(LimitRefusal::Time { limit: limit.time, is_own: limit.own, clusters }.into())
-        }
-    }
+pub(crate) struct TimeLimit {
+    pub(crate) time: Duration,
+    /// Whether the request sets the limit itself.
+    pub(crate) is_own: bool,
 }
 
 /// How long the answer to a request that does not last may take.
-pub(crate) fn time(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
+pub(crate) fn time_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
     // One that cannot be read has been refused.
     limit_for(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
 }
@@ -51,11 +25,15 @@ pub(crate) fn time(info: &RequestInfo, query: Option<&str>, longest: Duration) -
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
-fn limit_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Result<Option<Limit>, Refusal> {
+pub(crate) fn limit_for(
+    info: &RequestInfo,
+    query: Option<&str>,
+    longest: Duration,
+) -> Result<Option<TimeLimit>, Refusal> {
     if info.class().is_long_running() {
         return Ok(None);
     }
-    let servers = Some(Limit { time: longest, own: false });
+    let servers = Some(TimeLimit { time: longest, is_own: false });
     // Most requests have none; they are not to pay for reading the others' parameters.
     if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout") || query.contains('%')) {
         return Ok(servers);
@@ -65,7 +43,9 @@ fn limit_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Resu
         Some(text) => {
             let time = duration::parse(text).map_err(RequestRefusal::Timeout)?;
             // Whoever asks for more gets no more.
-            Ok(Some(Limit { time, own: true }).filter(|own| !own.time.is_zero() && own.time < longest).or(servers))
+            Ok(Some(TimeLimit { time, is_own: true })
+                .filter(|own| !own.time.is_zero() && own.time < longest)
+                .or(servers))
         }
     }
 }

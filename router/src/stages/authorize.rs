@@ -1,0 +1,74 @@
+//! The rights of the user during the answer: what is refused because rights are unknown, and what is said of it.
+//! `candidates_by_plan` finds the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
+
+use std::pin::Pin;
+
+use http::request::Parts;
+use http::{Response, header};
+use tributary_answers::negotiate::Preferences;
+use tributary_answers::refusal::Refusal;
+use tributary_fleet::report;
+use tributary_sharing::body::Body;
+
+use super::staged_request::StagedRequest;
+use crate::caller::Caller;
+use crate::request_context::RequestContext;
+use crate::{Router, response, unknown_rights};
+
+/// The answer, unless too many questions about rights are open already. If rights are unknown in some clusters, a user
+/// who may see the report is told the clusters and the causes.
+///
+/// # Errors
+/// 429; those of the answer.
+pub(crate) async fn answer_by_rights(
+    request: &StagedRequest<'_>,
+    caller: &Caller,
+    answer: Pin<&mut impl Future<Output = Result<Response<Body>, Refusal>>>,
+) -> Result<Response<Body>, Refusal> {
+    let answer = caller.unless_crowded(request.received.info.verb, answer).await;
+    let is_of_unknown_rights = match &answer {
+        Err(refusal) => refusal.is_of_unknown_rights(),
+        Ok(_) => caller.lacks_rights(),
+    };
+    match is_of_unknown_rights {
+        true => Box::pin(name_unknown_rights(request.router, caller, answer)).await,
+        false => answer,
+    }
+}
+
+/// Adds the clusters whose rights are unknown, if the user may see the report.
+async fn name_unknown_rights(
+    router: &Router,
+    caller: &Caller,
+    answer: Result<Response<Body>, Refusal>,
+) -> Result<Response<Body>, Refusal> {
+    let Some(mirror) = router.rights() else { return answer };
+    if caller.may_visit(report::PATH).await.is_err() {
+        return answer;
+    }
+    let obstacles = mirror.obstacles();
+    let mut answer = answer.map_err(|refusal| refusal.of_these(obstacles.clone()))?;
+    answer.headers_mut().extend(unknown_rights::warnings(&obstacles).map(|warning| (header::WARNING, warning)));
+    Ok(answer)
+}
+
+impl Router {
+    /// Whether what tells of all clusters at once, and is no part of the API, may be answered: metrics and the report.
+    /// One person's endpoint tells its owner everything.
+    ///
+    /// # Errors
+    /// The answer to give instead: 403, in kube-apiserver's words.
+    pub async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let preferences = Preferences::from_headers(&head.headers, query);
+        let caller = Caller::from_request(&head.headers, context, self.rights());
+        let may_visit = match caller {
+            Ok(caller) => caller.may_visit(path).await,
+            Err(refusal) => Err(refusal),
+        };
+        match may_visit {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(Box::new(response::status(&refusal.status(), preferences.error_form()))),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The configuration that a request sees. [`Router::configuration`](crate::Router) takes the snapshot.
+
+use http::Response;
+use tributary_answers::refusal::Refusal;
+use tributary_sharing::body::Body;
+
+use super::staged_request::StagedRequest;
+use crate::forward::send::refuse_replaced;
+
+/// Refuses the answer to a user for whom an earlier cluster of a name has vouched: in the cluster that now has the
+/// name, the same user name means another user.
+///
+/// # Errors
+/// Those of the answer; 503 for such a user.
+pub(crate) fn refuse_replaced_user(
+    request: &StagedRequest<'_>,
+    answer: Result<Response<Body>, Refusal>,
+) -> Result<Response<Body>, Refusal> {
+    let home = request.user.authority.reach.home().and_then(|home| request.configuration.clusters.get(home));
+    match home.filter(|home| home.incarnation().has_ended()) {
+        Some(home) => Err(refuse_replaced(home)),
+        None => answer,
+    }
+}

@@ -1,0 +1,97 @@
+//! Writes the answer: a refusal as a Status, and the headers that the stages add.
+
+use http::{Response, StatusCode, header};
+use tributary_answers::negotiate::Preferences;
+use tributary_answers::refusal::Refusal;
+use tributary_apimachinery::{RequestClass, RequestInfo, Status};
+use tributary_fleet::discovery::DiscoveryPath;
+use tributary_flow_control::SCHEMA_HEADER;
+use tributary_sharing::body::{self, Body};
+
+use super::parse::ParsedRequest;
+use super::staged_request::StagedRequest;
+use crate::request_context::Answer;
+use crate::request_trace::RequestTrace;
+use crate::{Router, confinement, response};
+
+/// The answer to a request that was read. The headers name the schema that the request passed, and warn of clusters
+/// that are missing in the answer.
+pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<Body>, Refusal>) -> Response<Body> {
+    let StagedRequest { router, received, schema, warning, .. } = request;
+    let mut answer = answer.unwrap_or_else(|refusal| router.refuse(&refusal, received.preferences, received.info));
+    if let Some(schema) = schema {
+        answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
+    }
+    answer.headers_mut().extend(warning.map(|warning| (header::WARNING, *warning)));
+    answer
+}
+
+/// The answer to a request that cannot be read.
+pub(crate) fn encode_unread(parsed: &ParsedRequest<'_>, status: &Status) -> Response<Body> {
+    response::status(status, parsed.preferences.error_form())
+}
+
+/// The last step of every answer: no body for HEAD, and no scripts of members in browsers. A watch of a cluster's own
+/// view that the cluster has answered is marked as such.
+pub(crate) fn finish_answer(
+    router: &Router,
+    parsed: &ParsedRequest<'_>,
+    trace: &RequestTrace,
+    mut response: Response<Body>,
+) -> Answer {
+    if parsed.is_head() {
+        *response.body_mut() = body::empty();
+    }
+    if router.rights().is_some() {
+        confinement::confine(&mut response);
+    }
+    let class = parsed.class();
+    let is_forwarded_watch = class == RequestClass::Watch
+        && parsed.is_of_one_cluster()
+        && response.status().is_success()
+        && trace.is_forwarded();
+    Answer { class, is_forwarded_watch, ..response.into() }
+}
+
+impl Router {
+    /// A refusal as the answer.
+    fn refuse(&self, refusal: &Refusal, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
+        if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
+            return response::page_not_found();
+        }
+        let status = &refusal.status();
+        let mut response = response::status(status, preferences.error_form());
+        match info.resource() {
+            // They name clusters, and not everybody may know of each.
+            Some(_) if self.rights.is_some() => {}
+            Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
+                // Refused reads are warned of a deprecated version, too.
+                if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
+                    view.warnings.add_to(response.headers_mut());
+                }
+            }
+            // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
+            // Warnings; and discovery comes before all else that kubectl does.
+            None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
+                response.headers_mut().extend(
+                    tributary_answers::warnings::warning_header(&status.message).map(|it| (header::WARNING, it)),
+                );
+            }
+            _ => {}
+        }
+        let warnings = refusal.warnings().iter().filter_map(|text| tributary_answers::warnings::warning_header(text));
+        response.headers_mut().extend(warnings.map(|warning| (header::WARNING, warning)));
+        response
+    }
+
+    /// Whether kube-apiserver answers for all paths that begin as this one does:
+    /// below `/api`, and below groups that exist.
+    fn has_root(&self, path: &str) -> bool {
+        let mut segments = path.split('/').skip(1);
+        match (segments.next(), segments.next()) {
+            (Some("api"), _) | (Some("apis"), None | Some("")) => true,
+            (Some("apis"), Some(group)) => self.fleet.union().has_document(&DiscoveryPath::Group(group)),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Plans the answer to a request. [`plan`](crate::plan) has the pure function that decides.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tributary_answers::refusal::{ClusterRefusal, Refusal};
+use tributary_apimachinery::{RequestInfo, Verb};
+use tributary_fleet::topology::Cluster;
+
+use super::staged_request::StagedRequest;
+use crate::caller::Caller;
+use crate::configuration::ConfigurationSnapshot;
+use crate::plan::{Plan, ResourcePlan, plan};
+use crate::{Router, asked, forward};
+
+/// The `Retry-After` of a refusal because a cluster that was not asked yet may serve the resource, in seconds.
+const UNDISCOVERED_RETRY_AFTER: u32 = 5;
+
+/// A plan, and the configuration that it goes by.
+pub(crate) struct PlannedAnswer<'a> {
+    pub(crate) plan: Plan<'a>,
+    /// The newer configuration, if all clusters were asked for their discovery again. Boxed, because this is rare.
+    pub(crate) renewed: Option<Box<ConfigurationSnapshot>>,
+}
+
+/// Plans the answer, and notes its source for logs and metrics. If no known cluster serves the path, asks all clusters
+/// for their discovery again first: a cluster may serve the path since a moment ago.
+///
+/// # Errors
+/// Those of [`plan`](crate::plan::plan); for a resource that a cluster may serve: 404, 429 or 503.
+pub(crate) async fn plan_answer<'a>(
+    request: &StagedRequest<'a>,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<PlannedAnswer<'a>, Refusal> {
+    let received = request.received;
+    let _planning = request.trace.stage("plan");
+    let planned = match plan(received, headers, request.configuration, caller) {
+        Err(Refusal::NoRoute) if received.info.cluster.is_none() && received.info.path.starts_with("/api") => {
+            Box::pin(plan_anew(request, caller, headers)).await?
+        }
+        planned => PlannedAnswer { plan: planned?, renewed: None },
+    };
+    request.trace.note_source(planned.plan.source());
+    Ok(planned)
+}
+
+/// Plans the answer after all clusters were asked for their discovery again.
+async fn plan_anew<'a>(
+    request: &StagedRequest<'a>,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<PlannedAnswer<'a>, Refusal> {
+    let (router, received) = (request.router, request.received);
+    router.fleet().refresh(|_| true).await;
+    let configuration = router.configuration();
+    let plan = match plan(received, headers, &configuration, caller) {
+        Err(Refusal::NoRoute) => match received.info.resource().and_then(|resource| configuration.unlisted(resource)) {
+            Some(served) => Plan::Resource(Arc::new(served), ResourcePlan::Unlisted),
+            None => return Err(router.unless_undiscovered(&configuration, received.info, caller).await),
+        },
+        planned => planned?,
+    };
+    Ok(PlannedAnswer { plan, renewed: Some(Box::new(configuration)) })
+}
+
+impl Router {
+    /// Refuses a resource that no discovery has. If discovery of a cluster is missing, out of date, or without a
+    /// description of the version, the cluster may serve the resource: then the answer must not look like a deleted
+    /// object, and a client may repeat a list or watch.
+    async fn unless_undiscovered(
+        &self,
+        configuration: &ConfigurationSnapshot,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> Refusal {
+        let Some(request) = info.resource() else { return Refusal::NoRoute };
+        let is_unknown = |cluster: &Arc<Cluster>| {
+            !configuration.has_told(cluster)
+                || cluster.undescribed(&request.resource).is_some()
+                || cluster.outdated(&request.resource).is_some() && !cluster.is_out_of_reach()
+        };
+        let clusters = &configuration.clusters;
+        let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
+        let told = asked::may_know(&unheard, caller, info.verb, request).await;
+        let names: Vec<_> = unheard.iter().map(|own| own.name().clone()).filter(|name| told.has(name)).collect();
+        let resource = &request.resource;
+        if names.is_empty() && told.is_one_unknown() {
+            let (resource, name) = (resource.clone(), request.name.clone().unwrap_or_default());
+            return ClusterRefusal::rights_unknown(resource, name).into();
+        }
+        if names.is_empty() {
+            return Refusal::NoRoute;
+        }
+        match info.verb {
+            Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
+            _ => {
+                let name = request.name.clone().unwrap_or_default();
+                let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));
+                let undescribed = undescribed.filter(|cluster| cluster.undescribed(resource).is_some());
+                let told: Vec<_> = undescribed.map(|cluster| cluster.undescribed_trouble(resource)).collect();
+                let unknown = forward::owner::UnknownClusters { clusters: &names, troubles: &told };
+                unknown.refuse(&self.fleet, resource.clone(), name).into()
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a request that is traced spends its time on, stage by stage.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+
+/// W3C's header by which a trace is gone on with at a member (<https://www.w3.org/TR/trace-context/>).
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The trace that a request belongs to, and its own span in it. Only requests that are sampled have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace's ID, which is not 0.
+    pub trace_id: u128,
+    /// The ID of the request's span, which is not 0.
+    pub span_id: u64,
+}
+
+/// One stage of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedStage {
+    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, of which there is one for each time that a cluster is
+    /// asked.
+    pub name: &'static str,
+    /// The ID of its span.
+    pub span_id: u64,
+    /// When it began.
+    pub began: Instant,
+    /// When it was over: a forwarded request with the head of its answer.
+    pub ended: Instant,
+    /// The cluster that was asked.
+    pub cluster: Option<ClusterName>,
+    /// The HTTP status of its answer; none where there was no answer, or no cluster was asked.
+    pub status: Option<u16>,
+}
+
+impl TracedStage {
+    /// One that begins now.
+    pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
+        let now = Instant::now();
+        // The chance of a 0 is that of two equal ones.
+        Self { name, span_id: rand::random::<u64>().max(1), began: now, ended: now, cluster, status: None }
+    }
+
+    /// Has the cluster that is asked go on with the trace from this stage.
+    pub(crate) fn add_trace_headers(&self, context: TraceContext, headers: &mut HeaderMap) {
+        let parent = format!("00-{:032x}-{:016x}-01", context.trace_id, self.span_id);
+        if let Ok(parent) = HeaderValue::from_maybe_shared(bytes::Bytes::from(parent)) {
+            headers.insert(TRACEPARENT, parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_goes_on_from_the_stage_that_asks_it() {
+        let context = TraceContext { trace_id: 0xabc, span_id: 1 };
+        let stage = TracedStage { span_id: 0x12, ..TracedStage::begin("forward", None) };
+        let mut headers = HeaderMap::from_iter([(TRACEPARENT, HeaderValue::from_static("the client's"))]);
+        stage.add_trace_headers(context, &mut headers);
+        let told: Vec<_> = headers.get_all(TRACEPARENT).iter().collect();
+        assert_eq!(told, ["00-00000000000000000000000000000abc-0000000000000012-01"]);
+    }
+}
