@@ -116,7 +116,7 @@ impl Model<'_> {
         let events: String = (FIRST..)
             .zip(&self.history[..self.now])
             .filter(|(version, _)| *version > from)
-            .map(|(version, event)| event(event.event_type, &pod(&event.name, version)))
+            .map(|(version, change)| event(change.event_type, &pod(&change.name, version)))
             .collect();
         self.send(feed, &(events + tail));
     }

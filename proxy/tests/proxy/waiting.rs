@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{StatusCode, Uri};
+use tower::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity};
 

@@ -51,7 +51,7 @@ impl Rbac {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
             objects.into_iter().map(move |value| Object { kind, value })
         });
-        *self.rules.lock() = Reference::of(&all.collect::<Vec<_>>());
+        *self.rules.lock() = Reference::from_objects(&all.collect::<Vec<_>>());
     }
 
     /// What has come in users' names since this was last asked.

@@ -176,7 +176,7 @@ async fn answers_are_those_of_a_fleet_without_what_is_hidden() {
             match change {
                 Change::Upsert(member, object) => references[place(member)].put(object),
                 Change::Remove(member, object) => references[place(member)].remove(&object),
-                Change::Replace(member, objects) => references[place(member)] = Reference::of(&objects),
+                Change::Replace(member, objects) => references[place(member)] = Reference::from_objects(&objects),
                 Change::ReplaceKind(member, kind, objects) => references[place(member)].replace_kind(kind, &objects),
                 Change::Apply(member, objects) => references[place(member)].apply(&objects),
                 Change::Leave(_) => {}

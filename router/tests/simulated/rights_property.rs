@@ -137,7 +137,7 @@ async fn answers_are_the_union_of_what_the_members_allow() {
             match change {
                 Change::Upsert(member, object) => references.get_mut(member).unwrap().put(object),
                 Change::Remove(member, object) => references.get_mut(member).unwrap().remove(&object),
-                Change::Replace(member, objects) => drop(references.insert(member, Reference::of(&objects))),
+                Change::Replace(member, objects) => drop(references.insert(member, Reference::from_objects(&objects))),
                 Change::ReplaceKind(member, kind, objects) => {
                     references.get_mut(member).unwrap().replace_kind(kind, &objects);
                 }

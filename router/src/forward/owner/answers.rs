@@ -6,7 +6,7 @@ use std::time::Duration;
 use tributary_answers::refusal::{Refusal, Trouble};
 use tributary_apimachinery::{ClusterName, Object};
 use tributary_fleet::topology::Cluster;
-use tributary_sharing::flow::fair_share::Portion;
+use tributary_sharing::flow::fair_semaphore::Portion;
 use tributary_sharing::flow::holder::Holder;
 
 use crate::caller::CallerKey;

@@ -148,7 +148,7 @@ mod tests {
     use tributary_apimachinery::ClusterName;
     use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
 
-    use tributary_sharing::flow::fair_share::{FairSemaphore, ShareMetrics};
+    use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_that_was_not_asked_is_unknown() {
