@@ -61,8 +61,8 @@ fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest,
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
-/// The action that makes a cluster a candidate although its policy refuses the request. Then the cluster can be found as
-/// the owner, and its policy words the refusal. `None` if clusters that refuse are left out.
+/// The action that makes a cluster a candidate although its policy refuses the request. Then the cluster can be found
+/// as the owner, and its policy words the refusal. `None` if clusters that refuse are left out.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {

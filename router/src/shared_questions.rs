@@ -15,8 +15,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The pause after a question without a result. A quarter of a second: four questions a second, and no longer than people
-/// notice.
+/// The pause after a question without a result. A quarter of a second: four questions a second, and no longer than
+/// people notice.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The number of topics before the first sweep.

@@ -1,5 +1,5 @@
-//! Questions to members in a client's name, which precede the answer to the client. A member gets few questions at once,
-//! clients take turns, each question has a time limit, and the answers count towards `--max-held-bytes`.
+//! Questions to members in a client's name, which precede the answer to the client. A member gets few questions at
+//! once, clients take turns, each question has a time limit, and the answers count towards `--max-held-bytes`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -35,8 +35,8 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     explain_missing_namespace(request, &target, answer).await
 }
 
-/// Caches the resource before an object of it is made: a watch from the object's integer needs the event in the log, and
-/// a log that begins later lacks the event.
+/// Caches the resource before an object of it is made: a watch from the object's integer needs the event in the log,
+/// and a log that begins later lacks the event.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
         // A cluster whose objects cannot be read may still take a new one.

@@ -1,5 +1,5 @@
-//! Recognizes the answer of a cluster that does not let this endpoint's account act as its users, and tells it apart from
-//! a refusal of the user.
+//! Recognizes the answer of a cluster that does not let this endpoint's account act as its users, and tells it apart
+//! from a refusal of the user.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::caller::Caller;
 /// The permission that our account lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lacking {
-    /// The permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb such
-    /// as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    /// The permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb
+    /// such as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
     Impersonation,
-    /// The permission for this action as the user: `impersonate-on:user-info:list`. A cluster names this permission first,
-    /// also for an account that may act as no user.
+    /// The permission for this action as the user: `impersonate-on:user-info:list`. A cluster names this permission
+    /// first, also for an account that may act as no user.
     ThisInTheirName,
 }
 
@@ -36,8 +36,8 @@ const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO
 /// Checks the answer to a request as one of many users for a refusal of this endpoint's account.
 ///
 /// # Errors
-/// 403 in the cluster's words if the user lacks the permission, too; otherwise 503, because only an administrator of the
-/// cluster can help.
+/// 403 in the cluster's words if the user lacks the permission, too; otherwise 503, because only an administrator of
+/// the cluster can help.
 pub(super) async fn check_impersonation(
     cluster: &Arc<Cluster>,
     caller: &Caller,

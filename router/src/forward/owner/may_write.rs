@@ -1,5 +1,5 @@
-//! The right to write an object that the client may not get. RBAC grants each verb separately, so a cluster that forbids
-//! the get may have an object that the write would change.
+//! The right to write an object that the client may not get. RBAC grants each verb separately, so a cluster that
+//! forbids the get may have an object that the write would change.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::request::ClientRequest;
 /// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// If only one cluster has the object, asks the clusters that forbid the client to get it whether they forbid the write,
-/// too. A cluster that does not forbid the write, or does not answer, is unknown from then on. Cost: one more small
-/// request to each of them.
+/// If only one cluster has the object, asks the clusters that forbid the client to get it whether they forbid the
+/// write, too. A cluster that does not forbid the write, or does not answer, is unknown from then on. Cost: one more
+/// small request to each of them.
 pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     if answers.found.len() != 1 || answers.forbidden.is_empty() {
         return;

@@ -24,7 +24,8 @@ use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::evidence::{Gathered, object_request};
 use crate::request::ClientRequest;
 
-/// Finds the clusters that have records of a release. With a single cluster there is nothing to choose, and no question.
+/// Finds the clusters that have records of a release. With a single cluster there is nothing to choose, and no
+/// question.
 ///
 /// Several clusters may have a release to which a hook without a release name may belong. Then it belongs to the
 /// release that Helm works on.
@@ -158,8 +159,8 @@ async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
-/// Whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and yields to other
-/// tasks in between: any number of such objects may be no records.
+/// Whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and yields to
+/// other tasks in between: any number of such objects may be no records.
 async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
     let (keys, scope) = (release.key_prefix(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
     let mut after = keys.clone();

@@ -27,7 +27,8 @@ pub(crate) struct Release {
 enum RecordState {
     /// All.
     Any,
-    /// All. If several clusters have some, only records that say that Helm works on the release, as it makes hooks then.
+    /// All. If several clusters have some, only records that say that Helm works on the release, as it makes hooks
+    /// then.
     PendingIfSeveral,
     /// Only records that say that Helm works on the release.
     Pending,
@@ -55,8 +56,8 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
 }
 
 impl Release {
-    /// The release of an object with this name. A hook has no annotation with the release. It names the release by a label
-    /// that most charts set; without the label it belongs to a release of its namespace.
+    /// The release of an object with this name. A hook has no annotation with the release. It names the release by a
+    /// label that most charts set; without the label it belongs to a release of its namespace.
     pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
@@ -124,8 +125,8 @@ impl Release {
         release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
-    /// Whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm may write
-    /// ConfigMaps.
+    /// Whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm may
+    /// write ConfigMaps.
     pub(crate) fn has_record(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
