@@ -8,8 +8,6 @@ use tower::BoxError;
 use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, RequestIdentity};
 
-use tributary_proxy::BoxError;
-
 use crate::member::{self, SendRequest, get};
 
 /// A client of a member that answers over the first connection, and hangs at each other.

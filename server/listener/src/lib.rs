@@ -47,7 +47,9 @@ use tributary_apimachinery::Permit;
 
 pub use metrics::{ListenerMetrics, RefusalLabels};
 pub use refusal::ListenerRefusal;
-pub use service::{AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer, ServiceAnswer};
+pub use service::{
+    AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer, ServiceAnswer,
+};
 pub use settings::{
     Bounds, CONNECTIONS_MAX, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError, PeerNetwork,
     ProxyProtocolPeers, TLS_1_2, TLS_1_3, TlsVersions, UNREAD_BYTES_MAX,

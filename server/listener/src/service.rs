@@ -37,8 +37,7 @@ pub trait RequestService: Send + Sync + 'static {
     ) -> impl Future<Output = ServiceAnswer> + Send;
 
     /// Refuses a request by its head, before it is authenticated.
-    fn refuse_request<B>(&self, request: Request<B>, client: &Self::Client, refusal: ListenerRefusal)
-    -> ServiceAnswer;
+    fn refuse_request<B>(&self, request: Request<B>, client: &Self::Client, refusal: ListenerRefusal) -> ServiceAnswer;
 
     /// Ends open watches with bookmarks and refuses new ones. The listener waits for streams that are still open.
     fn drain(&self) -> impl Future<Output = ()> + Send;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use http::{Request, Response};
-use tributary_listener::{AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer, ServiceAnswer};
+use tributary_listener::{
+    AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer, ServiceAnswer,
+};
 use tributary_router::{Answer, RememberedActor};
 
 use super::{Client, Front};
@@ -33,7 +35,8 @@ impl<H: Handler> RequestService for Front<H> {
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
     ) -> impl Future<Output = ServiceAnswer> + Send {
-        self.call(request, client, note, answer_room).map(|Answer { response, class, .. }| ServiceAnswer { response, class })
+        self.call(request, client, note, answer_room)
+            .map(|Answer { response, class, .. }| ServiceAnswer { response, class })
     }
 
     fn refuse_request<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> ServiceAnswer {

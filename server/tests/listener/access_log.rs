@@ -17,7 +17,7 @@ use tributary_apimachinery::body::{Body, empty, full};
 use tributary_policy::{LoggingModes, PlaceLogging};
 use tributary_records::access_log::{AccessLog, AccessLogSettings};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Answer, Report, RequestContext, User};
+use tributary_router::{Answer, Report, RequestContext};
 use tributary_server::front::Observers;
 use tributary_server::handler::Handler;
 

@@ -18,7 +18,7 @@ use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_listener::Bounds;
 use tributary_records::audit::{AuditLogSettings, AuditMode, AuditSettings, Auditor};
 use tributary_records::line_log::Rotation;
-use tributary_router::{Answer, Report, RequestContext, User};
+use tributary_router::{Answer, Report, RequestContext};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, router_over, start_audited, text};

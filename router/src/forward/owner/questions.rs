@@ -136,7 +136,6 @@ const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
 
 #[cfg(test)]
 mod tests {
-    use http::{Extensions, HeaderMap};
     use prometheus_client::metrics::counter::Counter;
     use tokio::time::timeout;
 
@@ -169,9 +168,7 @@ mod tests {
             &MemberUnreadBytes::default(),
             &MemberShareMetrics::default(),
         );
-        let caller =
-            Caller::from_request(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None)
-                .unwrap();
+        let caller = Caller::named("owner", None);
         let within = Duration::from_secs(3);
         let mut turns = Vec::new();
         while let Ok(turn) = timeout(within, cluster.question(caller.holder)).await {

@@ -72,7 +72,7 @@ impl AuditedRequest {
     }
 
     /// The trace of the request, by which members get its audit ID.
-    pub(crate) fn trace(&self) -> &RequestTrace {
+    pub fn trace(&self) -> &RequestTrace {
         &self.trace
     }
 
