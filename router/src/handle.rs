@@ -31,7 +31,7 @@ impl Router {
     /// The context has the results of the server's stages.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, context: &RequestContext) -> Answer {
         let (arrival, user) = (&context.arrival, &context.sender.user);
-        // Observe. First and last, so that metrics count every request, also one that cannot be read.
+        // Observe. First and last, so that metrics count every request, also with an unreadable path.
         let observation = Observation::begin(&arrival.trace, message.headers());
         // Parse. The server has read the path; all later stages decide by the same reading.
         let parsed = ParsedRequest::new(&arrival.reading, &message);

@@ -10,7 +10,7 @@ use crate::own_credential::OwnCredential;
 use crate::request_reading::RequestReading;
 use crate::request_trace::RequestTrace;
 
-/// A request before authentication: its connection, its host, and its path.
+/// Connection, host and path of a request, before authentication.
 #[derive(Clone, Debug)]
 pub struct RequestArrival {
     /// The client's end of the connection; `None` for a request without a connection.

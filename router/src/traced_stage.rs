@@ -1,4 +1,4 @@
-//! What a request that is traced spends its time on, stage by stage.
+//! Times of the stages of a traced request.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use tributary_apimachinery::ClusterName;
 /// W3C's header by which a trace is gone on with at a member (<https://www.w3.org/TR/trace-context/>).
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The trace that a request belongs to, and its own span in it. Only requests that are sampled have one.
+/// Trace of a sampled request, with the request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace's ID, which is not 0.
@@ -24,7 +24,7 @@ pub struct TracedStage {
     pub name: &'static str,
     /// The ID of its span.
     pub span_id: u64,
-    /// When it began.
+    /// Time of its begin.
     pub began: Instant,
     /// When it was over: a forwarded request with the head of its answer.
     pub ended: Instant,
@@ -35,7 +35,7 @@ pub struct TracedStage {
 }
 
 impl TracedStage {
-    /// One that begins now.
+    /// A stage that begins now.
     pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
         let now = Instant::now();
         // The chance of a 0 is that of two equal ones.

@@ -171,7 +171,7 @@ impl<H: Handler> Front<H> {
         // Policies that refuse every request of a cluster. Before authentication, which may ask that cluster.
         if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
             observed.placed(&arrival);
-            // Nobody is known yet, and a connection with such requests alone is not kept.
+            // A connection with only refused requests is not kept.
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }

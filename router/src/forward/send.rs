@@ -50,7 +50,7 @@ pub(crate) async fn send(
     }
 }
 
-/// A request on its way to one cluster.
+/// Request to one cluster.
 struct OutgoingRequest<'a> {
     request: Request<Body>,
     info: &'a RequestInfo,

@@ -62,7 +62,7 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            // They name clusters, and not everybody may know of each.
+            // Warnings name clusters, and a user may not know of every cluster.
             Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
                 // Refused reads are warned of a deprecated version, too.

@@ -41,7 +41,6 @@ pub struct Auditor {
 /// The arrival of an audited request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuditedArrival<'a> {
-    /// The audit ID.
     pub(crate) id: &'a HeaderValue,
     pub(crate) at: MicroTime,
     /// The client's end of the connection.

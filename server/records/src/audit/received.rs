@@ -76,8 +76,7 @@ impl AuditedRequest {
         &self.trace
     }
 
-    /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of
-    /// it.
+    /// Writes the event of the arrival, and follows the request. `level` is the audit level of a dispatch policy.
     ///
     /// # Errors
     /// 500 where the event cannot be written, and nothing may be done that is not written.
