@@ -3,7 +3,7 @@
 //! Neither the version nor discovery shows it: the feature can be switched off or emulated away, and its metrics need
 //! rights. A request with a uid and without a user name shows it: each filter refuses it before any check of rights,
 //! with a text of its own. Every other answer counts as the older filter, which allows less.
-//! (docs/decisions/0054-which-impersonation-a-cluster-has.md)
+//! (docs/decisions/0054-detection-of-constrained-impersonation.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -316,7 +316,7 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &["cluster", "endpoint"],
         help: "1 while the endpoint answers Tributary's own requests with errors and is left out, else 0",
         meaning: "1 while the endpoint answers [Tributary's own \
-            requests](decisions/0071-one-state-for-each-endpoint.md) with errors. It is then used only if no \
+            requests](decisions/0071-state-breaker-and-balancer-of-endpoints.md) with errors. It is then used only if no \
             other endpoint remains.",
         shown_by: &["cluster", "endpoint"],
         is_objective: false,
@@ -339,7 +339,7 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["cluster", "endpoint", "reason"],
         help: "1 for the reason why the endpoint gets no requests, or only as the last one, else 0",
-        meaning: "1 for the [reason](decisions/0043-what-opens-a-breaker.md) why the endpoint gets no requests, or \
+        meaning: "1 for the [reason](decisions/0071-state-breaker-and-balancer-of-endpoints.md) why the endpoint gets no requests, or \
             only if no other endpoint remains: `drain`, `breaker`, `unreachable`, `full`, `probe` or \
             `outlier`; else 0.",
         shown_by: &["cluster", "endpoint", "reason"],
@@ -363,7 +363,7 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["cluster"],
         help: "Requests that were sent to a cluster again",
-        meaning: "Requests that were [sent to the cluster again](decisions/0044-what-is-sent-again.md).",
+        meaning: "Requests that were [sent to the cluster again](decisions/0044-repeated-requests.md).",
         shown_by: &["cluster"],
         is_objective: false,
     },

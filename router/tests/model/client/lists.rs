@@ -118,7 +118,7 @@ impl Client {
         self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
         self.holds_what_was_asked(&asked, &version)?;
         // Who goes on from a past state that was undone before anybody here saw it is taken for one of the state that
-        // has its versions now (docs/decisions/0012-restores-that-nobody-saw.md).
+        // has its versions now (docs/decisions/0012-undetected-restores-of-etcd.md).
         let is_of_past = asked.version.as_ref().is_some_and(|(_, is_exact)| *is_exact);
         let is_of_either = is_of_past && self.world.with_truth(|truth| truth.is_of_either_era(&version));
         Ok((!is_of_either).then_some((objects, version)))
