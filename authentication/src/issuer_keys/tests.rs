@@ -166,8 +166,8 @@ async fn fetch_from_a_hanging_issuer_times_out() {
 #[tokio::test(start_paused = true)]
 async fn invalid_discovery_documents_are_rejected() {
     let table = [
-        (json!({"issuer": "https://issuer/", "jwks_uri": KEYS}), "the discovery document is of issuer"),
-        (json!({"issuer": "https://evil", "jwks_uri": KEYS}), "the discovery document is of issuer"),
+        (json!({"issuer": "https://issuer/", "jwks_uri": KEYS}), "the discovery document names another issuer"),
+        (json!({"issuer": "https://evil", "jwks_uri": KEYS}), "the discovery document names another issuer"),
         (json!({"jwks_uri": KEYS}), "the discovery document has no issuer and jwks_uri"),
         (json!({"issuer": URL}), "the discovery document has no issuer and jwks_uri"),
         (json!({"issuer": URL, "jwks_uri": "http://issuer/keys"}), "is not https"),

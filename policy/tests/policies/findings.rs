@@ -79,7 +79,7 @@ fn rules_that_never_match_are_errors() {
         (Rule { resources: entries("pods/log/x"), ..pods() }, "E R.resources[0]: \"pods/log/x\" never matches"),
         (
             Rule { users: entries("a*b"), ..pods() },
-            "E R.users[0]: \"a*b\" has a \"*\" inside; it is allowed at the end",
+            "E R.users[0]: \"a*b\" has a \"*\" inside; a \"*\" is allowed alone, or at the end",
         ),
         (
             Rule { service_accounts: entries("web"), ..pods() },
