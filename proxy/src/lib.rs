@@ -5,14 +5,15 @@
 //! and streams bodies both ways.
 //!
 //! Steps of a request:
+//!
 //! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
 //! 2. the caller's [`RequestIdentity`] and the cluster's credentials are set;
 //! 3. the best endpoint is chosen, and the path is joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; other requests get a stream of the
-//! pool: one lane of connections for short requests, one for watches, one for other long-running requests, where each
-//! client has its own;
+//!    pool: one lane of connections for short requests, one for watches, one for other long-running requests, where
+//!    each client has its own;
 //! 5. redirects, unexpected 1xx answers, and a 401 to the client's own credentials become errors; other answers are
-//! streamed back.
+//!    streamed back.
 //!
 //! Invariants: a request body is sent again only if the cluster has certainly not processed the request; an identity
 //! header of a client never reaches a cluster; credentials reach the cluster's addresses only; a user's own token
