@@ -115,7 +115,7 @@ impl JsonPath {
     /// Returns the first value at the path. Cost: a walk over the visited values, charged to the budget.
     ///
     /// # Errors
-    /// [`Unfit`].
+    /// [`EvaluationError`].
     pub fn first<'a>(
         &'a self,
         root: &'a Value,

@@ -76,8 +76,9 @@ impl Traced {
         self.trace = arrival.trace.clone();
     }
 
-    /// It is a known user's. `None` if it is not sampled: where its client's trace says so if the user is
-    /// [obeyed](is_obeyed), and else by chance. Of a stranger's nothing is sent: nobody else is to fill the collector.
+    /// Decides whether the request is traced, once its user is known. The client's own decision counts if the user may
+    /// decide (`is_obeyed`), otherwise the sampling rate. `None` for an untraced request. Requests of unauthenticated
+    /// clients have no trace, so that they cannot fill the collector.
     pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let obeyed = self.client.filter(|_| is_obeyed(user));
         if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
