@@ -1,4 +1,4 @@
-//! Dispatch policies where requests come in: which of them go on.
+//! Dispatch policies at the places where requests come in: they refuse requests, or let them pass.
 //!
 //! ```text
 //! a cluster's own view ──▶ the cluster's policies ─────────────────────────────────▶ sent to it
@@ -6,7 +6,8 @@
 //!                          (before the plan)            that has the resource   └──▶ the others are not there: `DeniedClusters`
 //! ```
 //!
-//! Rules match as whom the request acts: `--as bob` is bob's. Which of those that it is counts for what says `sender`.
+//! Rules match the user that the request acts as: `--as bob` is bob's request. `sender` defines the user for each
+//! purpose.
 
 mod dispatched;
 mod places;

@@ -28,7 +28,7 @@ pub struct RequestArrival {
 }
 
 impl RequestArrival {
-    /// A request to what stands at the root of its path, without a connection.
+    /// A request without a connection. `mount` is the API at the root of its path.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
         let reading = RequestReading::parse(&mount, method.as_str(), uri.path(), uri.query());
         Self { peer: None, mount, reading, trace: RequestTrace::default(), remembered: None, upgrade: None }
@@ -56,7 +56,7 @@ impl From<User> for AuthenticatedSender {
     }
 }
 
-/// The results of the server's stages. Each stage that needs one gets this context as an argument.
+/// The results of the server's stages. Each stage of the router that needs a result gets this context as an argument.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     /// The stages before authentication.

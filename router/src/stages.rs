@@ -1,6 +1,6 @@
 //! The stages of a request, one file for each. `handle.rs` has them in order, each with its reason.
 //!
-//! A stage that has something to give back, or to add to the answer, does so by the value that it returned, or by a
+//! A stage may give back a resource, or add headers to the answer. The value that the stage returned does so, or a
 //! second function of its file. A new stage is a file here and a line in `handle.rs`.
 
 pub(crate) mod admit;

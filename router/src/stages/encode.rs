@@ -71,7 +71,7 @@ impl Router {
                 }
             }
             // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
-            // Warnings; and discovery comes before all else that kubectl does.
+            // Warnings. kubectl reads discovery first of all.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response.headers_mut().extend(
                     tributary_answers::warnings::warning_header(&status.message).map(|it| (header::WARNING, it)),
