@@ -95,9 +95,9 @@ pub(crate) enum OwnerRequest {
 /// the caller and the objects in memory.
 ///
 /// # Errors
-/// [`Refusal::NoRoute`] for a path that no member serves: then [`plan_answer`](crate::stages::plan::plan_answer) asks all
-/// clusters again for discovery. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's name. 405 for a watch of a resource that is
-/// not in memory.
+/// [`Refusal::NoRoute`] for a path that no member serves: then [`plan_answer`](crate::stages::plan::plan_answer) asks
+/// all clusters again for discovery. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's
+/// name. 405 for a watch of a resource that is not in memory.
 pub(crate) fn plan<'a>(
     received: Received<'a>,
     headers: &HeaderMap,

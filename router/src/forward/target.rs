@@ -17,8 +17,8 @@ use crate::request::ClientRequest;
 /// Sends a held request to a cluster, and returns its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster; 400 if the answer to a write could not carry its version; 429 without room for
-/// the answer; 503 and 504 without an answer.
+/// 409 for a version of another cluster. 400 if the answer to a write could not carry its version. 429 without room for
+/// the answer. 503 and 504 without an answer.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &OwnerTarget,

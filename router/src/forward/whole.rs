@@ -137,9 +137,9 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
 }
 
 /// Reads one of many answers to a request whole, and returns the result of `look`. The answer has room of its own that
-/// grows with it, and the reserve if it cannot grow. A large answer is looked at in a turn. Without a turn in half of
-/// the remaining time it is looked at without one: the member's action has to be noted before the request ends, and the
-/// reserve given back.
+/// grows with it, and the reserve if it cannot grow. A look at a large answer waits for a turn, for half of the
+/// remaining time at most: then it goes without one. The member's action has to be noted before the request ends, and
+/// the reserve given back.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
@@ -168,9 +168,9 @@ pub(crate) async fn seen_whole<T>(
     }
 }
 
-/// Calls `look` with an answer before it is passed on. An answer that cannot be held is passed on without it. A large
-/// answer is looked at without a turn, while another thread takes over this one's tasks: a client that gives up waiting
-/// for a turn has written all the same.
+/// Calls `look` with an answer before it is passed on. An answer that cannot be held is passed on without a look. A
+/// look at a large answer needs no turn, because a client that gives up waiting for a turn has written all the same.
+/// Another thread takes over this one's tasks meanwhile.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
