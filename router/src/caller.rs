@@ -153,7 +153,7 @@ impl Caller {
         let _is_set = self.lacks_rights.set(());
     }
 
-    /// Whether the answer lacks objects because rights are unknown.
+    /// Returns whether the answer lacks objects because rights are unknown.
     pub(crate) fn lacks_rights(&self) -> bool {
         self.lacks_rights.get().is_some()
     }

@@ -307,8 +307,8 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
 }
 
 /// The flow whose turn a waiting request takes. All users of one member share a turn among the others, as they share
-/// one part of each limit (`ShareHolder::group`): a member's account that can create one user can create thousands.
-/// Within the shared turn these users take turns.
+/// one part of each limit (`ShareHolder::group`). Otherwise an account of a member that may create users could take
+/// thousands of turns. Within the shared turn these users take turns.
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {
         Some(member) => Flow::of_one_among(&member, &holder),

@@ -29,7 +29,7 @@ pub(crate) fn tells_of_clusters(path: &str, query: Option<&str>, draining: bool)
     check == "readyz" && (draining || asks_of_clusters(path, query))
 }
 
-/// Returns whether a health check asks for lines or for a part, and not for one word.
+/// Returns whether a health check asks for one of its parts, or for all lines (`verbose`).
 pub(crate) fn asks_of_clusters(path: &str, query: Option<&str>) -> bool {
     let (_, wanted) = parts(path);
     !wanted.is_empty() || Query::parse(query).get("verbose").is_some()

@@ -57,8 +57,8 @@ impl Router {
         });
     }
 
-    /// Updates the list of the clusters' identities, once each cluster was asked or is known from before. Until then
-    /// their versions have no list.
+    /// Updates the list of the clusters' identities, once each cluster was asked or is known from before. Until then a
+    /// version names each of its clusters.
     ///
     /// A cluster that has not answered keeps its identity: it sends no versions meanwhile. A cluster that answers
     /// without a uid has none.

@@ -4,7 +4,7 @@
 //! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
 //!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
 //!                                                               └─▶ own documents: discovery, openapi   ─┘
-//! every refusal is a Refusal; one function makes a Status of the Refusal, and one an answer of the Status
+//! each error is a Refusal; one function makes a Status of the Refusal, and one an answer of the Status
 //! ```
 //!
 //! No other crate sees cachers, merge and proxy at once.

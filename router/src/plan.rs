@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The headers that a route for patches needs. Other routes ignore them.
+    /// The headers that routes for patches need, and other routes ignore.
     const PATCH: &[(&str, &str)] = &[("content-type", "application/merge-patch+json")];
 
     fn planned(method: &str, target: &str) -> String {

@@ -26,7 +26,7 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) configuration: &'a ConfigurationSnapshot,
     /// The sender of the request.
     pub(crate) caller: &'a Caller,
-    /// The clusters that members' requests for this one may go to.
+    /// The clusters that may get requests on behalf of the client.
     pub(crate) candidates: &'a Candidates,
     /// The reading of the method and path.
     pub(crate) info: &'a RequestInfo,

@@ -63,11 +63,11 @@ impl TraceFacts {
 /// The clusters that were asked for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskedClusters {
-    /// No cluster.
+    /// No cluster was asked.
     None,
-    /// This cluster alone.
+    /// A single cluster was asked.
     One(ClusterName),
-    /// More than one cluster.
+    /// More than one cluster was asked.
     Several,
 }
 

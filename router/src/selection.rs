@@ -74,7 +74,7 @@ impl ObjectFilter for Selection {
         self.filter.scope()
     }
 
-    /// Clusters that the caller may not know of have no part in a list, so only the other selectors matter.
+    /// Clusters that the caller may not know of do not count: a list without them is still whole.
     fn is_whole_namespace(&self) -> bool {
         let Filter { name, labels, fields, clusters, .. } = &self.filter;
         let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();

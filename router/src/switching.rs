@@ -26,8 +26,8 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
 /// Returns whether a cluster may have a protocol to switch to. A watch and a log can be read over WebSocket (apiserver
 /// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), and requests to workloads are opened so. The
 /// protocols of aggregated servers are unknown. Without a resource, kube-apiserver never switches on its own paths. A
-/// named cluster's other paths are unknown, because it may be more than a kube-apiserver: Rancher opens
-/// `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`, kcp has them below `/clusters/`. The merged
+/// named cluster's other paths are unknown, because it may be more than a kube-apiserver. Rancher opens
+/// `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`; kcp has them below `/clusters/`. The merged
 /// view has no such paths.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {

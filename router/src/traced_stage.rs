@@ -37,7 +37,7 @@ impl TracedStage {
     /// A stage that begins now.
     pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
         let now = Instant::now();
-        // A 0 is as likely as two equal IDs.
+        // The ID 0 is as unlikely as two equal IDs.
         Self { name, span_id: rand::random::<u64>().max(1), began: now, ended: now, cluster, status: None }
     }
 

@@ -11,7 +11,8 @@ use crate::caller::Caller;
 /// The Warning of such an answer. It names no cluster.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
 
-/// Adds the Warning to an answer, and notes it for the caller: a caller who may know of all clusters is told their names.
+/// Adds the Warning to an answer, and notes it for the caller: callers who may know of all clusters get the clusters'
+/// names.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
     caller.note_unknown_rights();

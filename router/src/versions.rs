@@ -47,7 +47,7 @@ pub(crate) enum ReadVersion {
     Any,
     /// A vector.
     Version(CompositeResourceVersion),
-    /// The integer of one object. It covers one cluster, and no other.
+    /// The integer of one object, which covers a single cluster.
     Item(ClusterName, ResourceVersion),
 }
 
@@ -137,9 +137,8 @@ impl Versions {
     /// Reads a version: a vector in either form, or an integer if objects carry integers.
     ///
     /// # Errors
-    /// The reason why the text is no version of ours. No number is garbage, but these numbers are foreign: an integer
-    /// whose index belongs to no cluster, or to a cluster that the client may not know of, and any number if objects
-    /// carry none.
+    /// The reason why the text is no version of ours. No number is garbage. A number is foreign if objects carry no
+    /// integers, if its index belongs to no cluster, or if the client may not know of its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)

@@ -182,8 +182,8 @@ impl Dispatched {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Whether the global policies, or the policies of a cluster, refuse the same sender another request, on whose
-    /// object this one depends.
+    /// Returns whether the global policies, or the policies of a cluster, refuse the same sender another request, on
+    /// whose object this one depends.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
@@ -237,7 +237,7 @@ impl Dispatched {
             && further.is_none_or(|place| place.judge(&self.policy_question()).is_ok())
     }
 
-    /// Whether the global policies and the policies of the place let the request in.
+    /// Returns whether the global policies and the policies of the place let the request in.
     fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
         let asked = self.asked_where_it_came_in();
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())

@@ -6,11 +6,11 @@
 //! left out, before rights are checked.
 //!
 //! ```text
-//! whether it goes on                  as whom it acts, and the one who authenticated where that one is denied
-//! its endpoints                       as whom it acts: nothing is sent there before the cluster lets the user be that
-//! its schema, its line in the log     as whom it acts, where it is known that the user may; else the one who
-//!                                     authenticated, without what a member alone says of them; nobody, where that
-//!                                     one is let in by no policy and a cluster has to be asked what they may
+//! refusal                   the acting user; also the authenticated user, if a policy denies that user
+//! endpoints                 the acting user: no request is sent before the right to impersonate is checked
+//! schema, line in the log   the acting user, if the right to impersonate is known; otherwise the authenticated user,
+//!                           without names and groups that a single member vouches for; no user, if no policy admits
+//!                           the authenticated user and a cluster has to be asked for the right
 //! ```
 
 use tributary_apimachinery::ClusterName;
@@ -90,6 +90,6 @@ pub(crate) struct PolicyQuestion<'a> {
     pub(crate) acting: DispatchAttributes<'a>,
     /// As [`PolicySender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// The user who counts: the acting user for policies that choose nothing.
+    /// As [`PolicySender::counted`]; the acting user for policies that choose nothing.
     pub(crate) counted: Counted<DispatchAttributes<'a>>,
 }

@@ -64,7 +64,7 @@ impl BufferedRequest {
         Ok(Self { head, body, facts, shape, portion })
     }
 
-    /// Whether the request is a server-side apply, which makes the object if there is none.
+    /// Returns whether the request is a server-side apply, which makes the object if there is none.
     pub(crate) fn is_apply(&self) -> bool {
         self.body.format() == Format::ApplyYaml
     }
@@ -79,7 +79,7 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Whether the request is a dry run. The facts include the query of a delete.
+    /// Returns whether the request is a dry run. The facts include the query of a delete.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())

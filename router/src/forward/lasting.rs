@@ -6,8 +6,8 @@
 //! the user's rights in the member ─▶ FollowedGrant ─┐
 //! the policies, as they change ─▶ Dispatched ────────┤
 //! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ while the member is asked ─▶ a refusal
-//!                                                                ├─ of a body ────────────────▶ ended_by
-//!                                                                └─ of a tunnel ──────────────▶ TunnelEnd
+//!                                                                ├─ while a body is sent ─────▶ ended_by
+//!                                                                └─ while a tunnel is open ───▶ TunnelEnd
 //! ```
 //!
 //! Only Kubernetes' own long-running requests are known as such. An aggregated server may answer any request with an

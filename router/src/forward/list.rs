@@ -2,10 +2,10 @@
 //! list now, and the lists are joined.
 //!
 //! ```text
-//! gather: a few members at once, in order ──▶ all that they say fits ──▶ head, then the answer from what was gathered
+//! gather: a few members at once, in order ──▶ all lists fit ──▶ head, then the gathered lists
 //!            │
-//!            └─ it does not: the other members are asked whether they will answer
-//!                   ──▶ head, then member by member as it comes
+//!            └─ some lists do not fit: their members are asked whether they will answer
+//!                   ──▶ head, then the list of one member after the other, as each arrives
 //! ```
 //!
 //! The client learns before the answer begins which clusters are missing, and why, whatever the length. At most

@@ -59,8 +59,8 @@ pub(crate) async fn forward(
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
     // Bodies below `proxy`, `exec` and the like are no objects of the cluster, whatever the method. A read without a
-    // value to translate needs no lookup and no question. But an impersonating user's question here waits for a cluster
-    // that has just joined.
+    // value to translate needs no lookup and no question. For an impersonating user the question is put all the same:
+    // it waits for the rights in a cluster that has just joined.
     let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
     let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {

@@ -111,13 +111,13 @@ impl AnswerMemory<'_> {
 }
 
 impl Interrupted {
-    /// 502, which no client repeats by itself.
+    /// The 502 for the client. Clients do not repeat a 502 by themselves.
     pub(crate) fn refusal(&self, cluster: &ClusterName) -> Refusal {
         MemberRefusal::Interrupted { cluster: cluster.clone(), cause: self.to_string() }.into()
     }
 }
 
-/// An answer, as far as it may be held.
+/// The result of reading an answer within its limits.
 enum Begun {
     /// The whole answer, and its room.
     Whole(Bytes, Portion),

@@ -90,9 +90,9 @@ struct ListWriter {
 
 /// The parts of a list's answer.
 pub(crate) struct ListAnswer<'a> {
-    /// The listed view.
+    /// The view whose objects are listed.
     pub view: Arc<View>,
-    /// The objects.
+    /// The position in the view's snapshots.
     pub cursor: ListCursor<Selection>,
     /// Writes the objects in the form that the client asked for.
     pub writer: ObjectWriter,

@@ -314,7 +314,7 @@ impl StatusDetailsText {
     }
 }
 
-/// Appends a number. Negative ones take ten bytes, as their two's complement.
+/// Appends a number. A negative number takes ten bytes, as its two's complement.
 fn put_number(out: &mut Vec<u8>, number: usize, value: i64) {
     put_varint(out, number << 3);
     let mut rest = value as u64;

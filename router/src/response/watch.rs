@@ -25,7 +25,7 @@ pub(crate) struct EventWriter {
 
 /// The input for an event's frame, resolved while the caller still has the log.
 pub(crate) enum Prepared {
-    /// The frame that another watch has encoded.
+    /// A frame from the cache, encoded by another watch.
     Encoded(Bytes),
     /// The text of the event's version.
     Version(String),

@@ -81,7 +81,8 @@ impl Router {
         let draining = self.is_leaving();
         let asks_of_clusters = health::asks_of_clusters(&info.path, query);
         let mut tells_of_clusters = health::tells_of_clusters(&info.path, query, draining);
-        // Every user may read the health of members, but not their names. An answer of one word (`ok`) names none.
+        // Health checks are open to every user, but the names of clusters are not. An answer of one word (`ok`) has no
+        // names.
         if asks_of_clusters || tells_of_clusters {
             match caller.may_visit(report::PATH).await {
                 Err(refusal) if asks_of_clusters => return Err(refusal),

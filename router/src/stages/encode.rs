@@ -84,8 +84,8 @@ impl Router {
         response
     }
 
-    /// Whether kube-apiserver answers for all paths that begin as this one does:
-    /// below `/api`, and below groups that exist.
+    /// Returns whether kube-apiserver answers an unknown path with this beginning by a Status: below `/api`, and below
+    /// groups that exist.
     fn has_root(&self, path: &str) -> bool {
         let mut segments = path.split('/').skip(1);
         match (segments.next(), segments.next()) {

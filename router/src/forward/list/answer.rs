@@ -38,9 +38,9 @@ const AHEAD: usize = 2;
 pub(super) struct LiveAnswer {
     question: ListQuery,
     partial: Partial,
-    /// The gathered lists.
+    /// The lists that the page gathered.
     lists: VecDeque<MemberList>,
-    /// The members that are not asked yet. `asked` has those that are.
+    /// The members that have not been asked yet.
     later: VecDeque<Arc<Cluster>>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// The list that is being written, and the columns of its cells.

@@ -1,4 +1,4 @@
-//! Asks one member for its list, and reads the list as it arrives.
+//! Asks one member for its list, and reads the list piece by piece.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn kept_parameters(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// A member's list, as far as it has arrived.
+/// The arrived part of a member's list.
 pub(super) struct MemberList {
     pub(super) cluster: Arc<Cluster>,
     pub(super) warnings: Vec<HeaderValue>,

@@ -38,7 +38,7 @@ pub(crate) enum Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// The ground of the claim. Without another one it is the name.
+    /// The ground of the claim; the name, if no other ground is known.
     pub(crate) fn ground(&self) -> Ground {
         match self {
             Self::AnyKnown | Self::OnlyOne => Ground::Name,
@@ -78,7 +78,7 @@ pub(crate) enum NoOwner {
 }
 
 impl NoOwner {
-    /// Whether the answer of one more cluster can change this result.
+    /// Returns whether the answer of one more cluster can change this result.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
     }
@@ -159,7 +159,7 @@ impl Evidence {
     }
 }
 
-/// Whether the 403 of a cluster counts, rather than memory without an object of the name.
+/// Returns whether the 403 of a cluster counts, rather than memory without an object of the name.
 ///
 /// In personal mode each 403 counts. With many users Tributary knows the rights: a user who may not get an object may
 /// be allowed to write it, or to read a subresource, and memory knows that it does not exist. A get, and a kind that is

@@ -37,8 +37,8 @@ pub(crate) struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// Whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an apply is
-    /// complete, so it goes where the object belongs, whatever other clusters have.
+    /// Returns whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an
+    /// apply is complete, so it goes where the object belongs, whatever other clusters have.
     pub(crate) fn makes_object(self) -> bool {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }

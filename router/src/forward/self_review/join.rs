@@ -22,10 +22,10 @@ pub(super) enum Joining {
 /// The text about clusters with unknown rights: no client gets their names.
 const UNKNOWN: &str = "what you may do in some clusters is not known";
 
-/// The answer of one cluster, or its refusal.
+/// A cluster, and its answer or refusal.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
 
-/// The joined answer.
+/// The joined answer of all clusters.
 #[derive(Debug)]
 pub(super) struct Joined {
     /// The review.

@@ -15,7 +15,7 @@ struct AuthorizationRule {
     verbs: Vec<String>,
     api_groups: Vec<String>,
     resources: Vec<String>,
-    /// Empty for all.
+    /// An empty list stands for all names.
     resource_names: Vec<String>,
     urls: Vec<String>,
 }
@@ -229,7 +229,7 @@ mod tests {
             (vec![admin.clone()], vec![admin.clone()], vec![admin.clone()]),
             (vec![admin.clone()], vec![pods.clone()], vec![pods.clone()]),
             (vec![pods.clone()], vec![rule(&["delete"], &["*"], &["*"], &[])], vec![]),
-            // One cluster may write as two rules what another writes as one.
+            // Two rules of one cluster may be a single rule of another cluster.
             (
                 vec![pods.clone()],
                 vec![rule(&["get"], &[""], &["pods"], &[]), rule(&["list"], &[""], &["pods"], &[])],

@@ -72,7 +72,7 @@ impl BookmarkSchedule {
         self.kind == BookmarkFrequency::AfterEvents
     }
 
-    /// Notes that events were sent now, so that a bookmark follows.
+    /// Plans the bookmark that follows events sent at `now`.
     pub(super) fn events_told(&mut self, now: Instant) {
         self.after_events.get_or_insert(now + AFTER_EVENT);
     }
@@ -104,7 +104,7 @@ impl BookmarkSchedule {
         self.told = Some(Arc::clone(version));
     }
 
-    /// Returns whether a bookmark of this version is due. If so, notes it as sent.
+    /// Returns whether a bookmark of this version is due, and notes a due one as sent.
     pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
         let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
         if is_told {

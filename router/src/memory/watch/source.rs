@@ -83,7 +83,7 @@ impl LogPosition {
         self.watching.view()
     }
 
-    /// Returns whether another view replaces this one: for all its watches, or for those of the watched namespace.
+    /// Returns whether another view replaces this one, for all watches or for those of the watched namespace.
     pub(super) fn is_taken_over(&mut self) -> bool {
         self.times_forbidden = self.view().times_forbidden();
         let (view, clusters) = (self.view(), &self.watcher.filter().clusters);

@@ -1,10 +1,10 @@
 //! The stream of a watch.
 //!
 //! ```text
-//! Initial ── told ──▶ Behind ◀── the log advanced, or is no longer ahead ──┐
-//!    │                  └───────────── nothing new ──────────────────▶ CaughtUp
+//! Initial ── sent ──▶ Behind ◀── log advanced, or client no longer ahead ──┐
+//!    │                  └───────────── no new event ─────────────────▶ CaughtUp
 //!    │                  │                                                 │
-//!    └──────────────────┴─ its time is over, refused, another goes on ────┴──▶ Ended
+//!    └──────────────────┴─ end of its time, refusal, or handover ─────────┴──▶ Ended
 //! ```
 
 use std::collections::VecDeque;
@@ -182,7 +182,7 @@ impl WatchStream {
         }
     }
 
-    /// Sends new events.
+    /// Writes a turn's worth of new events, or handles the end of the client's lead.
     async fn follow(&mut self) {
         self.source.look();
         // Before the member's later events: the log does not know that it had not reached the client's version.
@@ -283,7 +283,7 @@ impl WatchStream {
         }
     }
 
-    /// Handles the timer.
+    /// Ends the stream at its deadline, or writes the due bookmark.
     fn timer_fired(&mut self) {
         match self.bookmarks.due(Instant::now()) {
             Due::End => self.phase = StreamPhase::Ended,
