@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a cluster's own view ─▶ the cluster's policies ────────────────────────────────▶ the cluster
-//! the merged view ──────▶ its own policies ──▶ policies of each cluster ─┬─ pass ─▶ the plan
+//! the merged view ──────▶ its own policies ──▶ policies of each cluster ─┬─ pass ─▶ candidates
 //!                         (before the plan)    that has the resource     └─ deny ─▶ left out: `DeniedClusters`
 //! ```
 //!

@@ -113,7 +113,7 @@ pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
 /// The settings of a router at its start.
 #[derive(Default)]
 pub struct RouterConfig {
-    /// How resources are treated.
+    /// The policies of resources.
     pub policies: Policies,
     /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
     pub epochs: Epochs,

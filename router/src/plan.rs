@@ -61,7 +61,7 @@ pub(crate) enum ResourcePlan {
     /// Read an object from memory. If memory lacks it, ask the clusters that are not part of the view, if there are
     /// any.
     Get {
-        /// Whether there are such clusters.
+        /// Whether clusters outside of the view exist.
         or_elsewhere: bool,
     },
     /// List a collection from memory.

@@ -23,7 +23,7 @@ pub struct TracedStage {
     pub name: &'static str,
     /// The ID of the stage's span.
     pub span_id: u64,
-    /// Time of its begin.
+    /// The start of the stage.
     pub began: Instant,
     /// The end of the stage: for `forward` the head of the answer.
     pub ended: Instant,

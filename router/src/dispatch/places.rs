@@ -41,7 +41,7 @@ pub struct DispatchSettings {
 pub struct PlacePolicies {
     /// The policies in order: the first that takes a request decides. Without policies every request passes.
     pub policies: Vec<Policy>,
-    /// Whether no request at all is sent to the cluster. Memory still answers with the cluster's objects.
+    /// Whether the cluster gets no requests. Memory still answers with its objects.
     pub denies_all: bool,
 }
 

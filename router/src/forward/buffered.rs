@@ -32,8 +32,8 @@ impl BufferedRequest {
     /// Reads the body of a request, `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type,
-    /// 429 where so many bytes are held for others already.
+    /// 415 for an unknown media type, 413 for a larger body, 400 for a body that does not match its type, 429 at the
+    /// limit of held bytes.
     pub(crate) async fn read(
         request: ClientRequest<'_>,
         verb: Verb,

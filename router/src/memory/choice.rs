@@ -71,8 +71,9 @@ impl Namespaces {
 }
 
 impl ClientRequest<'_> {
-    /// The view for a read of one name, and how its clusters stand. Waits only for first attempts.
+    /// The view for a read of one name, and the standings of its clusters. Waits only for first attempts.
     ///
+    /// # Errors
     /// 429 if the limit of held namespaces is reached.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
         let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Name).await;

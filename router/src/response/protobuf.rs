@@ -1,8 +1,8 @@
 //! Metadata in protobuf, the first choice of client-go's metadata clients and informers.
 //!
 //! The bytes are those that kube-apiserver writes. Sources: kubernetes/apimachinery `pkg/apis/meta/v1/generated.proto`
-//! and
-//! `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the frames.
+//! and `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the
+//! frames.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

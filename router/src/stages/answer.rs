@@ -211,7 +211,7 @@ impl Router {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
-    /// 503 where every cluster would have to be asked first: it names what is wrong with them.
+    /// The 503 as long as no cluster has answered. It has the troubles of the clusters.
     fn nobody(&self, what: &'static str) -> MemberRefusal {
         let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
         MemberRefusal::Untold { what, troubles }

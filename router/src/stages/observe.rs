@@ -49,7 +49,7 @@ impl<'a> Observation<'a> {
         CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
     }
 
-    /// The series in which a request is counted that cannot be read. Notes the decision in the trace, too.
+    /// The series in which an unreadable request is counted. Notes the decision in the trace, too.
     pub(crate) fn counted_unread(&self) -> CountedRequest<'static> {
         self.trace.note_decision(Decision::Refused);
         CountedRequest::unread(Decision::Refused, self.client)
@@ -74,7 +74,7 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
     }
 }
 
-/// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
+/// The requested resource, as kubectl names it; `None` if no member serves it.
 fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
     union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }

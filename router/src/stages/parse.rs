@@ -29,7 +29,7 @@ impl<'a> ParsedRequest<'a> {
         Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
     }
 
-    /// The class of the request; [`RequestClass::Short`] for one that cannot be read.
+    /// The class of the request; [`RequestClass::Short`] for an unreadable request.
     pub(crate) fn class(&self) -> RequestClass {
         self.reading.info().map_or(RequestClass::Short, RequestInfo::class)
     }

@@ -89,7 +89,7 @@ impl GatherProgress {
         }
         let left = limit.saturating_sub(self.items);
         let needed = match self.items {
-            // No member had an item so far: the window doubles.
+            // No member has had an item so far: the window doubles.
             0 => self.before.max(self.members),
             items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };

@@ -77,8 +77,9 @@ type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 /// Separates the answers from the reasons for missing ones. A cluster that forbids the user's impersonation is left
 /// out without a reason.
 ///
-/// A cluster's refusal of the request itself (400, 403, 422): the others would refuse it, too. 403 if the list of
-/// clusters is left empty.
+/// # Errors
+/// A cluster's refusal of the request itself (400, 403, 422): the others would refuse it, too. 403 if every cluster
+/// forbids the user's impersonation.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
