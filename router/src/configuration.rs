@@ -1,4 +1,4 @@
-//! The configuration that one request sees.
+//! A snapshot of the configuration, for one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::versions::Versions;
 pub(crate) struct ConfigurationSnapshot {
     /// The policies of resources.
     pub(crate) policies: Arc<Policies>,
-    /// The flow-control schemas.
+    /// The flow-control schemas of all places.
     pub(crate) flow_control: Arc<GovernedPlaces>,
     /// The dispatch policies; `None` without policies.
     pub(crate) dispatch: Option<Arc<Dispatch>>,
     /// The united discovery of the clusters.
     pub(crate) union: Arc<Union>,
-    /// The clusters.
+    /// The configured clusters by name.
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// The lists of clusters that compact versions refer to.
     pub(crate) epochs: Arc<Epochs>,

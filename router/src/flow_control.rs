@@ -68,13 +68,13 @@ pub enum FlowSettingsProblem {
     /// A schema with this name does not exist.
     #[error("there is no schema \"{name}\"; add it, or name one that there is")]
     Unknown {
-        /// The missing name.
+        /// The name of the missing schema.
         name: Arc<str>,
     },
     /// The name cannot be sent in a header.
     #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
     Name {
-        /// The invalid name.
+        /// The name of the schema.
         name: Arc<str>,
     },
 }

@@ -117,11 +117,11 @@ pub struct RouterConfig {
     pub policies: Policies,
     /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
     pub epochs: Epochs,
-    /// Called with the lists when they change, to save them.
+    /// Called to save the lists after a change.
     pub keep_epochs: Option<KeepEpochs>,
     /// The last answers of clusters about themselves, as the data directory keeps them.
     pub last_heard: LastHeard,
-    /// Called with these answers some seconds after they change, to save them.
+    /// Called to save the answers, some seconds after a change.
     pub keep_last_heard: Option<KeepLastHeard>,
     /// The limits of memory, bodies and requests.
     pub limits: Limits,
@@ -457,7 +457,7 @@ impl Router {
         &self.dispatch
     }
 
-    /// The member clusters.
+    /// The clusters behind this router.
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
     }

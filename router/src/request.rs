@@ -34,14 +34,14 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) resource: &'a ResourceRequest,
     /// The query string without its `?`.
     pub(crate) query: Option<&'a str>,
-    /// The resource, and the clusters that serve it.
+    /// The resource with its serving clusters.
     pub(crate) served: &'a ServedResource,
     /// The form of the answer that the client asks for.
     pub(crate) preferences: &'a Preferences,
 }
 
 impl<'a> ClientRequest<'a> {
-    /// The same request for another resource that it refers to, with the candidates for that resource.
+    /// The same request, but for another resource in its body, with the candidates for that resource.
     pub(crate) fn about<'b>(
         self,
         resource: &'b ResourceRequest,
@@ -59,8 +59,8 @@ impl<'a> ClientRequest<'a> {
         asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
-    /// The candidates of this request that are no candidates for a resource that it refers to. They may have such an
-    /// object, but the caller may not look for it there.
+    /// The candidates that forbid the caller to look for an object that this request refers to, with that cause. They
+    /// may have the object.
     pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<Trouble> {
         let mut hiding = self.clusters();
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
@@ -116,7 +116,8 @@ impl<'a> ClientRequest<'a> {
         undiscovered
     }
 
-    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, though their discovery lacks it.
+    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, although their discovery lacks
+    /// the resource.
     pub(crate) fn may_serve(&self) -> Vec<Arc<Cluster>> {
         let mut may_serve = self.clusters();
         may_serve.retain(|cluster| self.configuration.may_serve(cluster, self.served));

@@ -38,7 +38,7 @@ impl RequestArrival {
 /// The result of authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedSender {
-    /// The user.
+    /// The authenticated user.
     pub user: User,
     /// The end of the credentials; `None` for credentials without an end.
     pub until: Option<AuthenticatedUntil>,
@@ -61,7 +61,7 @@ impl From<User> for AuthenticatedSender {
 pub struct RequestContext {
     /// The stages before authentication.
     pub arrival: RequestArrival,
-    /// The sender.
+    /// The authenticated sender of the request.
     pub sender: AuthenticatedSender,
 }
 
@@ -78,7 +78,7 @@ impl RequestContext {
 /// An answer, and facts about it for the server.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP response.
+    /// The HTTP response for the client.
     pub response: Response<Body>,
     /// The class of the request: the connection decides by it how long the client may take to read.
     pub class: RequestClass,

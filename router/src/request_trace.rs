@@ -224,7 +224,7 @@ impl RequestTrace {
         }
     }
 
-    /// The clusters that have been asked so far.
+    /// The asked clusters so far.
     pub(crate) fn asked_clusters(&self) -> AskedClusters {
         let found = self.0.found.lock();
         let mut asked = found.asked.iter();

@@ -18,7 +18,7 @@ impl ServedResources {
         self.0.resources().any(|served| pattern.matches(&served.resource))
     }
 
-    /// The resources, each with its singular, its kind and its short names.
+    /// The resources, each with a singular, a kind and short names.
     pub fn iter(&self) -> impl Iterator<Item = (&GroupVersionResource, impl Iterator<Item = &str>)> {
         self.0.resources().map(|served| {
             let own = &served.description;

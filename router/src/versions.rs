@@ -32,7 +32,7 @@ pub(crate) struct Versions {
 pub(crate) enum ClientVersion {
     /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
     Vector(CompositeResourceVersion),
-    /// The integer of one object: exactly that version of that cluster.
+    /// The integer of one object, for a single version of its cluster.
     Item(ClusterName, ResourceVersion),
     /// The version of one object that is not a number.
     Opaque(OpaqueVersion),

@@ -108,8 +108,9 @@ pub(crate) async fn translate(
 enum BodyKind {
     /// JSON, the requested form. client-go takes a body without a type for JSON, too.
     Json,
-    /// Another encoding of objects, which clients read although they did not ask for it. It is refused here: an unread
-    /// object could name another cluster as its own, and the client's next write of the object would go there.
+    /// Another encoding of objects, which clients read without a request for the encoding. Tributary refuses such an
+    /// answer: an unread object could name another cluster as its own, and the client's next write of the object would
+    /// go there.
     OtherEncoding,
     /// No object: a screenshot, a text.
     Opaque,

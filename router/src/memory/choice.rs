@@ -36,11 +36,10 @@ const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 struct ViewRead<'a> {
     /// The configuration that the request sees.
     configuration: &'a ConfigurationSnapshot,
-    /// The resource.
     served: &'a ServedResource,
     /// The requested namespace; `None` for all namespaces, and for resources without a namespace.
     namespace: Option<&'a str>,
-    /// The requested clusters.
+    /// The clusters that the request selects.
     wanted: &'a ClusterSelector,
     /// Whether clusters may be missing.
     partial: Partial,

@@ -38,7 +38,7 @@ pub(crate) fn item(metadata: &[u8], out: &mut Vec<u8>) {
     put_field(out, list::ITEMS, &partial(metadata));
 }
 
-/// A list's own metadata, as the field that comes before its items.
+/// The metadata of a list, as the field in front of the items.
 pub(crate) fn list_metadata(resource_version: &str, continue_token: &str, remaining: Option<u64>) -> Vec<u8> {
     let mut message = Vec::new();
     put_field(&mut message, 1, b"");

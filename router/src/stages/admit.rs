@@ -22,7 +22,7 @@ use crate::received::Received;
 use crate::request_context::RequestContext;
 use crate::{Router, health};
 
-/// An admitted request.
+/// The sender and the places of an admitted request.
 pub(crate) struct Admitted {
     /// The sender of the request.
     pub(crate) caller: Caller,

@@ -13,7 +13,7 @@ use tributary_answers::refusal::VersionRefusal;
 pub(super) struct LiveContinueToken {
     /// The cluster of the next objects.
     pub(super) cluster: String,
-    /// That member's own token; `None` at the start of its list.
+    /// The member's own token for that cluster; `None` at the start of its list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
     /// The versions of the clusters on earlier pages.

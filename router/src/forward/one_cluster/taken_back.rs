@@ -26,18 +26,15 @@ const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
 
 /// One request to a cluster's own view.
 pub(super) struct TakenBack<'a> {
-    /// The cluster.
     pub(super) cluster: &'a ClusterName,
-    /// The verb of the request.
     pub(super) verb: Verb,
-    /// The requested resource.
     pub(super) resource: &'a ResourceRequest,
     /// Decodes composite versions.
     pub(super) versions: Versions,
     /// The clusters that an error may name. In shared mode at most this cluster: checking the rights in all others
     /// would cost every request, and only mistaken requests need it.
     pub(super) candidates: Candidates,
-    /// The object as the merged view knows it.
+    /// The object in the merged view's memory.
     pub(super) known: Option<KnownObject>,
 }
 
@@ -321,7 +318,7 @@ mod tests {
         let own = taken_back(Verb::Update, Format::Protobuf, body(&message(&[(1, b"x"), (12, &entry("a"))]))).unwrap();
         assert_eq!(own.body, body(&message(&[(1, b"x")])));
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &entry("b"))]))), 409);
-        // Go reads this as an entry, although protobuf has no such field, or no text there.
+        // Go reads an entry here, although protobuf has no such field, or no text in the field.
         let cut_number = message(&[((1 << 32) + 12, &entry("b"))]);
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&cut_number)), 400);
         let of_another_type =

@@ -171,11 +171,11 @@ pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
 /// The properties of a request that decide whether the 403 of a cluster is its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeniedRequest {
-    /// Tributary serves many users and knows their rights.
+    /// Whether the request is in shared mode, where Tributary knows the users' rights.
     pub(crate) is_shared: bool,
-    /// Memory holds the resource.
+    /// Whether memory holds the resource.
     pub(crate) is_held: bool,
-    /// The request gets the object itself.
+    /// Whether the request gets the object itself.
     pub(crate) is_get: bool,
 }
 

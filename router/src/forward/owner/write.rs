@@ -19,7 +19,6 @@ use crate::versions::ClientVersion;
 pub(crate) struct OwnerTarget {
     /// The ground that names the cluster.
     pub(crate) ground: Ground,
-    /// The cluster.
     pub(crate) cluster: Arc<Cluster>,
     /// The object of the request, as last seen; `None` for a new one.
     pub(crate) object: Option<Arc<Object>>,

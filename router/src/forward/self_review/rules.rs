@@ -146,7 +146,7 @@ impl AuthorizationRule {
         Some(is_some.then_some(met))
     }
 
-    /// Returns whether this rule allows everything that the other allows. `None` beyond the limit of comparisons.
+    /// Returns whether this rule allows all actions of the other rule. `None` beyond the limit of comparisons.
     fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())

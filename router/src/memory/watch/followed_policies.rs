@@ -13,9 +13,9 @@ use crate::dispatch::Dispatched;
 /// The policies of one watch.
 pub(super) struct FollowedPolicies {
     dispatched: Arc<Dispatched>,
-    /// The requested clusters.
+    /// The clusters that the request selects.
     wanted: ClusterSelector,
-    /// The clusters that the watch may show, as they come and go.
+    /// The clusters of the watched view, as they come and go.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     /// The clusters that the watch shows, if policies alone leave out clusters; any further cluster is new to the
     /// client.

@@ -25,10 +25,10 @@ pub(crate) struct Release {
 /// The records of a release that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
-    /// All.
+    /// All records count.
     Any,
-    /// All. If several clusters have some, only records that say that Helm works on the release, as it makes hooks
-    /// then.
+    /// All records count. If several clusters have some, only records that show that Helm works on the release, as
+    /// during its hooks.
     PendingIfSeveral,
     /// Only records that say that Helm works on the release.
     Pending,
@@ -72,7 +72,7 @@ impl Release {
             (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
-        // It becomes a part of a path.
+        // The namespace becomes a part of a path.
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
