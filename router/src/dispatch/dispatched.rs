@@ -62,7 +62,7 @@ impl SchemaName {
     }
 }
 
-/// The clusters whose policies refuse a request to the merged view: for that request they are not there.
+/// The clusters whose policies refuse a request to the merged view. The request is answered as if they did not exist.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedClusters {
     refusals: BTreeMap<ClusterName, PolicyRefusal>,

@@ -102,12 +102,13 @@ impl ClientRequest<'_> {
         let place = self.read_place();
         let find = |rights: &CallerRights| {
             let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
-            // For few users the policies refuse some clusters and not others, so the result is not cached.
+            // Reads with a selector, or with refusing clusters, are not cached. Few users are refused by some clusters
+            // and not by others.
             match wanted.is_everything() && denied.is_none() {
                 true => {
                     self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
                 }
-                // A selector names few clusters, so the result is not cached.
+                // A selector names few clusters, so the search is cheap.
                 false => find(&place),
             }
         };

@@ -49,7 +49,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
-    // A cluster where the caller may not get the object is treated as if it did not have it.
+    // A cluster where the caller may not get the object counts as a cluster without the object.
     let everywhere = ClusterSelector::default();
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let HeldObject { view, before, versions, clusters } = loop {

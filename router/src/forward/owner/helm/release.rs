@@ -27,8 +27,8 @@ pub(crate) struct Release {
 enum RecordState {
     /// All records count.
     Any,
-    /// All records count. If several clusters have some, only records that show that Helm works on the release, as
-    /// during its hooks.
+    /// All records count. If several clusters have some, only records that show that Helm works on the release: Helm
+    /// makes hooks during that work.
     PendingIfSeveral,
     /// Only records that say that Helm works on the release.
     Pending,
