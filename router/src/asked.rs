@@ -53,7 +53,7 @@ pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> Re
     ResourceAttributes { subresource: "", ..ResourceAttributes::from_request(resource, verb) }
 }
 
-/// Whether a review is about its own caller.
+/// Returns whether a review is about its own caller.
 pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
     resource.resource.resource.starts_with("selfsubject")
 }

@@ -1,4 +1,4 @@
-//! Whose answers a request waits for, so that one whose time is over can say so.
+//! The clusters that a request waits for, so that a refusal after the time limit can name them.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tributary_apimachinery::ClusterName;
 
-/// The clusters that have not answered a request yet: of most it is one. Clones are of the same request.
+/// The clusters that have not answered a request yet, mostly a single one. Clones are of the same request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Awaited(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
 
 impl Awaited {
-    /// Notes that a cluster is waited for, until the result is dropped.
+    /// Notes that the request waits for a cluster, until the result is dropped.
     pub(crate) fn wait_for<'a>(&'a self, cluster: &'a ClusterName) -> Waiting<'a> {
         self.0.lock().push(cluster.clone());
         Waiting { awaited: self, cluster }
@@ -26,7 +26,7 @@ impl Awaited {
     }
 }
 
-/// One question to a cluster that waits for its answer.
+/// An open question to a cluster.
 pub(crate) struct Waiting<'a> {
     awaited: &'a Awaited,
     cluster: &'a ClusterName,

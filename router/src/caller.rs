@@ -1,4 +1,4 @@
-//! Who sends a request.
+//! The sender of a request.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -25,9 +25,9 @@ use crate::own_credential::OwnCredential;
 use crate::request_context::RequestContext;
 use crate::request_trace::{BegunStage, RequestTrace};
 
-/// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
-/// for it; whatever is sent to a member for a client takes it as an argument, so that nothing is sent
-/// in another name by an oversight.
+/// The sender of a request, and the source of the identity that members see. Made once for each request, before its
+/// other stages. Each function that sends a client's request to a member takes the caller as an argument, so that no
+/// request is sent under another identity by mistake.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The user that the client's own `Impersonate-*` headers name.
@@ -37,35 +37,35 @@ pub(crate) struct Caller {
     rights: Option<CallerRights>,
     /// The token of the user, for the cluster that knows it.
     own: Option<OwnCredential>,
-    /// Until when it is known who it is.
+    /// The end of the credentials; `None` for credentials without an end.
     authenticated_until: Option<AuthenticatedUntil>,
-    /// The connection that the request came by.
+    /// The connection of the request.
     pub(crate) connection: Option<Peer>,
-    /// Whose share of what clients share it takes.
+    /// The holder whose share of the limits the request takes.
     pub(crate) holder: Holder,
-    /// The clusters that were asked for it and have not answered yet.
+    /// The clusters that were asked for this request and have not answered yet.
     pub(crate) awaited: Awaited,
-    /// What dispatch policies say of the request; `None` of a short one where there are none.
+    /// The decision of the dispatch policies; `None` for a short request without policies.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// The request's place in its flow-control schema, once it is let in: a member may work on the request when its
-    /// sender has gone, and until then it is in flight. Empty where it passes no schema.
+    /// The request's place in its flow-control schema, once the request is admitted. A member may work on the request
+    /// after its sender has gone, and the place is held until then. Empty without a schema.
     pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
-    /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
+    /// The facts for logs, metrics and traces; `None` for questions of this process itself.
     pub(crate) trace: Option<RequestTrace>,
     /// The client's side of an upgrade.
     pub(crate) upgrade: Option<ClientUpgrade>,
-    /// Set once a cluster is sent something of it that may change the cluster.
+    /// Set once the request may have changed a cluster: a part of it was sent there.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because rights are unknown.
     lacks_rights: OnceLock<()>,
 }
 
-/// What tells apart those whom members may answer differently.
+/// A key of a caller's identity. Members give callers with the same key the same answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallerKey {
-    /// Whom the one person asks to be, as headers.
+    /// The owner of a personal endpoint, with their `Impersonate-*` headers.
     Owner(Box<[(HeaderName, HeaderValue)]>),
-    /// One of many users.
+    /// A user in shared mode.
     User(Arc<Actor>),
 }
 
@@ -76,7 +76,7 @@ async fn gone(rights: Option<CallerRights>) -> StreamOver {
     }
 }
 
-/// Ends when time is over that somebody has for what lasts.
+/// Ends at the end of a stream's time; never without such an end.
 pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
     let passed = async |(at, why): (Instant, StreamOver)| {
         sleep_until(at).await;
@@ -135,8 +135,8 @@ impl Caller {
         })
     }
 
-    /// The same, for a question that requests share: it may last longer than the request that put it first, whose
-    /// places in a flow-control schema are free again once that request is over.
+    /// The same caller, for a question that several requests share. The question may last longer than the request that
+    /// asked first, so it holds no place in a flow-control schema.
     pub(crate) fn of_shared_question(&self) -> Self {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
     }
@@ -153,7 +153,7 @@ impl Caller {
         let _is_set = self.lacks_rights.set(());
     }
 
-    /// Whether the answer lacks objects because rights are unknown.
+    /// Returns whether the answer lacks objects because rights are unknown.
     pub(crate) fn lacks_rights(&self) -> bool {
         self.lacks_rights.get().is_some()
     }
@@ -176,8 +176,8 @@ impl Caller {
         }
     }
 
-    /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
-    /// through a process which one person owns.
+    /// The holder whose writes this caller's reads wait for: the same user in shared mode, all clients of the process
+    /// in personal mode.
     pub(crate) fn writer(&self) -> Holder {
         match self.rights {
             None => Holder::Unknown,
@@ -185,13 +185,13 @@ impl Caller {
         }
     }
 
-    /// What one of many users may do; `None` where one person owns the endpoint.
+    /// The rights of the user in shared mode; `None` in personal mode.
     pub(crate) fn rights(&self) -> Option<&CallerRights> {
         self.rights.as_ref()
     }
 
-    /// As whom the caller acts, by name and groups: whom they ask to be, or themselves, with the groups that each user
-    /// is in.
+    /// The name and the groups that the caller acts under: those of the impersonated user, or the user's own. Groups
+    /// that every user has are included.
     ///
     /// # Errors
     /// 400 for headers that are no text.
@@ -207,7 +207,7 @@ impl Caller {
         })
     }
 
-    /// Who sends a request that is read so, as policies look at them.
+    /// The sender of a request, in the form that dispatch policies match.
     ///
     /// # Errors
     /// 400 for headers that are no text.
@@ -221,23 +221,23 @@ impl Caller {
         }
     }
 
-    /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom
-    /// nothing is counted.
+    /// The length of the texts that identify the sender and the impersonated user, in bytes. Zero in personal mode,
+    /// where no text is counted.
     pub(crate) fn text_bytes(&self) -> usize {
         self.rights().map_or(0, |rights| rights.actor().bytes())
     }
 
-    /// A stage of the request begins, which is over when what is given is dropped.
+    /// Begins a stage of the request. The stage ends when the returned guard is dropped.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         self.trace.as_ref().map(|trace| trace.stage(name)).unwrap_or_default()
     }
 
-    /// The clusters whose policies refuse the request; `None` where none does.
+    /// The clusters whose policies refuse the request; `None` without such clusters.
     pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
         self.dispatched.as_ref()?.denied_clusters()
     }
 
-    /// When what lasts and is begun now is over, and why; `None` for what may last as long as it will.
+    /// The end of a long-running request that begins now, and its cause; `None` without an end.
     pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
         let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
@@ -245,8 +245,8 @@ impl Caller {
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
-    /// Ends once the caller is to be sent nothing more of what was begun: they are denied, or nobody vouches for them
-    /// any more, or its time is over. `None` for one to whom none of that happens. Cancelling is safe.
+    /// Ends once the caller must not get more of a stream: the user is denied, is no longer authenticated, or the
+    /// stream's time is over. `None` if none of these can happen. Cancelling is safe.
     pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
         (end.is_some() || rights.is_some()).then_some(async move {
@@ -257,10 +257,10 @@ impl Caller {
         })
     }
 
-    /// The answer to the caller's request, unless a cluster could not be asked what the caller may do there, because
-    /// too much is being asked already: what would be answered then is by less than could be known. Nothing was sent in
-    /// the caller's name to the cluster that was to be asked; of what changes clusters and was sent to another one the
-    /// answer tells. Cancelling is as safe as it is of the answer.
+    /// The answer to the caller's request, unless too many questions about rights are open to ask a cluster for the
+    /// caller's. An answer without these rights would show less than it could. The cluster with unknown rights got no
+    /// request of the caller. If a change was sent to another cluster, the answer tells its outcome. Cancelling is as
+    /// safe as it is for `answer`.
     ///
     /// # Errors
     /// 429; those of the answer.
@@ -278,11 +278,11 @@ impl Caller {
         answer.await
     }
 
-    /// Whether the caller may see what is told of all clusters at once, at a path that is no resource. It may be one
-    /// thing of several that a request is answered: it crowds out nothing.
+    /// Checks that the caller may see a path that is no resource and describes all clusters at once. Such a path may be
+    /// one part of an answer, so crowded questions about it do not refuse the whole request.
     ///
     /// # Errors
-    /// 403; 429 where too much is being asked already to find that out.
+    /// 403; 429 if too many questions about rights are open.
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         let Some(rights) = self.rights().map(CallerRights::by_itself) else { return Ok(()) };
         match rights.settled_unless_crowded(|rights| rights.may_visit(path)).await? {
@@ -291,10 +291,10 @@ impl Caller {
         }
     }
 
-    /// In whose name a cluster sees a request that it is `sent`: the one place where that is decided.
+    /// The identity under which a cluster sees the request `sent`. No other function decides the identity.
     ///
     /// # Errors
-    /// Why the cluster must not be sent it at all, of one of many users.
+    /// Why the cluster must not get the request at all, in shared mode.
     pub(crate) async fn identity(
         &self,
         cluster: &ClusterSetup,
@@ -320,25 +320,26 @@ impl Caller {
         Ok(RequestIdentity::Impersonate(headers))
     }
 
-    /// The user's own token, where this cluster is to judge it itself.
+    /// The user's own token, if this cluster is to authenticate it.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
         let own = self.own.as_ref()?;
         let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
         passes.then(|| own.token_for(&cluster.name, self.given.clone()))?
     }
 
-    /// Whether the cluster sees the user by a token of theirs, so that it does not act in another's name for us.
+    /// Returns whether the cluster authenticates the user by their own token, so that Tributary impersonates no user
+    /// there.
     pub(crate) fn comes_with_own_token(&self, cluster: &ClusterSetup) -> bool {
         self.own_token(cluster).is_some()
     }
 
-    /// Whether the one person asks to be somebody else, of whom memory knows nothing: it holds what our own rights can
-    /// see. Of many users it knows what each may see.
+    /// Returns whether the owner of a personal endpoint impersonates another user. Memory holds the objects that our
+    /// own rights can see, so it cannot answer such a user. In shared mode it knows the rights of each user.
     pub(crate) fn is_another(&self) -> bool {
         self.rights.is_none() && self.given.is_some()
     }
 
-    /// What tells the identities of two requests apart.
+    /// A key of the caller's identity.
     pub(crate) fn key(&self) -> CallerKey {
         let headers = match (&self.rights, &self.given) {
             (Some(rights), _) => return CallerKey::User(Arc::clone(rights.actor())),
@@ -357,7 +358,7 @@ mod tests {
     use crate::{Router, RouterConfig, SharedMode};
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
-    /// What a client is told of what was sent is never that nothing was.
+    /// An answer after a request was sent never claims that no request was sent.
     #[tokio::test]
     async fn what_is_begun_in_a_cluster_is_answered_though_another_could_not_be_asked() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });

@@ -56,7 +56,7 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Whether a live list may leave out the clusters in which the rights are unknown, as a list from memory does.
+/// Returns whether a live list may leave out the clusters in which the rights are unknown, as a list from memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }

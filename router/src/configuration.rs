@@ -1,4 +1,4 @@
-//! What one request sees of the configuration.
+//! A snapshot of the configuration, for one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
 use crate::versions::Versions;
 
-/// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
-/// between does not give one request a part of each. Cheap to take: six counters.
+/// The policies, the clusters and their discovery at a request's arrival: taken once, so that a request does not see a
+/// change in part. Cost: six counters.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
-    /// How resources are treated.
+    /// The policies of resources.
     pub(crate) policies: Arc<Policies>,
-    /// How many requests are let in.
+    /// The flow-control schemas of all places.
     pub(crate) flow_control: Arc<GovernedPlaces>,
-    /// Which requests go on; `None` where there are no policies.
+    /// The dispatch policies; `None` without policies.
     pub(crate) dispatch: Option<Arc<Dispatch>>,
-    /// What the clusters serve together.
+    /// The united discovery of the clusters.
     pub(crate) union: Arc<Union>,
-    /// The clusters.
+    /// The configured clusters by name.
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// The lists of clusters that compact versions refer to.
     pub(crate) epochs: Arc<Epochs>,
@@ -41,24 +41,25 @@ impl ConfigurationSnapshot {
         ReadableConfiguration { policies, union, clusters }
     }
 
-    /// How a resource is treated.
+    /// The policy of a resource.
     pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
         self.policies.policy_for(resource)
     }
 
-    /// Whether it is known what a cluster serves: it has told, and the union says so. Between the two is up to a tenth
-    /// of a second, in which nobody who asks the union may take the cluster for one that serves nothing. What is said
-    /// of a cluster that is another one's twin is in the union under the other's name.
+    /// Returns whether a cluster's discovery is known: the cluster has answered, and the union has the answer. The
+    /// union follows up to a tenth of a second later, and in between the cluster must not seem to serve nothing. The
+    /// union has the answer of a twin under the name of its other cluster.
     pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
     }
 
-    /// Whether a cluster may serve a resource that its discovery lacks, because discovery is missing or out of date.
+    /// Returns whether a cluster may serve a resource that its discovery lacks, because discovery is missing or out of
+    /// date.
     pub(crate) fn may_serve(&self, cluster: &Cluster, served: &ServedResource) -> bool {
         !self.has_told(cluster) || self.is_unserved(cluster, served)
     }
 
-    /// Whether discovery of a cluster lacks a resource and is out of date.
+    /// Returns whether discovery of a cluster lacks a resource and is out of date.
     pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
         self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
     }
@@ -104,20 +105,20 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// As [`versions`](Self::versions), of an object whose resource is not known:
-    /// integers are read if any resource has them.
+    /// As [`versions`](Self::versions), for an object of an unknown resource: integers are read if any resource has
+    /// them.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
-    /// As [`versions`](Self::versions), of composite versions alone: a number is a member's own.
+    /// As [`versions`](Self::versions), for composite versions alone: a number is a member's own version.
     pub(crate) fn composite_versions(&self) -> Versions {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
     }
 
-    /// Whether a resource's objects of a place are held in memory: of a namespace, or of all (`None`).
+    /// Returns whether memory holds a resource's objects: those of a namespace, or of all namespaces (`None`).
     pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
         let resource = &served.resource;
         !served.cacheable.is_empty()
@@ -125,7 +126,7 @@ impl ConfigurationSnapshot {
             && self.policy(resource).holds(served.description.namespaced(), namespace)
     }
 
-    /// Whether reads of the newest ask the members.
+    /// Returns whether reads of the newest state ask the members.
     pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
         self.policy(resource).consistency == Consistency::Quorum
     }
@@ -137,7 +138,7 @@ impl ConfigurationSnapshot {
             return Vec::new();
         }
         let left_out = self.clusters.values().filter(|cluster| !policy.selects(cluster.name()));
-        // One that has not told yet what it serves may serve this.
+        // A cluster without discovery may serve the resource.
         let serving =
             left_out.filter(|cluster| served.clusters.contains(cluster.name()) || cluster.discovery().is_none());
         serving.map(|cluster| cluster.name().clone()).collect()
@@ -149,7 +150,7 @@ impl ConfigurationSnapshot {
         all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
-    /// What can be done where a resource cannot be watched for want of memory.
+    /// The remedy for a resource that memory does not hold, and that cannot be watched for that reason.
     pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> String {
         match &self.policy(resource).namespaces {
             Some(held) if self.policies.is_registered(resource) => {

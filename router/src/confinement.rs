@@ -1,8 +1,8 @@
-//! What a browser may do with an answer in the shared mode.
+//! Limits the abilities of an answer in a browser, in shared mode.
 //!
-//! All clusters are one origin here: a page that a workload of one serves through `proxy` would speak for whoever looks
-//! at it, with their client certificate, in every other. So what is no answer of an API is shown without scripts, as of
-//! an origin of its own, and as what it says that it is.
+//! All clusters are one origin here. A page that a workload of one cluster serves through `proxy` could act in every
+//! other cluster with its reader's client certificate. So a browser shows each answer that is not an API's without
+//! scripts, under an origin of its own, and by its declared type.
 
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
@@ -11,18 +11,18 @@ use http::{Response, StatusCode};
 const OF_APIS: [&str; 4] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 
-/// Confines an answer, unless it is an API's or no answer but a tunnel.
+/// Confines an answer, unless it is an API's answer or a tunnel.
 pub(crate) fn confine<T>(response: &mut Response<T>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_of_an_api(response.headers()) {
         let headers = response.headers_mut();
-        // Beside a policy of its own: browsers obey both.
+        // Appended to a policy that the answer has: browsers obey both.
         headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
 }
 
-/// Browsers take the last of several types, in one line as in several (WHATWG Fetch, "extract a MIME type"), and
-/// whatever ends in `+xml` is XML to them.
+/// Returns whether the answer has a single media type, of an API. Browsers take the last of several types, in one line
+/// or in several (WHATWG Fetch, "extract a MIME type"), and read each type that ends in `+xml` as XML.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };

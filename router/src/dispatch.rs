@@ -1,12 +1,13 @@
-//! Dispatch policies where requests come in: which of them go on.
+//! Dispatch policies at the places where requests come in: they refuse requests, or let them pass.
 //!
 //! ```text
-//! a cluster's own view ──▶ the cluster's policies ─────────────────────────────────▶ sent to it
-//! the merged view ───────▶ those of the merged view ──▶ those of each cluster ──┬──▶ the clusters that do not refuse
-//!                          (before the plan)            that has the resource   └──▶ the others are not there: `DeniedClusters`
+//! a cluster's own view ─▶ the cluster's policies ────────────────────────────────▶ the cluster
+//! the merged view ──────▶ its own policies ──▶ policies of each cluster ─┬─ pass ─▶ candidates
+//!                         (before the plan)    that has the resource     └─ deny ─▶ left out: `DeniedClusters`
 //! ```
 //!
-//! Rules match as whom the request acts: `--as bob` is bob's. Which of those that it is counts for what says `sender`.
+//! Rules match the user that the request acts as: `--as bob` is bob's request. `sender` defines the user for each
+//! purpose.
 
 mod dispatched;
 mod places;

@@ -1,5 +1,4 @@
-//! The flow-control schema of a request, which it passes before it is planned, and the room that it occupies until it
-//! ends.
+//! The flow-control schema that a request passes before it is planned, and the request's place there until it ends.
 //!
 //! A request to the merged view passes schemas of the merged view, also a read from memory. A request to a cluster's
 //! own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A request counts
@@ -32,12 +31,12 @@ use crate::dispatch::SchemaName;
 use crate::health;
 use crate::received::Received;
 
-/// Flow control of all places.
+/// The flow-control schemas of all places.
 #[derive(Clone, Debug, Default)]
 pub struct FlowSettings {
-    /// Of the merged view.
+    /// The schemas of the merged view.
     pub merged: PlaceSchemas,
-    /// Of clusters' own views.
+    /// The schemas of clusters' own views.
     pub clusters: BTreeMap<ClusterName, PlaceSchemas>,
 }
 
@@ -46,36 +45,36 @@ pub struct FlowSettings {
 pub struct PlaceSchemas {
     /// The schemas.
     pub schemas: Vec<Schema>,
-    /// The one that all requests pass; `None` where they pass none.
+    /// The schema that all requests pass; `None` without such a schema.
     pub all: Option<Arc<str>>,
 }
 
-/// Why flow control cannot be so, and where.
+/// The problem with flow-control settings, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("flow control of {}: {problem}", shown(cluster.as_ref()))]
 pub struct FlowSettingsError {
-    /// The cluster whose own view it is; `None` for the merged view.
+    /// The cluster of the schemas' own view; `None` for the merged view.
     pub cluster: Option<ClusterName>,
-    /// What is wrong.
+    /// The problem with the schemas.
     pub problem: FlowSettingsProblem,
 }
 
-/// What is wrong with the schemas of a place.
+/// A problem with the schemas of a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowSettingsProblem {
-    /// Two schemas have one name.
+    /// Two schemas have the same name.
     #[error(transparent)]
     Duplicate(#[from] DuplicateSchema),
-    /// There is no such schema.
+    /// A schema with this name does not exist.
     #[error("there is no schema \"{name}\"; add it, or name one that there is")]
     Unknown {
-        /// The name.
+        /// The name of the missing schema.
         name: Arc<str>,
     },
-    /// The name cannot be told in a header.
+    /// The name cannot be sent in a header.
     #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
     Name {
-        /// The name.
+        /// The name of the schema.
         name: Arc<str>,
     },
 }
@@ -84,7 +83,7 @@ fn shown(cluster: Option<&ClusterName>) -> String {
     cluster.map_or_else(|| "the merged view".to_owned(), |cluster| format!("cluster {cluster}"))
 }
 
-/// What is in force, with what is used of it.
+/// The schemas in force, with their usage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GovernedPlaces {
     merged: GovernedPlace,
@@ -95,8 +94,8 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
-    /// Those that policies may name, the ones of the configuration before among them: its policies are in force for a
-    /// moment longer than its schemas.
+    /// The schemas that policies may name, with those of the earlier configuration: its policies stay in force a moment
+    /// longer than its schemas.
     by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
@@ -110,12 +109,12 @@ pub(crate) struct PassedSchema {
 }
 
 impl GovernedPlaces {
-    /// What is in force next: what is used stays used where place, name and kind of a schema stay.
+    /// The places after a change of the settings. A schema whose place, name and kind stay keeps its usage.
     ///
     /// # Errors
     /// [`FlowSettingsError`]; then nothing is changed.
     pub(crate) fn next(&self, settings: FlowSettings) -> Result<Self, FlowSettingsError> {
-        // All is looked at first: a limit is in force for everybody as soon as it is changed.
+        // All settings are checked first: a changed limit is in force for all requests at once.
         let places = settings.clusters.iter().map(|(name, place)| (Some(name), place));
         for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
             place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
@@ -139,8 +138,9 @@ impl GovernedPlaces {
         Ok(Self { merged, clusters })
     }
 
-    /// The schema that a request passes; `None` where it passes none. How this process does is told however busy it is.
-    /// Where dispatch policies take requests it is the one that the request's policy names, and else that of all.
+    /// The schema that a request passes; `None` without one. Health checks pass none, so that they are answered however
+    /// busy the process is. With dispatch policies it is the schema that the request's policy names, otherwise the
+    /// schema of all requests.
     pub(crate) fn schema_of(&self, info: &RequestInfo, named: &SchemaName) -> Option<&PassedSchema> {
         if health::is_check(info) {
             return None;
@@ -161,7 +161,7 @@ impl GovernedPlaces {
         self.merged.control.schema(name)
     }
 
-    /// Each schema, by the place it is of.
+    /// Each schema, with the labels of its place.
     fn schemas(&self) -> Vec<(SchemaLabels, &GovernedSchema)> {
         let clusters = self.clusters.iter().map(|(name, place)| (name.as_str(), place));
         let mut schemas = Vec::new();
@@ -222,22 +222,22 @@ impl GovernedPlace {
     }
 }
 
-/// How a schema is told.
+/// The name of a schema as a header's value.
 fn header(name: &Arc<str>) -> Result<HeaderValue, FlowSettingsProblem> {
     HeaderValue::from_str(name).map_err(|_| FlowSettingsProblem::Name { name: Arc::clone(name) })
 }
 
 impl PassedSchema {
-    /// What answers say of it.
+    /// The value of the header that names the schema in answers.
     pub(crate) fn header(&self) -> &HeaderValue {
         &self.header
     }
 
-    /// Lets a request in: at once, or after the wait that the schema provides for. `union` says which resources there
-    /// are. What it holds then is for the answer's body to keep; its caller carries it, too, to the members that are
-    /// asked, and what may be switched to whoever joins the ends.
+    /// Admits a request: at once, or after the wait of its schema. `union` has the known resources. The answer's body
+    /// keeps the returned permit. The caller also takes the permit to the members, and to the tunnel of a switched
+    /// connection.
     ///
-    /// Cancel: who gives up waiting leaves nothing behind.
+    /// Cancel: a request that gives up waiting leaves nothing behind.
     ///
     /// # Errors
     /// 429.
@@ -254,7 +254,7 @@ impl PassedSchema {
             LimitRefusal::FlowControl { cluster, refused }
         })?;
         let held = Arc::new(admitted);
-        // A request is let in once.
+        // A request is admitted once.
         let _is_first = caller.admitted.set(Arc::clone(&held));
         if let Some(upgrade) = caller.upgrade.as_ref().filter(|_| may_switch) {
             upgrade.permits.push(Permit::keeping(Arc::clone(&held)));
@@ -263,11 +263,11 @@ impl PassedSchema {
     }
 }
 
-/// The resource at which all that no cluster serves is counted.
+/// The resource that stands for all resources that no cluster serves.
 const UNSERVED: FlowResource<'static> = FlowResource { group: "", resource: "", subresource: None };
 
-/// The attributes of a request by which its schema counts. Its user is the one who authenticated, whomever they ask to
-/// be. Those who share what one person owns take turns by connection. `is_served`: some cluster serves the resource.
+/// The attributes by which a schema counts a request. The user is the authenticated user, also of an impersonated
+/// request. In personal mode clients take turns by connection. `is_served`: a cluster serves the resource.
 fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller: &Caller) -> Attributes<'a> {
     let member = match &user.authority.reach {
         Reach::Member(member) => Some(member.as_str()),
@@ -297,8 +297,8 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
     }
 }
 
-/// Whether a request is for a resource that some cluster serves, or for none. All that nobody serves count as one: it
-/// is not known yet whether somebody answers, and nobody is to have as many limits as they can make names.
+/// Returns whether a request is for a resource that a cluster serves, or for no resource. All unserved resources count
+/// as one: clients could invent any number of them, and have as many limits.
 fn is_served(info: &RequestInfo, union: &Union) -> bool {
     match union.served(info) {
         Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
@@ -306,9 +306,9 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
     }
 }
 
-/// Whose turns a request takes where several wait. All users for whom one member alone vouches have one turn among the
-/// others, as they share one part of each bound (`ShareHolder::group`): whoever can make one there can make thousands.
-/// Within it they take turns.
+/// The flow whose turn a waiting request takes. All users of one member share a turn among the others, as they share
+/// one part of each limit (`ShareHolder::group`). Otherwise an account of a member that may create users could take
+/// thousands of turns. Within the shared turn these users take turns.
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {
         Some(member) => Flow::of_one_among(&member, &holder),
@@ -316,24 +316,24 @@ fn flow_of(holder: Holder) -> Flow {
     }
 }
 
-/// The labels of a schema: there are as many as are configured.
+/// The labels of a schema. Their number is that of the configured schemas.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct SchemaLabels {
-    /// The cluster whose own view it is of; empty for the merged view.
+    /// The cluster of the schema's own view; empty for the merged view.
     cluster: String,
     schema: String,
 }
 
-/// The labels of what becomes of requests.
+/// The labels of a decision about requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     cluster: String,
     schema: String,
-    /// `admitted`, or why not.
+    /// `admitted`, or the reason of the refusal.
     decision: &'static str,
 }
 
-/// Shows what is used of the schemas that there are.
+/// The metrics of the schemas' usage.
 pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<GovernedPlaces>>);
 
 impl fmt::Debug for FlowMetrics {
@@ -342,7 +342,7 @@ impl fmt::Debug for FlowMetrics {
     }
 }
 
-/// A gauge of each schema, with its help.
+/// Name, help and value of a gauge of each schema.
 type SchemaGauge = (&'static str, &'static str, fn(&SchemaUsage) -> usize);
 
 const GAUGES: [SchemaGauge; 3] = [
@@ -389,8 +389,8 @@ mod tests {
     use super::*;
     use tributary_answers::negotiate::Preferences;
 
-    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies: what
-    /// is known to last, and what an aggregated server makes a tunnel of.
+    /// A switched connection keeps its place as long as its ends are joined, beside its other places. Both for requests
+    /// known to be long-running, and for tunnels of an aggregated server.
     #[tokio::test]
     async fn a_switched_connection_keeps_its_place_and_what_it_had() {
         for path in [

@@ -1,4 +1,4 @@
-//! Requests that go on to members: to the owner of an object, to the target of a new one, to all.
+//! Requests that go to members: to the owner of an object, to the target of a new object, or to all members.
 
 pub(crate) mod answer;
 mod ask;

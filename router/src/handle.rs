@@ -104,8 +104,8 @@ mod tests {
     /// watch holds no such future: the listener boxes it, and drops the box when the head of the answer is there.
     const FUTURE_BYTES_MAX: usize = 31 << 8;
 
-    /// What one that is passed on takes besides, in bytes. It is allocated and copied for each: with all that a dial
-    /// holds it was 32 KB, two thirds of a core's first cache.
+    /// The size of a forwarded request's further future in bytes. The future is allocated and copied for each request.
+    /// With the whole state of a dial it had 32 KB, two thirds of a core's L1 cache.
     const PASSED_BYTES_MAX: usize = 9 << 10;
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Who the clusters are: by the uid of their namespace kube-system.
+//! The identities of clusters: the uid of their namespace kube-system.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tributary_merge::Epochs;
 
 use crate::{KeepEpochs, Router};
 
-/// How often the marks of versions are looked at: they last an hour.
+/// The interval between checks of the versions' marks. Marks last an hour.
 const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// Clusters that are one member under two names: they have one kube-system uid, and an address or a certificate
-    /// shows that their servers are the same. The first pair by name.
+    /// The first pair of names of one member: both clusters have one kube-system uid, and an address or a certificate
+    /// proves that their servers are the same.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| Some(((*own.twin()?).clone(), own.name().clone())));
         pairs.min()
     }
 
-    /// Clusters that say that they are one member, and by which uid, while nothing shows it: both are shown. Each pair
-    /// once.
+    /// Pairs of clusters with the same kube-system uid without a proof that they are one member, each pair once. Both
+    /// clusters are shown.
     fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| {
@@ -36,13 +36,13 @@ impl Router {
         pairs.collect()
     }
 
-    /// Keeps the epochs of compact versions at the identities of the clusters as they are now.
+    /// Updates the epochs of compact versions when the identities of clusters change.
     pub(crate) fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
         let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
             loop {
-                // Marks lapse by the clock.
+                // Marks expire without a change.
                 if let Ok(Err(_)) = timeout(MARKS_INTERVAL, changes.changed()).await {
                     break;
                 }
@@ -57,11 +57,11 @@ impl Router {
         });
     }
 
-    /// Makes the list of the clusters' identities, once each has been asked or was known before: until then their
-    /// versions come one by one.
+    /// Updates the list of the clusters' identities, once each cluster was asked or is known from before. Until then a
+    /// version names each of its clusters.
     ///
-    /// One that has not answered is who it was before: it says nothing meanwhile.
-    /// One that answers and does not tell has no uid.
+    /// A cluster that has not answered keeps its identity: it sends no versions meanwhile. A cluster that answers
+    /// without a uid has none.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         let mut epochs = (*self.epochs()).clone();
@@ -102,7 +102,7 @@ impl Router {
     }
 }
 
-/// Whether the list has the cluster that its name means now.
+/// Returns whether the list has the cluster that now has its name.
 fn is_listed(cluster: &Cluster, epochs: &Epochs) -> bool {
     match &*cluster.identity() {
         ClusterIdentity::Known(uid) => epochs.current_uid_of(cluster.name()) == Some(uid.as_str()),

@@ -1,4 +1,4 @@
-//! Keeps what clusters said last, some seconds after they said it.
+//! Saves the last answers of clusters about themselves, some seconds after each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,31 @@ use tributary_fleet::last_heard::{KeepLastHeard, LastHeard};
 
 use crate::Router;
 
-/// How long news are gathered before they are kept. 5 s: the answers of a whole fleet that starts are written once or
-/// twice, and who is ended by force loses what clusters said in its last seconds.
+/// The pause before news are saved. 5 s: the answers of a whole starting fleet are written once or twice. A killed
+/// process loses the answers of its last seconds.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// The shortest time between two writes. A minute: a fleet in which some cluster always changes, or one that means ill,
-/// costs a second of work a minute at most (64 MiB of text, compressed).
+/// The shortest time between two writes. A minute: a fleet with endless changes, or a malicious cluster, costs at most
+/// a second of work a minute (64 MiB of text, compressed).
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// What the clusters of now said when they were last heard, by this process or an earlier one.
+    /// The last answers of the present clusters, to this process or an earlier one.
     fn last_heard(&self) -> LastHeard {
         LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known_documents(), ..LastHeard::default() }
     }
 
-    /// Waits until what clusters said last is kept, once [`drain`](Self::drain) was called. Cancelling is safe.
+    /// Waits until the last answers are saved, after a call of [`drain`](Self::drain). Cancelling is safe.
     pub async fn last_heard_is_kept(&self) {
         let keeping = self.keeping.lock().take();
         if let Some(keeping) = keeping {
-            // It fails only where the runtime ends.
+            // The task fails only at the end of the runtime.
             let _ = keeping.await;
         }
     }
 
-    /// Keeps what the clusters of now say, some seconds after they said it. What they say no more is not kept on.
+    /// Starts the task that saves the answers of the present clusters, some seconds after each. Outdated answers are
+    /// not saved again.
     pub(crate) fn follow_last_heard(self: &Arc<Self>, keep: Option<KeepLastHeard>) {
         let Some(keep) = keep.map(Arc::new) else { return };
         let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
@@ -52,7 +53,7 @@ impl Router {
                 let Some(heard) = weak.upgrade().map(|router| router.last_heard()) else { break };
                 if kept.as_ref().is_none_or(|(kept, _)| *kept != heard) {
                     let (keep, written) = (Arc::clone(&keep), heard.clone());
-                    // It fails only where the runtime ends.
+                    // The task fails only at the end of the runtime.
                     let _ = tokio::task::spawn_blocking(move || keep(written)).await;
                     kept = Some((heard, Instant::now()));
                 }
@@ -65,7 +66,7 @@ impl Router {
     }
 }
 
-/// Waits until it is time to keep what has changed. A process that is about to end does at once.
+/// Waits for the next time to save. A draining process saves at once.
 async fn pause(kept: Option<Instant>, draining: &CancellationToken) {
     let since = kept.map_or(KEEP_INTERVAL, |kept| kept.elapsed());
     let pause = KEEP_PAUSE.max(KEEP_INTERVAL.saturating_sub(since));

@@ -1,13 +1,13 @@
-//! Decides who answers a request, a cacher or a cluster, and joins the two.
+//! Decides whether a cacher or a cluster answers a request, and combines their answers.
 //!
 //! ```text
 //! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
 //!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
 //!                                                               └─▶ own documents: discovery, openapi   ─┘
-//! every refusal is a Refusal; one function makes a Status of it, one an answer of that
+//! each error is a Refusal; one function makes a Status of the Refusal, and one an answer of the Status
 //! ```
 //!
-//! This is the only crate that sees cachers, merge and proxy at once.
+//! No other crate sees cachers, merge and proxy at once.
 
 mod asked;
 mod awaited;
@@ -107,29 +107,29 @@ use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
 use flow_shares::FlowShares;
 
-/// Keeps the lists of clusters that compact resourceVersions refer to, beyond this process.
+/// Saves the lists of clusters that compact resourceVersions refer to, outside this process.
 pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
 
-/// What a router starts with.
+/// The settings of a router at its start.
 #[derive(Default)]
 pub struct RouterConfig {
-    /// How resources are treated.
+    /// The policies of resources.
     pub policies: Policies,
     /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
     pub epochs: Epochs,
-    /// Is given the lists when they change, to keep them.
+    /// Called to save the lists after a change.
     pub keep_epochs: Option<KeepEpochs>,
-    /// What clusters said when they were last heard, as the data directory keeps it.
+    /// The last answers of clusters about themselves, as the data directory keeps them.
     pub last_heard: LastHeard,
-    /// Is given what they say when it changes, some seconds later, to keep it.
+    /// Called to save the answers, some seconds after a change.
     pub keep_last_heard: Option<KeepLastHeard>,
-    /// What is held at most.
+    /// The limits of memory, bodies and requests.
     pub limits: Limits,
-    /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
-    /// the places of the other clusters are taken from this process's log, which is no other's.
+    /// Whether no other process serves the same clients. Only then can a watch resume from the integer of one object:
+    /// this process's log gives the positions of the other clusters, and other processes have other logs.
     pub alone: bool,
-    /// Set where many users are served: memory shows each what their own rights in each cluster let them read. Without
-    /// it one person owns the endpoint, and sees what the kubeconfig's user does.
+    /// The shared mode: memory shows each user the objects that the user's rights in each cluster let them read. `None`
+    /// in personal mode: one person owns the endpoint, and sees the objects that the kubeconfig's user sees.
     pub shared: Option<SharedMode>,
 }
 
@@ -145,23 +145,23 @@ pub struct Router {
     metrics: Arc<Metrics>,
     answer_turns: Arc<AnswerTurns>,
     requests: Arc<FairSemaphore>,
-    /// What lasts, shared among users; `None` in personal mode.
+    /// The shares of long-running requests; `None` in personal mode.
     long_running: Option<LongRunningShares>,
     held_bytes: Arc<FairSemaphore>,
     large_bodies: LargeBodies,
     request_timeout: Duration,
     draining: CancellationToken,
-    /// That this process is about to drain.
+    /// Set when this process is about to drain.
     leaving: AtomicBool,
     alone: bool,
     openapi: OpenApi,
     locations: Arc<SharedQuestions<QuestionKey, Answers>>,
     releases: KnownReleases,
-    /// What users may do in each cluster; `None` in personal mode.
+    /// The rights of users in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
     readable_cache: ReadableCache,
     started: Instant,
-    /// Keeps what clusters said last.
+    /// The task that saves the last answers of clusters.
     keeping: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -261,16 +261,17 @@ impl Router {
         self.fleet.changes()
     }
 
-    /// Has `forget` called with the name of a cluster that begins to mean another cluster (its kube-system uid is
-    /// another, or is not known to be the same), or none: before a request reaches the other one. What is known of the
-    /// earlier cluster outside this router is to be forgotten then. Must not block.
+    /// Registers `forget`, called with the name of a cluster when the name is removed, or begins to mean another
+    /// cluster. A name means another cluster if its kube-system uid differs, or is not known to be the same. The call
+    /// comes before a request reaches the other cluster, so that the caller can drop its state of the earlier one.
+    /// `forget` must not block.
     pub fn on_cluster_forgotten(&self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
         self.fleet.on_forgotten(move |cluster, _| forget(cluster));
     }
 
-    /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are
-    /// selected or no longer selected come and go in them at once. Where many users are served, Secrets are held by
-    /// name alone, whatever the policies say.
+    /// Takes over new policies. Open lists and watches continue under the old policies, except that clusters join or
+    /// leave them at once when the selection changes. In shared mode Secrets are held by name alone, whatever the
+    /// policies say.
     pub fn set_policies(&self, policies: Policies) {
         let policies = Policies { secrets_by_name: self.rights.is_some(), ..policies };
         self.policies.store(Arc::new(policies));
@@ -279,8 +280,8 @@ impl Router {
         }
     }
 
-    /// Takes over new limits of requests, at once and for all that come from now on. What is used stays used. One task
-    /// calls it, the one that reads the configuration.
+    /// Takes over new limits of requests, at once, for all requests from now on. Places in use stay in use. Only the
+    /// task that reads the configuration calls it.
     ///
     /// # Errors
     /// [`FlowSettingsError`]; then nothing is changed.
@@ -288,14 +289,14 @@ impl Router {
         self.flow_shares.set(settings)
     }
 
-    /// Gives this process its part of each limit of flow control, as one of so many replicas, at once and for all
-    /// requests that come from now on. What is used stays used.
+    /// Sets the number of replicas. This process gets its part of each limit of flow control at once, for all requests
+    /// from now on. Places in use stay in use.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
         self.flow_shares.set_replicas(replicas);
     }
 
-    /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused
-    /// by them ends. One task calls it, the one that reads the configuration.
+    /// Takes over new dispatch policies, at once, for all requests from now on. Open streams that the policies refuse
+    /// end. Only the task that reads the configuration calls it.
     pub fn set_dispatch(&self, settings: DispatchSettings) {
         if let Some(rights) = &self.rights {
             rights.freeze(settings.frozen());
@@ -303,7 +304,7 @@ impl Router {
         self.dispatch.set(settings);
     }
 
-    /// The dispatch policies that are in force. Copies them.
+    /// Returns a copy of the dispatch policies that are in force.
     pub fn dispatch_settings(&self) -> DispatchSettings {
         self.dispatch.settings()
     }
@@ -322,43 +323,42 @@ impl Router {
         setting.find_map(|policies| policies.audit_level(&asked))
     }
 
-    /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal
-    /// mode.
+    /// Denies these users, by name, every request from now on, and ends their open streams. No other user is denied
+    /// from then on. No effect in personal mode.
     pub fn deny(&self, users: BTreeSet<String>) {
         if let Some(rights) = &self.rights {
             rights.deny(users);
         }
     }
 
-    /// Has what lasts look whether whoever opened it [is still known](StillKnown). Says nothing in personal mode.
+    /// Has each stream check whether its user [is still known](StillKnown). No effect in personal mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
             rights.notify_followers();
         }
     }
 
-    /// Waits until each cluster has been asked once what it serves, or the time is up.
+    /// Waits until each cluster was asked once for its discovery, or the time is up.
     pub async fn asked_once(&self, within: Duration) {
         self.fleet.asked_once(within).await;
     }
 
-    /// Waits until it is known what users may do in each cluster, or what keeps us from knowing it, or the time is up;
-    /// at once in personal mode. Until then requests that depend on it are refused. Cancelling is safe.
+    /// Waits until the rights of users in each cluster are known, or the obstacle to knowing them, or the time is up.
+    /// Returns at once in personal mode. Until then requests that depend on the rights are refused. Cancelling is safe.
     pub async fn rights_found_once(&self, within: Duration) {
         if let Some(rights) = &self.rights {
             rights.found_once(within).await;
         }
     }
 
-    /// The metrics.
+    /// The metrics of this process.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How this process and its clusters are. What only the listener knows (connections, the process's memory) is left
-    /// for it to fill in.
+    /// A report of this process and its clusters. The listener adds its own facts (connections, the process's memory).
     ///
-    /// Cost: some microseconds for each cluster and each resource of it that is held, however many objects there are.
+    /// Cost: some microseconds for each cluster and each of its held resources, whatever the number of objects.
     /// Cancelling is safe.
     pub async fn report(&self) -> Report {
         let clusters = self.fleet.clusters();
@@ -382,7 +382,7 @@ impl Router {
         }
     }
 
-    /// How much is used of what all clients share.
+    /// The usage of the limits that all clients share.
     fn shared_limits(&self) -> Vec<LimitReport> {
         let lasting = self.long_running.as_ref();
         let lasting = lasting.map(|own| [(limits::LONG_RUNNING, &own.requests), (limits::UPGRADES, &own.upgrades)]);
@@ -402,13 +402,13 @@ impl Router {
         shares.chain(answer_turns).chain([objects, unread]).collect()
     }
 
-    /// Makes `/readyz` fail, so that whoever sends clients here sends them elsewhere. Nothing else changes until
+    /// Makes `/readyz` fail, so that load balancers choose another process. Nothing else changes until
     /// [`drain`](Self::drain).
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this process drains, or is about to.
+    /// Returns whether this process drains, or is about to.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) || self.draining.is_cancelled()
     }
@@ -421,14 +421,14 @@ impl Router {
         }
     }
 
-    /// The epochs of compact versions.
+    /// The lists of clusters that compact resourceVersions refer to.
     pub(crate) fn epochs(&self) -> Arc<Epochs> {
         self.epochs.load_full()
     }
 
-    /// What a request that comes now sees of the configuration.
+    /// The configuration for a request that arrives now.
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
-        // Before the schemas that they name: those are there a moment longer.
+        // Loaded before the schemas: a removed schema stays a moment longer than the policies that name it.
         let dispatch = self.dispatch.current();
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
@@ -440,84 +440,82 @@ impl Router {
         }
     }
 
-    /// Whether a version of one cluster says where all are: as far as this process and its data directory know, there
-    /// never was another. Whoever got a version while there was one need not have been told that it left. One that does
-    /// not serve the resource counts: another process may know that it does.
+    /// Returns whether the resourceVersion of one cluster is a version of all: this process and its data directory have
+    /// never known another cluster. A client with an older version need not have learned that a cluster left. A cluster
+    /// without the resource counts, because another process may know that the cluster serves it.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
         self.fleet.has_only(cluster) && self.epochs().contain_only(cluster)
     }
 
-    /// Whether no other process serves the same clients.
+    /// Returns whether no other process serves the same clients.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// The dispatch policies as they change.
+    /// The gate that holds the dispatch policies, and notifies of changes.
     pub(crate) fn dispatch(&self) -> &Arc<DispatchGate> {
         &self.dispatch
     }
 
-    /// The members.
+    /// The clusters behind this router.
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
     }
 
-    /// What users may do in each cluster; `None` in personal mode.
+    /// The rights of users in each cluster; `None` in personal mode.
     pub(crate) fn rights(&self) -> Option<&Arc<RightsMirror>> {
         self.rights.as_ref()
     }
 
-    /// What callers may read, as it was found lately.
+    /// The collections that callers may read, as computed lately.
     pub(crate) fn readable_cache(&self) -> &ReadableCache {
         &self.readable_cache
     }
 
-    /// The views.
     pub(crate) fn views(&self) -> &Arc<Views> {
         &self.views
     }
 
-    /// Who may write long answers.
+    /// The turns of long answers.
     pub(crate) fn answer_turns(&self) -> &Arc<AnswerTurns> {
         &self.answer_turns
     }
 
-    /// The questions where objects are.
+    /// The open questions about the locations of objects.
     pub(crate) fn locations(&self) -> &Arc<SharedQuestions<QuestionKey, Answers>> {
         &self.locations
     }
 
-    /// Where Helm releases are, as members said a moment ago.
+    /// The locations of Helm releases, from recent answers of members.
     pub(crate) fn releases(&self) -> &KnownReleases {
         &self.releases
     }
 
-    /// The requests that are in flight.
+    /// The semaphore of requests in flight.
     pub(crate) fn requests(&self) -> &Arc<FairSemaphore> {
         &self.requests
     }
 
-    /// What lasts, as users share it; `None` in personal mode.
+    /// The shares of long-running requests; `None` in personal mode.
     pub(crate) fn long_running(&self) -> Option<&LongRunningShares> {
         self.long_running.as_ref()
     }
 
-    /// What is held of bodies.
+    /// The semaphore of the bytes of held bodies.
     pub(crate) fn held_bytes(&self) -> &Arc<FairSemaphore> {
         &self.held_bytes
     }
 
-    /// The turns of large bodies.
     pub(crate) fn large_bodies(&self) -> &LargeBodies {
         &self.large_bodies
     }
 
-    /// How long a request may take that does not last.
+    /// The longest time of a request that is not long-running.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// Ends when watches are to end.
+    /// Cancelled when watches are to end.
     pub(crate) fn draining(&self) -> &CancellationToken {
         &self.draining
     }

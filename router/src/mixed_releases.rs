@@ -20,7 +20,7 @@ const COMMANDS_MAX: usize = 3;
 #[derive(Default)]
 pub(crate) struct ReleaseClusters(BTreeMap<(Box<str>, Box<str>), Vec<ClusterName>>);
 
-/// Whether a list is one of those that Helm asks for: of records, by the label that all of them have.
+/// Returns whether a list is one of Helm's: a list of records by their common label.
 ///
 /// Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) of Helm 3 and 4, `List` and `Query`.
 pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &LabelSelector) -> bool {

@@ -1,4 +1,4 @@
-//! The token that a user came with, for the one cluster that vouched for it.
+//! The token of a request, for the cluster that vouched for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,8 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{GivenIdentity, OwnToken};
 
-/// The bearer token of a request. It is sent on to the cluster whose path the
-/// request has and which vouches for the token, where its configuration says so, and to no other. `Debug` does not show
-/// it.
+/// The bearer token of a request. Only the cluster of the request's path gets the token, if it vouches for the token
+/// and its configuration allows that. `Debug` does not show it.
 #[derive(Clone)]
 pub struct OwnCredential {
     cluster: ClusterName,
@@ -17,13 +16,12 @@ pub struct OwnCredential {
 }
 
 impl OwnCredential {
-    /// A token for which this cluster vouches, under whose own path it came.
+    /// A token that came with a path of this cluster's own view, and that this cluster vouches for.
     pub fn new(cluster: ClusterName, token: &[u8]) -> Self {
         Self { cluster, token: Arc::new(token.to_vec().into()) }
     }
 
-    /// The token, as this cluster is sent it; `None` where it is not this cluster's. `given` is whom the user asks to
-    /// be.
+    /// The token for this cluster; `None` for another cluster. `given` is the impersonated user.
     pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
         (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
     }

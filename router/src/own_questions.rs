@@ -1,4 +1,4 @@
-//! What this endpoint asks clusters in its own name to find out who clients are.
+//! Questions of this endpoint's own account to clusters, to authenticate clients.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -9,42 +9,42 @@ use tributary_sharing::body;
 use crate::Router;
 use crate::forward::send::ask_as_ourselves;
 
-/// Where TokenReviews are posted.
+/// The path of TokenReviews.
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Where a kube-apiserver serves the keys of its ServiceAccounts' tokens.
+/// The path of the keys of a kube-apiserver's ServiceAccount tokens.
 const SERVICE_ACCOUNT_KEYS: &str = "/openid/v1/jwks";
 /// The longest answer, in bytes: a user with some thousand groups, or some hundred keys.
 const ANSWER_MAX: usize = 1 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The one type of the keys: kube-apiserver answers 406 to whoever accepts JSON alone.
+/// The only media type of the keys: kube-apiserver answers 406 to a client that accepts JSON alone.
 const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 
-/// A cluster has not given what it was asked for.
+/// A question without a usable answer of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Why, in words that quote neither the question nor what the cluster says.
+    /// The cause, without a quotation from the question or from the cluster.
     pub reason: String,
-    /// The status code, where it answered.
+    /// The status code, if the cluster answered.
     pub status: Option<u16>,
 }
 
 impl Unanswered {
-    /// There is no answer.
+    /// A question without any answer.
     pub fn silent(reason: String) -> Self {
         Self { reason, status: None }
     }
 }
 
 impl Router {
-    /// The clusters, by name.
+    /// The names of the clusters, sorted.
     pub fn cluster_names(&self) -> Vec<ClusterName> {
         self.fleet().clusters().keys().cloned().collect()
     }
 
-    /// Posts a TokenReview to a cluster and gives the TokenReview that it answers. It finds a connection however many
-    /// clients occupy; whoever calls this bounds how many are on their way, and for how long. It is posted to a cluster
-    /// to which nothing is dispatched as well: whoever is known in other clusters by its word is not to be locked out
-    /// of them, and may be who mends this one. Cancel: safe.
+    /// Posts a TokenReview to a cluster, and returns the TokenReview in its answer. It gets a connection even if
+    /// clients occupy all others. The caller limits the number of reviews at once, and their time. A cluster that
+    /// denies all requests gets reviews, too: its users stay authenticated in other clusters, and one of them may have
+    /// to repair this cluster. Cancel: safe.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -84,8 +84,7 @@ impl Router {
     }
 }
 
-/// Why a cluster has not answered that was asked for a path. The first two are an administrator's to mend, and say
-/// nothing of the client.
+/// The cause of a missing answer. An administrator can remedy the first two causes, which depend on no client.
 fn unanswered(name: &ClusterName, path: &str, code: u16) -> String {
     match code {
         401 => "it does not know this endpoint's own credential".to_owned(),

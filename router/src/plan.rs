@@ -1,4 +1,4 @@
-//! Who answers a request: a pure decision, so that a table can test it.
+//! Plans the answer to a request: a pure decision, so that a table can test it.
 
 pub(crate) mod routes;
 
@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::received::Received;
 
-/// Who answers a request, and how.
+/// The source of an answer, and the steps to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan<'a> {
     /// One cluster's own view: forwarded untouched.
@@ -28,12 +28,12 @@ pub(crate) enum Plan<'a> {
     Version,
     /// A document below `/openapi`.
     OpenApi,
-    /// A resource: who serves it, and how it is answered.
+    /// A resource: the clusters that serve it, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
 
 impl Plan<'_> {
-    /// Who answers, as the metrics tell it.
+    /// The source of the answer, for metrics.
     pub(crate) fn source(&self) -> RequestSource {
         match self {
             Self::Cluster(_) => RequestSource::Member,
@@ -45,8 +45,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which
-    /// documents take one is a part of the plan already.
+    /// Returns whether the route accepts HEAD. kube-apiserver's resources accept none, except below `proxy`. For
+    /// documents the plan has checked the method already.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
@@ -55,47 +55,49 @@ impl Plan<'_> {
     }
 }
 
-/// How a request for a resource is answered.
+/// The plan for a request for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourcePlan {
-    /// An object from memory; where it is not there, of the clusters that are not part of the view, if there are some.
+    /// Read an object from memory. If memory lacks it, ask the clusters that are not part of the view, if there are
+    /// any.
     Get {
-        /// Whether there are such clusters.
+        /// Whether clusters outside of the view exist.
         or_elsewhere: bool,
     },
-    /// A collection from memory.
+    /// List a collection from memory.
     List,
-    /// A collection followed.
+    /// Watch a collection from memory.
     Watch,
-    /// A collection that cannot be watched: asked of each member now.
+    /// List a collection that cannot be watched: ask each member now.
     ListLive,
-    /// A request for one object: to the cluster that owns it.
+    /// Send a request for one object to the cluster that owns the object.
     Owner(OwnerRequest),
-    /// A new object: to the cluster that the request or the configuration names.
+    /// Create an object in the cluster that the request or the configuration names.
     Create,
-    /// A collection to be deleted: to every cluster that serves it.
+    /// Delete a collection in every cluster that serves it.
     DeleteCollection,
-    /// A question about the caller: asked of every cluster.
+    /// Ask every cluster a question about the caller.
     SelfReview,
     /// Forward a path that no discovery document lists to the only cluster that serves its group and version.
     Unlisted,
 }
 
-/// What happens to a request for one object on its way to the owner and back.
+/// The translation of a request for one object, and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerRequest {
-    /// An object goes and comes: versions and the annotation are translated both ways.
+    /// The bodies are objects: versions and the annotation are translated both ways.
     Object,
-    /// Bytes that are no object (`log`, `exec`, `proxy`, …): nothing is touched.
+    /// The bodies are no objects (`log`, `exec`, `proxy`, …): nothing is translated.
     Opaque,
 }
 
-/// Decides who answers, and whether anybody does: by the path, the method and the media types that are asked for, by
-/// who asks, and by what is held in memory.
+/// Decides whether the request has a route, and plans its answer: by the path, the method, the requested media types,
+/// the caller and the objects in memory.
 ///
 /// # Errors
-/// [`Refusal::NoRoute`] for what no member serves (clusters are asked anew once before the client is told so); 405, 406
-/// and 415 of the route; 403 for reads of all clusters in another user's name; 405 for a watch of what is not held.
+/// [`Refusal::NoRoute`] for a path that no member serves: then [`plan_answer`](crate::stages::plan::plan_answer) asks
+/// all clusters again for discovery. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's
+/// name. 405 for a watch of a resource that is not in memory.
 pub(crate) fn plan<'a>(
     received: Received<'a>,
     headers: &HeaderMap,
@@ -114,7 +116,7 @@ pub(crate) fn plan<'a>(
     Ok(Plan::Resource(served, plan))
 }
 
-/// Who answers by the path and the method alone.
+/// Plans the answer by the path and the method alone.
 fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
     if let Some(cluster) = &info.cluster {
         return Ok(Plan::Cluster(cluster));
@@ -128,9 +130,8 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
     }
 }
 
-/// Who answers where not all is in memory: a request in another user's name goes live to its one cluster, for the
-/// member to judge, because memory holds what our own rights can see; resources that are not registered
-/// are asked for live, too.
+/// Plans the answer to a read by the objects in memory. In personal mode an impersonated get goes to its one cluster,
+/// which decides: memory holds the objects that our own rights can see. Resources outside of memory are read live, too.
 fn by_what_is_held(
     plan: ResourcePlan,
     served: &ServedResource,
@@ -145,7 +146,7 @@ fn by_what_is_held(
         (ResourcePlan::Get { .. }, true, _) | (ResourcePlan::Get { .. }, _, false) => {
             Ok(ResourcePlan::Owner(OwnerRequest::Object))
         }
-        // Its owner knows best, and one small request is all that it costs.
+        // The object's owner has the newest state, and the cost is one small request.
         (ResourcePlan::Get { .. }, ..) if configuration.asks_members(resource) && is_of_now(query) => {
             Ok(ResourcePlan::Owner(OwnerRequest::Object))
         }
@@ -164,7 +165,7 @@ fn by_what_is_held(
     }
 }
 
-/// Whether a read asks for the newest: it names no version.
+/// Returns whether a read asks for the newest state: it names no version.
 fn is_of_now(query: Option<&str>) -> bool {
     Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }
@@ -190,9 +191,9 @@ fn first_segment(path: &str) -> &str {
     path.trim_start_matches('/').split('/').next().unwrap_or_default()
 }
 
-/// Whether HEAD and OPTIONS are answered as GET is: in kube-apiserver `/`, `/apis`, groups, health checks and OpenAPI
-/// are plain handlers that do not look at the method, while `/version`, `/api` and the documents of
-/// versions are routes for GET alone.
+/// Returns whether HEAD and OPTIONS are answered like GET. In kube-apiserver `/`, `/apis`, groups, health checks and
+/// OpenAPI are plain handlers that do not look at the method. `/version`, `/api` and the documents of versions are
+/// routes for GET alone.
 fn takes_any_read(plan: &Plan<'_>) -> bool {
     match plan {
         Plan::Version => false,
@@ -203,14 +204,14 @@ fn takes_any_read(plan: &Plan<'_>) -> bool {
     }
 }
 
-/// Whether kube-apiserver has a route of this shape. What stands below an object of an aggregated server is known to
-/// that server alone: it need not tell all of it in discovery.
+/// Returns whether kube-apiserver has a route of this shape. Paths below an object of an aggregated server are
+/// accepted: the server need not list all of them in discovery.
 fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     let namespaced = served.description.namespaced();
     let in_its_place = match (&request.namespace, &request.name) {
         (Some(_), _) => namespaced,
         (None, Some(_)) => !namespaced,
-        // Of what can only be made there is no collection over all namespaces.
+        // A resource with the verb `create` alone has no collection over all namespaces.
         (None, None) => !namespaced || !request.resource.is_built_in() || served.description.has_verb("list"),
     };
     let below = request.subresource.as_deref().is_none_or(|own| {
@@ -220,7 +221,7 @@ fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     in_its_place && below
 }
 
-/// Whether the route takes the verb. What an aggregated server takes it knows best itself.
+/// Returns whether the route accepts the verb. An aggregated server decides this itself.
 fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool {
     let below = request.subresource.as_deref();
     if let Verb::NonResource(method) = verb {
@@ -234,7 +235,7 @@ fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool
         return description.below(request).is_some_and(|known| known.verbs.iter().any(|own| own == verb.as_str()));
     }
     match verb {
-        // One route serves both, and says itself what cannot be watched.
+        // One route serves list and watch, and the watch handler itself refuses resources that cannot be watched.
         Verb::List | Verb::Watch => description.has_verb("list"),
         Verb::Create | Verb::DeleteCollection if description.namespaced() && request.namespace.is_none() => false,
         verb => description.has_verb(verb.as_str()),
@@ -254,7 +255,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     }
     let cached = !served.cacheable.is_empty();
     match verb {
-        // Leader election compares what it read with what it writes: a copy that lags would cost a leader its lease.
+        // Leader election compares the lease that it read with its write: a stale copy would cost a leader its lease.
         Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
         Verb::Get => Ok(ResourcePlan::Get { or_elsewhere: false }),
         Verb::List if cached => Ok(ResourcePlan::List),
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// What a route for patches asks for. Others do not look at it.
+    /// The headers that routes for patches need, and other routes ignore.
     const PATCH: &[(&str, &str)] = &[("content-type", "application/merge-patch+json")];
 
     fn planned(method: &str, target: &str) -> String {
@@ -449,7 +450,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/n/pods/p/status", "Owner Object"),
             ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
-            // A WebSocket is opened by GET (kubernikus#996): it is no read that memory could answer.
+            // A client opens a WebSocket by GET (kubernikus#996): memory cannot answer such a request.
             ("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh", "Owner Opaque"),
             ("GET", "/api/v1/namespaces/n/pods/p/proxy/x/y", "Owner Opaque"),
             ("POST", "/api/v1/namespaces/n/pods/p/eviction", "Owner Object"),

@@ -1,21 +1,21 @@
-//! One request as it came.
+//! A request at its arrival.
 
 use tributary_apimachinery::RequestInfo;
 
 use tributary_answers::negotiate::Preferences;
 
-/// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
+/// The parts of a request at its arrival: method, path, query and the form of the answer. Cheap to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
-    /// What is asked for.
+    /// The reading of the method and path.
     pub(crate) info: &'a RequestInfo,
     /// The query string without its `?`.
     pub(crate) query: Option<&'a str>,
-    /// Whether only the head of the answer is asked for.
+    /// Whether the client asks for the head of the answer only.
     pub(crate) is_head: bool,
-    /// Whether it asks for its connection to be switched. Then whoever answers may make a tunnel of it that lasts,
-    /// whatever its class: an aggregated server's `console` is not known to last as `exec` is.
+    /// Whether the client asks to switch its connection. Then the answer may become a long-running tunnel, whatever the
+    /// request's class: an aggregated server's `console` is not known to be long-running, as `exec` is.
     pub(crate) may_switch: bool,
-    /// What the client says of the form of its answer.
+    /// The form of the answer that the client asks for.
     pub(crate) preferences: &'a Preferences,
 }

@@ -1,4 +1,4 @@
-//! One request for a resource, taken apart once.
+//! A request for a resource, parsed once.
 
 use std::sync::Arc;
 
@@ -17,31 +17,31 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::versions::Versions;
 use crate::{Router, asked};
 
-/// What is known of a client's request for a resource before anything is done for it: all but the body. Cheap to copy.
+/// All parts of a client's request for a resource except its body, with the objects to answer it. Cheap to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRequest<'a> {
-    /// The router that answers it.
+    /// The router that answers the request.
     pub(crate) router: &'a Router,
-    /// What it sees of the configuration.
+    /// The configuration that the request sees.
     pub(crate) configuration: &'a ConfigurationSnapshot,
-    /// Who sends it.
+    /// The sender of the request.
     pub(crate) caller: &'a Caller,
-    /// The clusters that there are for what is asked of members.
+    /// The clusters that may get requests on behalf of the client.
     pub(crate) candidates: &'a Candidates,
-    /// What is asked for.
+    /// The reading of the method and path.
     pub(crate) info: &'a RequestInfo,
-    /// The resource part of it.
+    /// The resource of the path.
     pub(crate) resource: &'a ResourceRequest,
     /// The query string without its `?`.
     pub(crate) query: Option<&'a str>,
-    /// Who serves the resource.
+    /// The resource with its serving clusters.
     pub(crate) served: &'a ServedResource,
-    /// What the client says of the form of its answer.
+    /// The form of the answer that the client asks for.
     pub(crate) preferences: &'a Preferences,
 }
 
 impl<'a> ClientRequest<'a> {
-    /// A request for something else that this one refers to, and the clusters that there are for that.
+    /// The same request, but for another resource in its body, with the candidates for that resource.
     pub(crate) fn about<'b>(
         self,
         resource: &'b ResourceRequest,
@@ -54,13 +54,13 @@ impl<'a> ClientRequest<'a> {
         ClientRequest { resource, served, candidates, ..self }
     }
 
-    /// The clusters that there are for something that this request refers to: where its caller may do this with it.
+    /// The candidates for a resource that this request refers to: the clusters where the caller may do the action.
     pub(crate) async fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
         asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
-    /// The clusters that there are for this request, and not for something that it refers to, which they may have: the
-    /// caller may not look for it there.
+    /// The candidates that forbid the caller to look for an object that this request refers to, with that cause. They
+    /// may have the object.
     pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<Trouble> {
         let mut hiding = self.clusters();
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
@@ -68,36 +68,36 @@ impl<'a> ClientRequest<'a> {
         hiding.iter().map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: None }).collect()
     }
 
-    /// Reads the versions that a write of the resource names: of clusters that there are for it.
+    /// Reads the versions in a write of the resource. Only versions of candidates are known.
     pub(crate) fn versions(&self) -> Versions {
         self.configuration.versions(&self.resource.resource).of_candidates(self.candidates.clone())
     }
 
-    /// The cluster of this name, if there is one for this request.
+    /// The cluster of this name, if it is a candidate.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.configuration.clusters.get(name).filter(|_| self.candidates.has(name)).cloned()
     }
 
-    /// Whether the cluster of this name can be asked for the resource now.
+    /// Returns whether the cluster of this name can be asked for the resource now.
     pub(crate) fn can_ask(&self, name: &ClusterName) -> bool {
         self.served.clusters.contains(name) && self.cluster(name).is_some_and(|cluster| cluster.can_be_asked())
     }
 
-    /// All clusters that there are for this request.
+    /// All candidates of this request.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let clusters = self.router.fleet().clusters();
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
     }
 
-    /// Whether a cluster that serves the resource answers all of it itself, where many users are served: nothing of it
-    /// is shown to them from memory. Costs a look at each cluster.
+    /// Returns whether a cluster that serves the resource answers all reads itself, in shared mode: memory shows none
+    /// of its objects. Costs a look at each cluster.
     pub(crate) fn is_live_somewhere(&self) -> bool {
         let is_live = |cluster: &Arc<Cluster>| cluster.setup.authorization == ClusterAuthorization::Live;
         self.caller.rights().is_some()
             && self.configuration.clusters.values().any(|own| is_live(own) && self.served.clusters.contains(own.name()))
     }
 
-    /// Those of them that serve the resource.
+    /// The candidates that serve the resource.
     pub(crate) fn serving(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
         let Self { served, candidates, .. } = *self;
         served.clusters.iter().filter(|cluster| candidates.has(cluster))
@@ -109,32 +109,33 @@ impl<'a> ClientRequest<'a> {
         clusters.map(|cluster| cluster.undescribed_trouble(&self.served.resource)).collect()
     }
 
-    /// Those of which it is [not known](ConfigurationSnapshot::has_told) yet what they serve.
+    /// The candidates whose discovery is [not known](ConfigurationSnapshot::has_told) yet.
     pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
         let mut undiscovered = self.clusters();
         undiscovered.retain(|cluster| !self.configuration.has_told(cluster));
         undiscovered
     }
 
-    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, though their discovery lacks it.
+    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, although their discovery lacks
+    /// the resource.
     pub(crate) fn may_serve(&self) -> Vec<Arc<Cluster>> {
         let mut may_serve = self.clusters();
         may_serve.retain(|cluster| self.configuration.may_serve(cluster, self.served));
         may_serve
     }
 
-    /// Those that serve the resource and are not part of its merged view.
+    /// The candidates that serve the resource and are not part of its merged view.
     pub(crate) fn left_out(&self) -> Vec<ClusterName> {
         let mut left_out = self.configuration.left_out(self.served);
         left_out.retain(|cluster| self.candidates.has(cluster));
         left_out
     }
 
-    /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry. A
-    /// write asks before it changes anything.
+    /// Checks that the answer can have the requested form, and returns the object that a Table's rows include. A write
+    /// checks this before it changes anything.
     ///
     /// # Errors
-    /// 406; 400 for a value of `includeObject` that does not exist.
+    /// 406; 400 for an unknown value of `includeObject`.
     pub(crate) fn finish(&self, form: AnswerForm, answer: ResponseKind) -> Result<IncludeObject, Refusal> {
         let resource = &self.served.resource;
         match self.resource.subresource.as_deref() {
@@ -147,15 +148,15 @@ impl<'a> ClientRequest<'a> {
         include_object(form, self.query)
     }
 
-    /// Whether what is asked for is held in memory.
+    /// Returns whether memory holds the requested objects.
     pub(crate) fn is_held(&self) -> bool {
         self.configuration.is_held(self.served, self.resource.namespace.as_deref())
     }
 
-    /// In which form an object is to be answered.
+    /// The form of an answer with one object.
     ///
     /// # Errors
-    /// 406; 400 for parameters of a Table that do not exist.
+    /// 406; 400 for unknown parameters of a Table.
     pub(crate) fn object_form(&self) -> Result<(AnswerForm, IncludeObject), Refusal> {
         let form = self.preferences.form(ResponseKind::Object)?;
         Ok((form, self.finish(form, ResponseKind::Object)?))
@@ -199,10 +200,10 @@ impl ClientRequest<'_> {
     }
 }
 
-/// What a Table's rows are to carry. In other forms the parameter says nothing.
+/// The object that each row of a Table includes. Other forms ignore the parameter.
 ///
 /// # Errors
-/// 400 for a value that does not exist.
+/// 400 for an unknown value.
 fn include_object(form: AnswerForm, query: Option<&str>) -> Result<IncludeObject, Refusal> {
     if !matches!(form.shape, Representation::Table(_)) {
         return Ok(IncludeObject::default());

@@ -28,7 +28,7 @@ pub struct RequestArrival {
 }
 
 impl RequestArrival {
-    /// A request to what stands at the root of its path, without a connection.
+    /// A request without a connection. `mount` is the API at the root of its path.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
         let reading = RequestReading::parse(&mount, method.as_str(), uri.path(), uri.query());
         Self { peer: None, mount, reading, trace: RequestTrace::default(), remembered: None, upgrade: None }
@@ -38,7 +38,7 @@ impl RequestArrival {
 /// The result of authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedSender {
-    /// The user.
+    /// The authenticated user.
     pub user: User,
     /// The end of the credentials; `None` for credentials without an end.
     pub until: Option<AuthenticatedUntil>,
@@ -56,12 +56,12 @@ impl From<User> for AuthenticatedSender {
     }
 }
 
-/// The results of the server's stages. Each stage that needs one gets this context as an argument.
+/// The results of the server's stages. Each stage of the router that needs a result gets this context as an argument.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     /// The stages before authentication.
     pub arrival: RequestArrival,
-    /// The sender.
+    /// The authenticated sender of the request.
     pub sender: AuthenticatedSender,
 }
 
@@ -78,7 +78,7 @@ impl RequestContext {
 /// An answer, and facts about it for the server.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP response.
+    /// The HTTP response for the client.
     pub response: Response<Body>,
     /// The class of the request: the connection decides by it how long the client may take to read.
     pub class: RequestClass,

@@ -15,10 +15,10 @@ impl RequestReading {
         Self(Arc::new(RequestInfo::parse_at(mount, method, path, query)))
     }
 
-    /// What it asks for.
+    /// The request's method and path.
     ///
     /// # Errors
-    /// What it is answered, as of [`RequestInfo::parse_at`].
+    /// The Status of [`RequestInfo::parse_at`], for the answer.
     pub fn info(&self) -> Result<&RequestInfo, &Status> {
         self.0.as_ref().as_ref()
     }

@@ -1,5 +1,5 @@
-//! What logs, metrics and traces say of a request that the router alone knows: who was asked for it, and by which
-//! policies. And what members are told, so that their logs can be laid beside ours.
+//! The router's facts about a request for logs, metrics and traces: the asked clusters and the policies. Also the
+//! headers for members, by which their logs can be compared with ours.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,15 +15,15 @@ use tributary_policy::LogMode;
 
 use crate::traced_stage::{TraceContext, TracedStage};
 
-/// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over,
-/// and back to the client.
+/// The header with a request's ID. The client may send it, members take it over as all kube-apiservers do, and the
+/// answer has it.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// How many clusters are named; of further ones the number is told.
+/// The number of clusters that are named; further ones are counted.
 const NAMED_MAX: usize = 50;
 
-/// How many stages are kept of one request: a list may ask each of a thousand clusters. Of further ones the number is
-/// told.
+/// The number of stages that are kept for one request: a list may ask each of a thousand clusters. Further ones are
+/// counted.
 const STAGES_MAX: usize = 100;
 
 /// The facts about one request. Clones are of the same request.
@@ -41,13 +41,13 @@ struct Inner {
 struct TraceFacts {
     /// The source of the answer, once the request is planned.
     source: Option<RequestSource>,
-    /// Each once, in order: of most requests it is one.
+    /// The asked clusters, each once, in order. Mostly a single one.
     asked: SmallVec<[ClusterName; 1]>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
     not_let: bool,
     by_clusters: bool,
-    /// Of a request that is sampled: what it asks for, if some member serves that.
+    /// The requested resource of a sampled request, if a member serves it.
     served_resource: Option<String>,
     decision: Option<Decision>,
     stages: Vec<TracedStage>,
@@ -60,113 +60,114 @@ impl TraceFacts {
     }
 }
 
-/// Which clusters were asked for a request.
+/// The clusters that were asked for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskedClusters {
-    /// None.
+    /// No cluster was asked.
     None,
-    /// This one alone.
+    /// A single cluster was asked.
     One(ClusterName),
-    /// More than one.
+    /// More than one cluster was asked.
     Several,
 }
 
 impl RequestTrace {
-    /// Of a request that is audited: members are told its ID.
+    /// The trace of an audited request: members get its ID.
     pub fn audited(audit_id: HeaderValue) -> Self {
         Self(Arc::new(Inner { audit_id: Some(audit_id), ..Inner::default() }))
     }
 
-    /// The request is sampled, in this trace, of which members are told: what begins from now on is one of its stages.
-    /// The first word counts.
+    /// Samples the request as a part of this trace, of which members are told. Stages from now on are recorded. Only
+    /// the first call counts.
     pub fn sample(&self, context: TraceContext) {
         let _is_first = self.0.context.set(context);
     }
 
-    /// The trace that it is in, if it is sampled.
+    /// The trace of a sampled request.
     pub fn context(&self) -> Option<TraceContext> {
         self.0.context.get().copied()
     }
 
-    /// The stages that are over, and of how many more nothing was kept. They are given once.
+    /// The ended stages, and the number of dropped ones. Each stage is returned once.
     pub fn stages(&self) -> (Vec<TracedStage>, u32) {
         let mut found = self.0.found.lock();
         (std::mem::take(&mut found.stages), found.stages_left_out)
     }
 
-    /// A stage of it begins, which is over when what is given is dropped. Costs nothing of a request that is not
-    /// sampled.
+    /// Begins a stage of the request. The stage ends when the returned guard is dropped. Costs nothing for a request
+    /// that is not sampled.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         BegunStage(self.context().map(|_| (self.clone(), TracedStage::begin(name, None))))
     }
 
-    /// Its audit ID, if it is audited.
+    /// The audit ID, if the request is audited.
     pub fn audit_id(&self) -> Option<&HeaderValue> {
         self.0.audit_id.as_ref()
     }
 
-    /// Whether it is written into the access log, as far as the policy says that took it where it came in.
+    /// The access-log mode that the policy of the request's place sets, if it sets one.
     pub fn log_mode(&self) -> Option<LogMode> {
         self.0.found.lock().log_mode
     }
 
-    /// Whether a cluster was asked for it.
+    /// Returns whether a cluster was asked for the request.
     pub fn is_forwarded(&self) -> bool {
         !self.0.found.lock().asked.is_empty()
     }
 
-    /// What became of it; `None` of what never came to the router, and of what was given up before it was answered.
+    /// The decision about the request; `None` if the request never came to the router, or was given up before its
+    /// answer.
     pub fn decision(&self) -> Option<Decision> {
         self.0.found.lock().decision
     }
 
-    /// The resource that a sampled request asks for, as kubectl names it, where some member serves it: clients that ask
-    /// for others make no names.
+    /// The requested resource of a sampled request, as kubectl names it, if a member serves it. Requests for other
+    /// resources must not create names.
     pub fn served_resource(&self) -> Option<String> {
         self.0.found.lock().served_resource.clone()
     }
 
-    /// Notes the resource that a request asks for, which some member serves. Costs nothing of one that is not sampled.
+    /// Notes the requested resource, if a member serves it. Costs nothing for a request that is not sampled.
     pub(crate) fn note_served(&self, resource: impl FnOnce() -> Option<String>) {
         if self.context().is_some() {
             self.0.found.lock().served_resource = resource();
         }
     }
 
-    /// Notes what the policy says of the access log that took the request where it came in.
+    /// Notes the access-log mode that the policy of the request's place sets.
     pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
         let mut found = self.0.found.lock();
         found.log_mode = found.log_mode.or(mode);
     }
 
-    /// Whether it was refused because nobody lets the user act as whom they ask to be.
+    /// Returns whether the request was refused because the user may impersonate the named user in no cluster.
     pub fn is_not_let(&self) -> bool {
         self.0.found.lock().not_let
     }
 
-    /// Notes that it is.
+    /// Notes such a refusal.
     pub(crate) fn note_not_let(&self) {
         self.0.found.lock().not_let = true;
     }
 
-    /// Whether it was answered with what everybody is told, so that no cluster decided who may ask for it.
+    /// Returns whether every user gets the same answer, so that no cluster decided about the request.
     pub fn is_told_to_all(&self) -> bool {
         let found = self.0.found.lock();
         found.decision == Some(Decision::Own) && !found.by_clusters
     }
 
-    /// Notes that clusters decide who may ask for it, though none of them is asked.
+    /// Notes that clusters decide who may send the request, though none is asked.
     pub(crate) fn note_by_clusters(&self) {
         self.0.found.lock().by_clusters = true;
     }
 
-    /// Notes what became of it.
+    /// Notes the decision about the request.
     pub(crate) fn note_decision(&self, decision: Decision) {
         self.0.found.lock().decision = Some(decision);
     }
 
-    /// Who answered, as far as is known by now: `memory`, the names of the clusters that were asked, both, or
-    /// `tributary`, for what this process says by itself: discovery, health, refusals.
+    /// The sources of the answer so far: `memory`, the names of the asked clusters, both, or `tributary` for answers of
+    /// this process itself (discovery, health, refusals).
     pub fn answered_by(&self) -> Cow<'static, str> {
         let found = self.0.found.lock();
         if found.asked.is_empty() {
@@ -180,13 +181,14 @@ impl RequestTrace {
         }
     }
 
-    /// Which dispatch policies took the request, each with what it did; `None` where none did, or nobody wants to know.
+    /// The dispatch policies that took the request, each with its action; `None` without policies, or if the request is
+    /// not audited.
     pub fn dispatched_by(&self) -> Option<String> {
         let found = self.0.found.lock();
         (!found.policies.is_empty()).then(|| found.policies.join("; "))
     }
 
-    /// Whether somebody wants to know which policies took the request.
+    /// Returns whether the audit log needs the policies that took the request.
     pub(crate) fn tells_policies(&self) -> bool {
         self.0.audit_id.is_some()
     }
@@ -201,8 +203,8 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that a cluster is asked, and tells it the ID of a request that is audited, and the trace of one that is
-    /// sampled. Gives the stage, which lasts until the cluster has answered.
+    /// Notes that a cluster is asked. Adds the ID of an audited request, and the trace of a sampled one, to the
+    /// cluster's request. Returns the stage, which lasts until the cluster has answered.
     pub(crate) fn begin_question(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
@@ -222,7 +224,7 @@ impl RequestTrace {
         }
     }
 
-    /// Which clusters have been asked by now.
+    /// The asked clusters so far.
     pub(crate) fn asked_clusters(&self) -> AskedClusters {
         let found = self.0.found.lock();
         let mut asked = found.asked.iter();
@@ -244,13 +246,13 @@ impl RequestTrace {
     }
 }
 
-/// A stage that is under way; nothing of a request that is not sampled.
+/// A stage in progress; empty for a request that is not sampled.
 #[must_use = "the stage is over once this is dropped"]
 #[derive(Debug, Default)]
 pub(crate) struct BegunStage(Option<(RequestTrace, TracedStage)>);
 
 impl BegunStage {
-    /// Notes the HTTP status of its answer.
+    /// Notes the HTTP status of the stage's answer.
     pub(crate) fn note_status(&mut self, status: u16) {
         if let Some((_, stage)) = &mut self.0 {
             stage.status = Some(status);

@@ -18,7 +18,7 @@ use tributary_answers::answer::with_content_type;
 use tributary_answers::compression;
 use tributary_answers::negotiate::{AnswerForm, Encoding};
 
-/// What kube-apiserver answers where it has no route at all: Go's `http.NotFound`.
+/// kube-apiserver's answer for a path without a route: Go's `http.NotFound`.
 pub(crate) fn page_not_found() -> Response<Body> {
     let text = body::full(&b"404 page not found\n"[..]);
     let mut response = with_content_type(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
@@ -38,8 +38,8 @@ pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
     response
 }
 
-/// JSON text in the encoding and layout that the client asked for, compressed if it is large and the client takes that;
-/// what was written in protobuf stays as it is. Only for answers that are held whole.
+/// JSON text in the encoding and layout that the client asked for. Large text is compressed if the client accepts gzip.
+/// Protobuf stays unchanged. Only for answers that are held whole.
 pub(crate) fn whole(status: StatusCode, form: AnswerForm, text: Vec<u8>) -> Response<Body> {
     let text = match form {
         AnswerForm { encoding: Encoding::Protobuf, .. } => text,
@@ -56,7 +56,7 @@ pub(crate) fn whole(status: StatusCode, form: AnswerForm, text: Vec<u8>) -> Resp
     response
 }
 
-/// Says that a body is compressed because the client takes it so.
+/// Marks a body as compressed, by the client's `Accept-Encoding`.
 pub(crate) fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));

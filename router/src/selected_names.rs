@@ -43,7 +43,7 @@ fn warning_for_owner<'a>(
     })
 }
 
-/// Ignores excluded names (`!=`): `is_shown` knows the selected clusters alone.
+/// Excluded names (`!=`) are ignored: `is_shown` knows the selected clusters alone.
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = deduplicate(selector.wanted_names().filter(is_hidden));

@@ -1,5 +1,5 @@
-//! What a list or a watch shows: what its request selects, as far as its caller may see it and policies let it. One
-//! check for lists, pages, watches and what is counted.
+//! The selection of a list or a watch: the objects that its request selects, its caller may see and policies allow.
+//! Lists, pages, watches and counts share this check.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -10,28 +10,29 @@ use tributary_merge::ObjectFilter;
 
 use tributary_rights::{NamespaceRights, Readable};
 
-/// What a list or a watch shows.
+/// The objects that a list or a watch shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     filter: Filter,
-    /// In which namespaces, where not in all that the filter has.
+    /// The readable namespaces, if they are fewer than the filter's.
     by_namespace: Option<Arc<NamespaceRights>>,
 }
 
 impl Selection {
-    /// What a request selects; all of it where one person owns the endpoint.
+    /// The selection of a request; in personal mode all objects of the filter.
     pub(crate) fn new(mut filter: Filter, readable: Option<&Readable>) -> Self {
         let Some(readable) = readable else { return Self { filter, by_namespace: None } };
         filter.clusters = filter.clusters.within(Arc::clone(&readable.only));
         Self { filter, by_namespace: readable.by_namespace.clone() }
     }
 
-    /// Whether it shows the same by the very same rights. Cost: a look at the request's selectors.
+    /// Returns whether the other selection has an equal filter and the very same rights. Cost: a comparison of the
+    /// selectors.
     pub(crate) fn is_made_of(&self, other: &Self) -> bool {
         self.rights_address() == other.rights_address() && self.filter == other.filter
     }
 
-    /// Hashes it, as [`is_made_of`](Self::is_made_of) compares: but for the clusters, of which there may be a thousand.
+    /// Hashes the parts that [`is_made_of`](Self::is_made_of) compares, except the clusters, which may be a thousand.
     pub(crate) fn hash_what_it_is_made_of(&self, mut hasher: &mut dyn Hasher) {
         let Filter { namespace, name, labels, fields, .. } = &self.filter;
         (namespace, name, labels, fields, self.rights_address()).hash(&mut hasher);
@@ -42,7 +43,7 @@ impl Selection {
     }
 }
 
-/// It is read as what the request selects.
+/// A selection can be used as the filter of its request.
 impl Deref for Selection {
     type Target = Filter;
 
@@ -73,7 +74,7 @@ impl ObjectFilter for Selection {
         self.filter.scope()
     }
 
-    /// What is listed is of the clusters that may be told of alone.
+    /// Clusters that the caller may not know of do not count: a list without them is still whole.
     fn is_whole_namespace(&self) -> bool {
         let Filter { name, labels, fields, clusters, .. } = &self.filter;
         let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();

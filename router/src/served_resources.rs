@@ -1,4 +1,4 @@
-//! What all clusters serve, for whoever looks whether a resource that is named is there.
+//! The resources of all clusters, to check whether a named resource exists.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use tributary_fleet::discovery::model::STALE;
 
 use crate::Router;
 
-/// What all clusters serve, once that is known of each.
+/// The resources of all clusters, once each cluster's discovery is known.
 #[derive(Clone, Debug)]
 pub struct ServedResources(Arc<Union>);
 
 impl ServedResources {
-    /// Whether a cluster serves a resource that the pattern means. Cost: a walk over the resources.
+    /// Returns whether a cluster serves a resource that the pattern matches. Cost: a walk over the resources.
     pub fn has(&self, pattern: &ResourcePattern) -> bool {
         self.0.resources().any(|served| pattern.matches(&served.resource))
     }
 
-    /// The resources, each with what it is called beside its plural: its singular, its kind and its short names.
+    /// The resources, each with a singular, a kind and short names.
     pub fn iter(&self) -> impl Iterator<Item = (&GroupVersionResource, impl Iterator<Item = &str>)> {
         self.0.resources().map(|served| {
             let own = &served.description;
@@ -29,8 +29,8 @@ impl ServedResources {
 }
 
 impl Router {
-    /// What the clusters serve; `None` while that is not known of one of them: it has not answered since it was
-    /// configured, or does not know it of a server behind it. Cost: a walk over the groups of each cluster.
+    /// The resources of the clusters; `None` while the discovery of one is incomplete: it has not answered since it was
+    /// configured, or lacks the part of an aggregated server. Cost: a walk over the groups of each cluster.
     pub fn served_resources(&self) -> Option<ServedResources> {
         let (clusters, union) = (self.fleet.clusters(), self.fleet.union());
         let is_known = clusters.values().all(|cluster| {

@@ -110,10 +110,10 @@ impl<A> Topic<A> {
         Self { next: None, turn: Arc::default() }
     }
 
-    /// Whether the topic is unused: no question, and no pause.
+    /// Returns whether the topic is unused: no question, and no pause.
     fn is_over(&self) -> bool {
         let idle = self.turn.try_lock().is_ok_and(|vain| vain.is_none_or(|begun| begun.elapsed() >= PAUSE));
-        // A question without requests has this one reference.
+        // Without requests, the only reference to the question is this one.
         idle && self.next.as_ref().is_none_or(|next| next.strong_count() == Some(1))
     }
 }

@@ -1,9 +1,8 @@
-//! Which requests may have their connection switched to another protocol.
+//! Decides which requests may switch their connection to another protocol.
 //!
-//! A request that asks for it has a connection to its cluster dialed for it alone. A kube-apiserver does not look at
-//! `Upgrade` where it has nothing to switch to, so that neither is it sent there: whoever writes the header into any
-//! request is not to cost a cluster a TLS handshake for each. What is not known of a cluster's own paths and resources
-//! costs it one still.
+//! A request to switch has a connection to its cluster of its own. kube-apiserver ignores `Upgrade` on paths without
+//! another protocol, so the header is removed there: otherwise any request with the header would cost the cluster a TLS
+//! handshake. Unknown paths and resources of a cluster still cost one.
 
 use http::HeaderMap;
 use http::header::UPGRADE;
@@ -11,8 +10,8 @@ use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_k
 use tributary_apimachinery::{RequestInfo, Verb};
 use tributary_proxy::headers::upgrade_protocol;
 
-/// Whether a request asks for its connection to be switched, as whoever sends it on reads it: nothing else becomes a
-/// tunnel. Of one that nobody can switch `Upgrade` is taken out, and it is a request as any other.
+/// Returns whether a request asks to switch its connection, by the rules of the code that forwards it: no other request
+/// becomes a tunnel. `Upgrade` is removed from a request that nobody can switch.
 pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> bool {
     if !matches!(upgrade_protocol(headers), Ok(Some(_))) {
         return false;
@@ -24,12 +23,12 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
     may_switch
 }
 
-/// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
-/// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what
-/// aggregated servers do with their own resources is not known. Without a resource, a kube-apiserver never switches at
-/// paths that it answers itself. What one cluster that is named has at others is not known, as it may be more than a
-/// kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`, kcp has them
-/// below `/clusters/`. The merged view has nothing there.
+/// Returns whether a cluster may have a protocol to switch to. A watch and a log can be read over WebSocket (apiserver
+/// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), and requests to workloads are opened so. The
+/// protocols of aggregated servers are unknown. Without a resource, kube-apiserver never switches on its own paths. A
+/// named cluster's other paths are unknown, because it may be more than a kube-apiserver. Rancher opens
+/// `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`; kcp has them below `/clusters/`. The merged
+/// view has no such paths.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {
         Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),
@@ -81,7 +80,7 @@ mod tests {
                 for upgrade in ["websocket", "SPDY/3.1"] {
                     assert_eq!(asked(upgrade, &info), (may_switch, may_switch), "{method} {mount}{path} {upgrade}");
                 }
-                // What is no protocol of ours is refused where the request is sent on.
+                // A protocol that the proxy does not know is refused when the request is forwarded.
                 assert_eq!(asked("h2c", &info), (false, true), "{method} {mount}{path}");
             }
         }

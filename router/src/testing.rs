@@ -1,4 +1,4 @@
-//! What tests and fuzzing of other crates look at, and nobody else needs.
+//! Functions for tests and fuzzing of other crates.
 
 pub use tributary_fleet::discovery::{MemberDiscovery, Union, model};
 
@@ -9,7 +9,7 @@ use tributary_authorization::{RbacUser, Visible};
 
 use crate::Router;
 
-/// What the mirror says that a user may do in a cluster; `None` where it knows nothing that counts.
+/// The rights of a user in a cluster, as the mirror has them; `None` if the mirror has no valid rights.
 pub fn rights_in(
     router: &Router,
     cluster: &ClusterName,
@@ -22,7 +22,7 @@ pub fn rights_in(
     mirror.knows(cluster).then(rights)
 }
 
-/// Tells when rights may have changed; `None` in personal mode.
+/// Notified when rights may have changed; `None` in personal mode.
 pub fn rights_changes(router: &Router) -> Option<watch::Receiver<u64>> {
     router.rights().map(|mirror| mirror.changes())
 }

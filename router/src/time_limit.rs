@@ -1,6 +1,7 @@
-//! How long a request may take until its answer begins, its body's arrival included: as long as the server lets it
-//! (`--request-timeout`), or as it says itself, if that is less: the parameter `timeout`, which kubectl's
-//! `--request-timeout` sets. What lasts has no limit: watches, and bytes that pass to and from a pod, service or node.
+//! The time until a request's answer begins, including the arrival of the request's body. The limit is the server's
+//! (`--request-timeout`), or the request's own, if it is shorter: the parameter `timeout`, which kubectl's
+//! `--request-timeout` sets. Long-running requests have no limit: watches, and bytes to and from a pod, service or
+//! node.
 
 use std::time::Duration;
 
@@ -15,13 +16,14 @@ pub(crate) struct TimeLimit {
     pub(crate) is_own: bool,
 }
 
-/// How long the answer to a request that does not last may take.
+/// The time limit of a request that is not long-running.
 pub(crate) fn time_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
-    // One that cannot be read has been refused.
+    // A request with an unreadable limit was refused before.
     limit_for(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
 }
 
-/// The limit of a request; `None` for what lasts. In a cluster's own view that cluster judges the parameter.
+/// The limit of a request; `None` for a long-running request. For a cluster's own view the cluster checks the
+/// parameter.
 ///
 /// # Errors
 /// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
@@ -34,7 +36,7 @@ pub(crate) fn limit_for(
         return Ok(None);
     }
     let servers = Some(TimeLimit { time: longest, is_own: false });
-    // Most requests have none; they are not to pay for reading the others' parameters.
+    // Most requests lack the parameter, and need not pay for parsing the others.
     if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout") || query.contains('%')) {
         return Ok(servers);
     }
@@ -42,7 +44,7 @@ pub(crate) fn limit_for(
         None | Some("") => Ok(servers),
         Some(text) => {
             let time = duration::parse(text).map_err(RequestRefusal::Timeout)?;
-            // Whoever asks for more gets no more.
+            // A longer time than the server's has no effect.
             Ok(Some(TimeLimit { time, is_own: true })
                 .filter(|own| !own.time.is_zero() && own.time < longest)
                 .or(servers))

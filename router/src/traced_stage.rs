@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-/// W3C's header by which a trace is gone on with at a member (<https://www.w3.org/TR/trace-context/>).
+/// W3C's header by which a member continues a trace (<https://www.w3.org/TR/trace-context/>).
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Trace of a sampled request, with the request's span.
@@ -19,18 +19,17 @@ pub struct TraceContext {
 /// One stage of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedStage {
-    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, of which there is one for each time that a cluster is
-    /// asked.
+    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, once for each asked cluster.
     pub name: &'static str,
-    /// The ID of its span.
+    /// The ID of the stage's span.
     pub span_id: u64,
-    /// Time of its begin.
+    /// The start of the stage.
     pub began: Instant,
-    /// When it was over: a forwarded request with the head of its answer.
+    /// The end of the stage: for `forward` the head of the answer.
     pub ended: Instant,
     /// The cluster that was asked.
     pub cluster: Option<ClusterName>,
-    /// The HTTP status of its answer; none where there was no answer, or no cluster was asked.
+    /// The HTTP status of the answer; `None` without an answer, or without an asked cluster.
     pub status: Option<u16>,
 }
 
@@ -38,11 +37,11 @@ impl TracedStage {
     /// A stage that begins now.
     pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
         let now = Instant::now();
-        // The chance of a 0 is that of two equal ones.
+        // The ID 0 is as unlikely as two equal IDs.
         Self { name, span_id: rand::random::<u64>().max(1), began: now, ended: now, cluster, status: None }
     }
 
-    /// Has the cluster that is asked go on with the trace from this stage.
+    /// Adds the header by which the asked cluster continues the trace from this stage.
     pub(crate) fn add_trace_headers(&self, context: TraceContext, headers: &mut HeaderMap) {
         let parent = format!("00-{:032x}-{:016x}-01", context.trace_id, self.span_id);
         if let Ok(parent) = HeaderValue::from_maybe_shared(bytes::Bytes::from(parent)) {

@@ -1,4 +1,4 @@
-//! What answers say that lack clusters of which it is not known what their caller may list there.
+//! The Warnings of answers without clusters in which the caller's right to list is unknown.
 
 use http::{HeaderValue, Response, header};
 use tributary_answers::refusal::Trouble;
@@ -8,16 +8,17 @@ use tributary_views::view::standing::WARNINGS_MAX;
 
 use crate::caller::Caller;
 
-/// The Warning of such an answer. It names none.
+/// The Warning of such an answer. It names no cluster.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
 
-/// Adds the Warning to an answer, and notes it for the caller: a caller who may know of all clusters is told their names.
+/// Adds the Warning to an answer, and notes it for the caller: callers who may know of all clusters get the clusters'
+/// names.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
     caller.note_unknown_rights();
 }
 
-/// A Warning for each of these clusters, for whoever may know of all.
+/// A Warning for each of these clusters, for callers who may know of all clusters.
 pub(crate) fn warnings(obstacles: &[Trouble]) -> impl Iterator<Item = HeaderValue> {
     let told = obstacles.iter().take(WARNINGS_MAX).map(|Trouble { cluster, cause, .. }| {
         warning_header(&format!("cluster {cluster}: what you may list is not known: {cause}"))

@@ -1,4 +1,4 @@
-//! The versions that clients send back.
+//! The versions in clients' requests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,36 +23,36 @@ pub(crate) struct Versions {
     items: ItemResourceVersions,
     clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     audience: Option<Arc<Audience>>,
-    /// The clusters that there are for whoever names a version.
+    /// The clusters that the client may know of.
     candidates: Candidates,
 }
 
-/// A version that was handed out here.
+/// A version that this process or a replica handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientVersion {
     /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
     Vector(CompositeResourceVersion),
-    /// The integer of one object: exactly that version of that cluster.
+    /// The integer of one object, for a single version of its cluster.
     Item(ClusterName, ResourceVersion),
     /// The version of one object that is not a number.
     Opaque(OpaqueVersion),
 }
 
-/// What a resourceVersion asks of a read.
+/// The state that the resourceVersion of a read asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadVersion {
-    /// None: the newest, the client's own writes included.
+    /// No version: the newest state, with the client's own writes.
     Newest,
-    /// `0`: whatever is held.
+    /// `0`: the state in memory.
     Any,
     /// A vector.
     Version(CompositeResourceVersion),
-    /// The integer of one object: it says something of one cluster and nothing of the others.
+    /// The integer of one object, which covers a single cluster.
     Item(ClusterName, ResourceVersion),
 }
 
 impl Versions {
-    /// Versions over these clusters, where objects carry them in this form.
+    /// Versions over these clusters, for objects that carry them in the form `items`.
     pub(crate) fn new(
         epochs: Arc<Epochs>,
         items: ItemResourceVersions,
@@ -61,22 +61,22 @@ impl Versions {
         Self { epochs, items, clusters, audience: None, candidates: Candidates::default() }
     }
 
-    /// The same, for whoever may be told these.
+    /// The same, for an audience that may know of some clusters only.
     pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
         Self { audience, ..self }
     }
 
-    /// The same, named by whoever may know of these clusters.
+    /// The same, for a client that may know of these clusters only.
     pub(crate) fn of_candidates(self, candidates: Candidates) -> Self {
         Self { candidates, ..self }
     }
 
-    /// Whether whoever names a version, or is told one, may know of a cluster.
+    /// Returns whether the client and the audience may know of a cluster.
     fn is_told(&self, cluster: &ClusterName) -> bool {
         self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
 
-    /// How the versions of single objects are written.
+    /// The writer of single objects' versions.
     pub(crate) fn item_versions(&self) -> ItemVersions {
         ItemVersions::new(self.items, self.audience.clone())
     }
@@ -99,8 +99,8 @@ impl Versions {
         prefix + &ContinueToken { version: Some(told), ..token }.encode(&self.epochs)
     }
 
-    /// Whether a version was made under the rights that its caller has now, as far as they concern what it speaks of:
-    /// what may be listed in the clusters that it names. One that joined since is no other scope; one that was lost is.
+    /// Checks that a version was made under the caller's present rights, as far as they concern the clusters that it
+    /// names: the rights to list there. A cluster that joined since does not change the scope; a lost one does.
     ///
     /// # Errors
     /// 410.
@@ -110,7 +110,7 @@ impl Versions {
             ReadVersion::Item(cluster, _) => vec![cluster],
             ReadVersion::Version(version) => version.iter().map(|(cluster, _)| cluster).collect(),
         };
-        // What is no version was refused before.
+        // A text that is no version was refused before.
         let given = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
         self.is_scope(given, clusters.into_iter())
     }
@@ -124,7 +124,7 @@ impl Versions {
         if given == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
     }
 
-    /// The form that single objects carry.
+    /// The form of single objects' versions.
     pub(crate) fn items(&self) -> ItemResourceVersions {
         self.items
     }
@@ -134,12 +134,11 @@ impl Versions {
         &self.epochs
     }
 
-    /// Reads a version: a vector in either form, or an integer where objects carry those.
+    /// Reads a version: a vector in either form, or an integer if objects carry integers.
     ///
     /// # Errors
-    /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose
-    /// index is no cluster's, or that of one that its sender may not know of, and any number where objects carry none,
-    /// is foreign.
+    /// The reason why the text is no version of ours. No number is garbage. A number is foreign if objects carry no
+    /// integers, if its index belongs to no cluster, or if the client may not know of its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -150,7 +149,7 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
-        // Whoever writes an object has it, under whatever rights.
+        // A writer of an object has its version, under whatever rights, so the scope is not compared.
         let (_, text) = split_scope(text)?;
         match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_told(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
@@ -161,7 +160,7 @@ impl Versions {
     /// Reads a continue token.
     ///
     /// # Errors
-    /// [`ContinueError`]; a vector that names too many clusters is foreign.
+    /// [`ContinueError`]; a vector with too many clusters is foreign.
     pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
         let (_, text) = split_scope(token).map_err(|_| ContinueError::Invalid("its scope is not one"))?;
         let token = ContinueToken::decode_for(text, &self.epochs, |cluster| self.is_told(cluster))?;
@@ -171,32 +170,32 @@ impl Versions {
         }
     }
 
-    /// Whether a continue token was made under the rights that its caller has now. One without a version shows the
-    /// present, whatever was shown before.
+    /// Checks that a continue token was made under the caller's present rights. A token without a version shows the
+    /// present state, whatever the earlier pages showed.
     ///
     /// # Errors
     /// 410.
     pub(crate) fn token_in_scope(&self, text: &str, token: &ContinueToken) -> Result<(), VersionRefusal> {
         let Some(version) = &token.version else { return Ok(()) };
-        // What is no token was refused before.
+        // A text that is no token was refused before.
         let given = split_scope(text).ok().and_then(|(scope, _)| scope);
         self.is_scope(given, version.iter().map(|(cluster, _)| cluster))
     }
 
-    /// Whether a cluster of this name is configured.
+    /// Returns whether a cluster of this name is configured.
     pub(crate) fn has_cluster(&self, name: &ClusterName) -> bool {
         self.clusters.contains_key(name)
     }
 
-    /// Whether a continue token was given with a page of the merged view, be it of use or not.
+    /// Returns whether a continue token came with a page of the merged view, be it still valid or not.
     pub(crate) fn gave_token(&self, token: &str) -> bool {
         let decoded = split_scope(token).map(|(_, token)| ContinueToken::decode(token, &self.epochs));
         !matches!(decoded, Err(_) | Ok(Err(ContinueError::Invalid(_))))
     }
 
-    /// Checks that a vector does not name more clusters than a read looks for that are not configured. A cluster of
-    /// which the caller may not know counts as one that is not configured, or else the refusal would tell which one is.
-    /// Cost: a look for each of its names.
+    /// Checks that a vector does not name more clusters that are not configured than a read looks for. A cluster that
+    /// the caller may not know of counts as not configured, because otherwise the refusal would reveal it. Cost: a look
+    /// for each name.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
         let is_known = |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_told(cluster);
         let unknown = vector.iter().filter(|(cluster, _)| !is_known(cluster));
@@ -206,14 +205,14 @@ impl Versions {
         Ok(())
     }
 
-    /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it
-    /// is: it may be our own list, once that is known, and a client that was told to list anew would go
-    /// on without that cluster. Nobody is told the name of one that they may not know of.
+    /// The refusal of a vector over an unknown list of clusters, as long as the identity of a cluster is unknown. The
+    /// list may be our own one, once that identity is known, and a client that listed again would miss that cluster.
+    /// The refusal names only clusters that the caller may know of.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
-            // It has told, and the list with it is about to be made.
+            // The cluster has told its uid, and the new list is about to be made.
             ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
@@ -227,11 +226,10 @@ impl Versions {
         }
     }
 
-    /// Reads what a read asks for.
+    /// Reads the requested state of a read.
     ///
     /// # Errors
-    /// 429 where it is not [decided](Self::undecided) yet; else what `refuse` makes of the text and what is wrong with
-    /// it.
+    /// 429 if it is [undecided](Self::undecided) yet; otherwise the result of `refuse` for the text and its error.
     pub(crate) fn read_wanted(
         &self,
         resource: &GroupVersionResource,
@@ -249,7 +247,7 @@ impl Versions {
 }
 
 impl ClientVersion {
-    /// The cluster of which alone something is said, as the version of a single object does.
+    /// The only cluster that the version covers, as the version of a single object does.
     pub(crate) fn only_cluster(&self) -> Option<&ClusterName> {
         match self {
             Self::Vector(vector) => vector.iter().next().filter(|_| vector.len() == 1).map(|(cluster, _)| cluster),
@@ -258,7 +256,7 @@ impl ClientVersion {
         }
     }
 
-    /// What is said of a cluster, as a number.
+    /// The component for a cluster, as a number.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
@@ -267,10 +265,10 @@ impl ClientVersion {
         }
     }
 
-    /// What a write of one object names, in the words of the cluster that has it; `None` where nothing is said of the
-    /// cluster. A vector covers the object that is held if its component is no older: events carry the whole
-    /// collection's, and the object's own version is meant. Else it is the component, which the cluster will refuse if
-    /// it is stale. An integer is of one object, and taken as it is.
+    /// The version in a write of one object, in the form of its cluster; `None` if the version does not cover the
+    /// cluster. A vector whose component is not older than the object in memory stands for that object's version,
+    /// because events carry the vector of the whole collection. Otherwise it is the component, which the cluster
+    /// refuses if it is stale. An integer is the version of one object, and stays unchanged.
     pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<String> {
         if let Self::Opaque(given) = self {
             return (given.cluster == *cluster).then(|| given.version.clone());
@@ -285,7 +283,7 @@ impl ReadVersion {
     /// Reads a resourceVersion.
     ///
     /// # Errors
-    /// As [`Versions::decode`]; a vector that names too many clusters is foreign.
+    /// As [`Versions::decode`]; a vector with too many clusters is foreign.
     fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, VersionDecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
@@ -302,18 +300,18 @@ impl ReadVersion {
     }
 }
 
-/// What a read that names one object's version waits for: that this write is seen,
-/// which is no more than a part of its revision.
+/// The version that a read with one object's version waits for: the write of that object, which is only a part of its
+/// revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
-/// The refusal of a watch, to be told in the stream: clients treat an HTTP 410 as no answer.
+/// The refusal of a watch, sent in the stream: clients do not treat an HTTP 410 as an answer.
 pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }
 
-/// The components of a version in the clusters that are wanted: of the others nothing is asked.
+/// The components of a version in the wanted clusters. The other clusters are not read.
 pub(crate) fn of_clusters<'a>(
     version: &'a CompositeResourceVersion,
     wanted: &ClusterSelector,
@@ -325,13 +323,13 @@ pub(crate) fn of_clusters<'a>(
     Cow::Owned(components.map(|(cluster, version)| (cluster.clone(), version)).collect())
 }
 
-/// The refusal of a get: whatever does not decode is the client's fault.
+/// The refusal of a get: each text that does not decode is the client's error.
 pub(crate) fn refuse_get(text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
-/// The refusal of a list: garbage is the client's fault; what is well-formed but means nothing here is expired, because
-/// an informer lists from scratch on 410 alone.
+/// The refusal of a list. Garbage is the client's error. A well-formed version of another origin is expired, because an
+/// informer lists from scratch only after 410.
 pub(crate) fn refuse_list(text: &str, error: VersionDecodeError) -> VersionRefusal {
     match error {
         VersionDecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
@@ -395,7 +393,7 @@ pub(crate) mod tests {
             (vector(7), None, 7),
             (vector(7), Some(5), 5),
             (vector(7), Some(7), 7),
-            // The object has changed since: the cluster refuses the older one.
+            // The object has changed since: the cluster refuses the older version.
             (vector(7), Some(9), 7),
             (item.clone(), Some(5), 7),
             (item, None, 7),

@@ -1,4 +1,4 @@
-//! What the policies say of one request, kept with whoever sends it: for what is decided later, and for what lasts.
+//! The dispatch decision for one request. The caller keeps it, for later decisions and for long-running requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -14,26 +14,26 @@ use super::places::{Dispatch, DispatchGate};
 use super::sender::{Counted, PolicyQuestion, PolicySender, PolicyUser};
 use crate::request_trace::RequestTrace;
 
-/// One request, as policies look at it, and what they say of it.
+/// A request in the form that policies match, and their decision.
 #[derive(Debug)]
 pub(crate) struct Dispatched {
     gate: Arc<DispatchGate>,
-    /// The policies when the request came; what is sent for it goes by them.
+    /// The policies at the request's arrival. All parts of the request go by them.
     dispatch: Option<Arc<Dispatch>>,
     sender: PolicySender,
     user_agent: String,
     info: RequestInfo,
     schema: SchemaName,
-    /// Of a request to the merged view for a resource.
+    /// The clusters that refuse the request; only for a request to the merged view for a resource.
     denied: OnceLock<DeniedClusters>,
 }
 
-/// What a request's policy says of the flow-control schema that the request passes.
+/// The flow-control schema that the policies choose for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaName {
-    /// There are no policies.
+    /// No policy is in force.
     Unsaid,
-    /// It passes none.
+    /// The request passes no schema.
     None,
     /// The request passes this schema, which belongs to the place where it comes in.
     Named(Box<str>),
@@ -62,31 +62,31 @@ impl SchemaName {
     }
 }
 
-/// The clusters whose policies refuse a request to the merged view: for that request they are not there.
+/// The clusters whose policies refuse a request to the merged view. The request is answered as if they did not exist.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedClusters {
     refusals: BTreeMap<ClusterName, PolicyRefusal>,
-    /// Those that have, or may have, the resource and do not refuse.
+    /// The clusters that have, or may have, the resource and do not refuse the request.
     others: BTreeSet<ClusterName>,
 }
 
 impl DeniedClusters {
-    /// Whether a cluster refuses.
+    /// Returns whether the cluster refuses the request.
     pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
         self.refusals.contains_key(cluster)
     }
 
-    /// Those that do.
+    /// The clusters that refuse the request.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
         self.refusals.keys()
     }
 
-    /// Those that have, or may have, the resource and do not.
+    /// The clusters that have, or may have, the resource and do not refuse the request.
     pub(crate) fn allowed_clusters(&self) -> impl Iterator<Item = &ClusterName> {
         self.others.iter()
     }
 
-    /// What the first of some of them says.
+    /// The refusal of the first cluster that `is_meant` accepts.
     pub(crate) fn refusal(&self, is_meant: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
         let found = self.refusals.iter().find(|(cluster, _)| is_meant(cluster));
         found.map(|(_, refusal)| refusal.clone().into())
@@ -135,25 +135,25 @@ impl Dispatched {
         DispatchAttributes::from_request(&self.info, &user.name, &user.groups, &self.user_agent)
     }
 
-    /// The request as policies look at it that choose nothing for it: those of each cluster that it is sent to.
+    /// The request as the policies of each asked cluster match it. These policies choose neither schema nor log line.
     fn policy_question(&self) -> PolicyQuestion<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
         PolicyQuestion { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
 
-    /// The same as those of the place look at it where it came in.
+    /// The request as the policies of the place where it came in match it.
     fn asked_where_it_came_in(&self) -> PolicyQuestion<'_> {
         PolicyQuestion { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_question() }
     }
 
-    /// What its policy says of the schema that it passes.
+    /// The flow-control schema that the policies choose.
     pub(crate) fn schema(&self) -> &SchemaName {
         &self.schema
     }
 
-    /// A request to the merged view passes the policies of each of these clusters, which have its resource or may have
-    /// it.
+    /// Passes a request to the merged view through the policies of each of these clusters, which have its resource or
+    /// may have it.
     pub(crate) fn pass_clusters<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,
@@ -168,22 +168,22 @@ impl Dispatched {
                 _ => drop(denied.others.insert(cluster.clone())),
             }
         }
-        // It is told once.
+        // Each request passes the clusters once.
         let _is_first = self.denied.set(denied);
     }
 
-    /// Whether the policies of clusters were asked of it.
+    /// Returns whether the request has passed the policies of clusters.
     pub(crate) fn is_of_clusters(&self) -> bool {
         self.denied.get().is_some()
     }
 
-    /// The clusters whose policies refuse it; `None` where none does.
+    /// The clusters whose policies refuse the request; `None` without such clusters.
     pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Whether the global policies, or the policies of a cluster, refuse the same sender another request, on whose
-    /// object this one depends.
+    /// Returns whether the global policies, or the policies of a cluster, refuse the same sender another request, on
+    /// whose object this one depends.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
@@ -196,10 +196,10 @@ impl Dispatched {
         dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
     }
 
-    /// Whether a cluster may be asked what has to be known to answer it.
+    /// Checks that a cluster may get the questions that the request depends on.
     ///
     /// # Errors
-    /// 429 where nothing at all is sent there.
+    /// 429 if the cluster denies all requests.
     pub(crate) fn may_ask(&self, cluster: &ClusterName) -> Result<(), Refusal> {
         match self.gate.current().and_then(|dispatch| dispatch.frozen(cluster)) {
             Some(frozen) => Err(frozen.into()),
@@ -207,10 +207,10 @@ impl Dispatched {
         }
     }
 
-    /// Whether it may be sent to a cluster, and to which of its endpoints; `None` for all.
+    /// The endpoints of a cluster that the request may be sent to; `None` for all.
     ///
     /// # Errors
-    /// 429 where nothing at all is sent there, and what the cluster's policies say.
+    /// 429 if the cluster denies all requests; the refusal of the cluster's policies.
     pub(crate) fn endpoints(&self, cluster: &ClusterName) -> Result<Option<EndpointSubset>, Refusal> {
         self.may_ask(cluster)?;
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
@@ -237,13 +237,13 @@ impl Dispatched {
             && further.is_none_or(|place| place.judge(&self.policy_question()).is_ok())
     }
 
-    /// Whether the global policies and the policies of the place let the request in.
+    /// Returns whether the global policies and the policies of the place let the request in.
     fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
         let asked = self.asked_where_it_came_in();
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
     }
 
-    /// Tells of changes from now on.
+    /// Notified when the policies change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.gate.changes()
     }

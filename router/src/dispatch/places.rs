@@ -1,4 +1,4 @@
-//! The policies that are in force, of each place, and how they change.
+//! The dispatch policies in force at each place, and their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tributary_proxy::EndpointSubset;
 use super::sender::{Counted, PolicyQuestion};
 use crate::request_trace::RequestTrace;
 
-/// The object that has the policies of the merged view.
+/// The object whose policies govern the merged view.
 const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
 
 /// The dispatch policies of all places.
@@ -29,23 +29,24 @@ const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
 pub struct DispatchSettings {
     /// Global policies: each request passes them once, before the policies of its place.
     pub global: Vec<Policy>,
-    /// Of the merged view.
+    /// The policies of the merged view.
     pub merged: PlacePolicies,
-    /// Of clusters. A merged request passes them, too, of each cluster that it is sent to or given objects of.
+    /// The policies of clusters. A merged request passes the policies of each cluster that it is sent to, or whose
+    /// objects it gets.
     pub clusters: BTreeMap<ClusterName, PlacePolicies>,
 }
 
 /// The dispatch policies of one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacePolicies {
-    /// In their order: the first that takes a request decides. Without any all requests go on.
+    /// The policies in order: the first that takes a request decides. Without policies every request passes.
     pub policies: Vec<Policy>,
-    /// Whether nothing at all is sent to the cluster. What memory holds of it is still answered.
+    /// Whether the cluster gets no requests. Memory still answers with its objects.
     pub denies_all: bool,
 }
 
 impl DispatchSettings {
-    /// The clusters to which nothing at all is sent.
+    /// The clusters that no request is sent to.
     pub(crate) fn frozen(&self) -> BTreeSet<ClusterName> {
         let frozen = self.clusters.iter().filter(|(_, place)| place.denies_all);
         frozen.map(|(name, _)| name.clone()).collect()
@@ -76,7 +77,7 @@ pub(crate) struct CompiledPolicies {
     sets_audit_levels: bool,
     /// The field of the object that lists these policies.
     list: PolicyList,
-    /// Of each policy.
+    /// The counters of each policy.
     counters: Vec<PolicyCounters>,
     /// The endpoints of the cluster that each policy sends to; `None` for all.
     subsets: Vec<Option<EndpointSubset>>,
@@ -96,17 +97,17 @@ impl Dispatch {
         self.global.as_ref()
     }
 
-    /// Those of the merged view, if it has some.
+    /// The policies of the merged view, if it has any.
     pub(crate) fn merged(&self) -> Option<&CompiledPolicies> {
         self.merged.as_ref()
     }
 
-    /// Those of a cluster, if it has some.
+    /// The policies of a cluster, if it has any.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<&CompiledPolicies> {
         self.clusters.get(name)
     }
 
-    /// Those of the place where a request comes in, if it has some.
+    /// The policies of the place where a request comes in, if it has any.
     pub(crate) fn place(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
         match &info.cluster {
             Some(cluster) => self.cluster(cluster),
@@ -119,7 +120,7 @@ impl Dispatch {
         self.global().into_iter().chain(self.place(info))
     }
 
-    /// Why nothing at all is sent to a cluster; `None` where something may be.
+    /// The refusal of a cluster that no request is sent to; `None` for other clusters.
     pub(crate) fn frozen(&self, name: &ClusterName) -> Option<PolicyRefusal> {
         let place = self.clusters.get(name).filter(|place| place.denies_all)?;
         Some(PolicyRefusal { object: Arc::clone(&place.object), cause: PolicyCause::Frozen })
@@ -158,12 +159,12 @@ impl CompiledPolicies {
         self.list
     }
 
-    /// Whether one of them says how much is written into the audit log.
+    /// Returns whether a policy sets an audit level.
     pub(crate) fn sets_audit_levels(&self) -> bool {
         self.sets_audit_levels
     }
 
-    /// How much the one that takes a request has written of it into the audit log; `None` where it does not say.
+    /// The audit level of the policy that takes a request; `None` if the policy sets no level.
     pub(crate) fn audit_level(&self, asked: &DispatchAttributes<'_>) -> Option<AuditLevel> {
         match self.policies.decide(asked).verdict {
             Verdict::Taken { outcome, .. } => outcome.audit_level,
@@ -171,15 +172,16 @@ impl CompiledPolicies {
         }
     }
 
-    /// What they give a request that goes on; `None` where none of them acts. Nothing is counted.
+    /// The outcome for a request that passes; `None` if no policy acts on the request. No counter changes.
     ///
     /// # Errors
-    /// Why it does not go on.
+    /// The refusal of the request.
     pub(crate) fn judge(&self, asked: &PolicyQuestion<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
         self.outcome_of(self.decide(asked).verdict, &asked.acting)
     }
 
-    /// Which of the cluster's endpoints they send a request to; `None` for all. Nothing is counted, nor copied.
+    /// The endpoints of the cluster that the policies send a request to; `None` for all. No counter changes, and
+    /// nothing is copied.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -192,9 +194,9 @@ impl CompiledPolicies {
         })
     }
 
-    /// What they give a request that comes in here by whoever [counts](super::sender) for it, `None` also where nobody
-    /// does yet: it is counted, and whoever follows it told. `may_act` says whether it is known that the user may act
-    /// as whom they ask to be; it is asked only where that makes a difference.
+    /// Passes a request that comes in here, counts it, and notes the decision in the trace. Returns the outcome for the
+    /// [counted](super::sender) user; `None` also if no user counts yet. `may_act` returns whether the user is known to
+    /// have the right to impersonate the named user. Called only if the outcome depends on it.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -214,7 +216,7 @@ impl CompiledPolicies {
         self.outcome_of(counted, &asked.acting)
     }
 
-    /// The same of a request that has come in elsewhere, and passes this place as well.
+    /// Passes a request that has come in at another place through this place, too.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -226,10 +228,10 @@ impl CompiledPolicies {
         self.passed(&self.decide(asked), &asked.acting, trace)
     }
 
-    /// What they say of a request, without what they choose for it.
+    /// The verdict on a request, without a choice of schema or log line.
     fn decide(&self, asked: &PolicyQuestion<'_>) -> PolicyDecision<'_> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
-        // Whether somebody may act as another is not looked at again.
+        // The right to impersonate is not checked again.
         let counted = match (authenticated, &asked.counted) {
             (None, Counted::Less(counted)) => self.policies.decide(counted).verdict,
             _ => acting.verdict,
@@ -237,14 +239,14 @@ impl CompiledPolicies {
         PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
     }
 
-    /// What they say of the one who authenticated, where they ask to be another.
+    /// The verdict on the authenticated user, if the request impersonates another user.
     fn of_authenticated(&self, asked: &PolicyQuestion<'_>) -> Option<Verdict<'_>> {
         asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
-    /// What they say of whoever counts for the schema of a request, and for its line in the access log, by what they
-    /// say of whom it acts as, and of the one who authenticated if that is another. Where nobody counts yet it is
-    /// nothing: it passes the schema of all, if there is one, and its line is as any other.
+    /// The verdict of the user who counts for the schema and the log line, by the verdicts on the acting user and on
+    /// the authenticated user. If no user counts yet, the verdict is `Ungoverned`: the request passes the schema of all
+    /// requests, if there is one, and is logged normally.
     fn counted<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
@@ -261,8 +263,8 @@ impl CompiledPolicies {
         }
         match may_act() {
             Some(true) => acting,
-            // It would never be known if the request were refused now: it is the request that has clusters asked. But
-            // a name that nobody has allowed chooses nothing: there are as many as the sender can think of.
+            // A refusal now would keep the right unknown: the request itself has clusters asked for it. But an unproven
+            // name chooses nothing, because a sender can invent any number of names.
             None if is_refusal(&counted) => Verdict::Ungoverned,
             Some(false) | None => counted,
         }
@@ -322,15 +324,15 @@ impl CompiledPolicies {
     }
 }
 
-/// Of what policies say the first that refuses a request: of whom it acts as, of the one who authenticated where that
-/// one is denied, and of whoever counts for what they choose.
+/// The first refusal among the verdicts on the acting user, on the authenticated user if a policy denies that user, and
+/// on the user who counts.
 fn strictest<'a>(acting: Verdict<'a>, authenticated: Option<Verdict<'a>>, counted: Verdict<'a>) -> Verdict<'a> {
     let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Taken { .. }));
     let verdicts = [Some(acting), denied, Some(counted)];
     verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
 }
 
-/// Whether a request does not go on by this.
+/// Returns whether the verdict refuses the request.
 fn is_refusal(verdict: &Verdict<'_>) -> bool {
     match verdict {
         Verdict::Ungoverned => false,
@@ -339,7 +341,7 @@ fn is_refusal(verdict: &Verdict<'_>) -> bool {
     }
 }
 
-/// What a policy gives by this; `None` where none takes the request.
+/// The outcome of the policy that takes the request; `None` without such a policy.
 fn given_by(verdict: Verdict<'_>) -> Option<&Outcome> {
     match verdict {
         Verdict::Taken { outcome, .. } => Some(outcome),
@@ -355,7 +357,7 @@ fn subset(policy: &Policy) -> Option<EndpointSubset> {
     }
 }
 
-/// What is asked, for people: `create pods/exec`.
+/// The requested action for people: `create pods/exec`.
 fn shown(asked: &DispatchAttributes<'_>) -> String {
     match &asked.target {
         DispatchTarget::NonResource(path) => format!("{} {path}", asked.verb),
@@ -367,7 +369,7 @@ fn shown(asked: &DispatchAttributes<'_>) -> String {
     }
 }
 
-/// The labels of what policies did: there are three series of each policy that is configured, and one of each object.
+/// The labels of the counters: three series for each configured policy, and one for each object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabels {
     object: String,
@@ -376,7 +378,7 @@ struct PolicyLabels {
     decision: &'static str,
 }
 
-/// Holds the policies in force, and tells whoever follows them that they have changed.
+/// Holds the policies in force, and notifies followers of changes.
 #[derive(Debug)]
 pub(crate) struct DispatchGate {
     settings: Mutex<DispatchSettings>,
@@ -393,7 +395,7 @@ impl Default for DispatchGate {
 }
 
 impl DispatchGate {
-    /// Takes over new ones. What was counted of policies that are still there goes on.
+    /// Takes over new policies. Counters of unchanged policies continue.
     pub(crate) fn set(&self, settings: DispatchSettings) {
         let mut known = self.settings.lock();
         if *known == settings {
@@ -424,12 +426,12 @@ impl DispatchGate {
         self.changes.send_replace(());
     }
 
-    /// What was taken over last.
+    /// The settings that were taken over last.
     pub(crate) fn settings(&self) -> DispatchSettings {
         self.settings.lock().clone()
     }
 
-    /// Tells no longer what policies did that are gone.
+    /// Removes the counters of removed policies.
     fn forget(&self, (object, list): (&str, PolicyList), before: &PlacePolicies, now: &PlacePolicies) {
         let remove = |policy: String, decision| {
             self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
@@ -443,24 +445,24 @@ impl DispatchGate {
         }
     }
 
-    /// Those in force; `None` where there are none.
+    /// The policies in force; `None` without policies.
     pub(crate) fn current(&self) -> Option<Arc<Dispatch>> {
         self.current.load_full()
     }
 
-    /// Tells of changes from now on.
+    /// Notified when the policies change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Shows what policies did.
+    /// Registers the policies' counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let help = "Requests by the dispatch policy that took them, and its decision";
         registry.register("tributary_dispatch_policy", help, self.counted.clone());
     }
 }
 
-/// An object in a label, where quotes would be escaped: `UpstreamCluster/eu`.
+/// The name of an object as a label, without quotes, which would be escaped: `UpstreamCluster/eu`.
 fn label(object: &str) -> String {
     object.replacen(' ', "/", 1).replace('"', "")
 }

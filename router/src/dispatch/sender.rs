@@ -1,16 +1,16 @@
-//! Who sends a request, as policies look at them.
+//! The sender of a request in the form that policies match.
 //!
-//! Rules match as whom the request acts. That is whoever `Impersonate-*` names, and nobody has allowed it yet when the
-//! policies are asked; and of whom one member alone vouches the name is whatever that member says. So it is enough to
-//! be refused by, and not to choose by: a schema is spent and a line of the access log is left out before anybody looks
-//! at rights.
+//! Rules match the user that the request acts as. If `Impersonate-*` names that user, the right to impersonate is not
+//! proven when the policies are evaluated. If one member alone vouches for the user, the name is whatever that member
+//! says. Such a name may refuse a request, but must not choose for it: a schema is spent, and a line of the access log
+//! left out, before rights are checked.
 //!
 //! ```text
-//! whether it goes on                  as whom it acts, and the one who authenticated where that one is denied
-//! its endpoints                       as whom it acts: nothing is sent there before the cluster lets the user be that
-//! its schema, its line in the log     as whom it acts, where it is known that the user may; else the one who
-//!                                     authenticated, without what a member alone says of them; nobody, where that
-//!                                     one is let in by no policy and a cluster has to be asked what they may
+//! refusal                   the acting user; also the authenticated user, if a policy denies that user
+//! endpoints                 the acting user: no request is sent before the right to impersonate is checked
+//! schema, line in the log   the acting user, if the right to impersonate is known; otherwise the authenticated user,
+//!                           without names and groups that a single member vouches for; no user, if no policy admits
+//!                           the authenticated user and a cluster has to be asked for the right
 //! ```
 
 use tributary_apimachinery::ClusterName;
@@ -19,39 +19,39 @@ use tributary_policy::DispatchAttributes;
 
 use tributary_rights::{CallerRights, Whom};
 
-/// A name and groups, as rules match them.
+/// A name and groups that rules match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyUser {
-    /// The name; empty where it does not count.
+    /// The name; empty if it does not count.
     pub(crate) name: String,
     /// The groups that count.
     pub(crate) groups: Vec<String>,
 }
 
-/// Who sends a request.
+/// The users that stand for the sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicySender {
-    /// As whom it acts.
+    /// The user that the request acts as.
     pub(crate) acting: PolicyUser,
-    /// The one who authenticated, where they ask to be another: what they are denied they are denied as anybody.
+    /// The authenticated user of an impersonated request. A denial of this user holds for the impersonated user, too.
     pub(crate) authenticated: Option<PolicyUser>,
-    /// By whom its schema, and its line in the access log, are chosen.
+    /// The user who chooses the schema and the line in the access log.
     pub(crate) counted: Counted<PolicyUser>,
 }
 
-/// By whom policies choose something for a request.
+/// The user for whom policies choose a schema and a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted<User> {
-    /// As whom it acts.
+    /// The user that the request acts as.
     Acting,
-    /// The one who authenticated, unless it is known that they may act as they do.
+    /// The authenticated user, unless the right to impersonate is known.
     Authenticated,
-    /// The same, of whom less counts than is said.
+    /// The authenticated user, with the names and groups that count only.
     Less(User),
 }
 
 impl<User> Counted<User> {
-    /// The same, of the user as somebody sees them.
+    /// The same variant with another form of the user.
     pub(super) fn seen_as<'a, Seen>(&'a self, see: impl FnOnce(&'a User) -> Seen) -> Counted<Seen> {
         match self {
             Self::Acting => Counted::Acting,
@@ -77,19 +77,19 @@ impl PolicySender {
         Self { acting, authenticated, counted }
     }
 
-    /// Of whom nothing but this has to be known: the one person who owns the endpoint, whomever they ask to be.
+    /// The sender in personal mode. Only the acting user counts, impersonated or not.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }
 }
 
-/// A request as policies look at it: as each of the users that its [`PolicySender`] is.
+/// A request in the form that policies match, once for each user of its [`PolicySender`].
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQuestion<'a> {
     /// As [`PolicySender::acting`].
     pub(crate) acting: DispatchAttributes<'a>,
     /// As [`PolicySender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// As whom it acts, also where the policies choose nothing for it.
+    /// As [`PolicySender::counted`]; the acting user for policies that choose nothing.
     pub(crate) counted: Counted<DispatchAttributes<'a>>,
 }

@@ -33,20 +33,20 @@ use crate::Router;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
 
-/// What the client is to be given, and what the write means for later reads.
+/// The form of the client's answer, and the effect of the write on later reads.
 pub(crate) struct TranslationOptions {
     /// The form of the answer.
     pub(crate) form: AnswerForm,
     /// The form of an error.
     pub(crate) error_form: AnswerForm,
-    /// What a Table's row carries.
+    /// The object that each row of a Table includes.
     pub(crate) include: IncludeObject,
-    /// Whether something is written: not a read, not a dry run.
+    /// Whether the request changes objects: no read, no dry run.
     pub(crate) writes: bool,
 }
 
 impl TranslationOptions {
-    /// The `Accept` header for the member: rows are printed here, so a Table is asked for as an object.
+    /// The `Accept` header for the member: rows are printed here, so for a Table the member gives the object.
     pub(crate) fn accept(&self) -> &'static str {
         match self.form.shape {
             Representation::PartialMetadata(MetaVersion::V1) => {
@@ -60,13 +60,13 @@ impl TranslationOptions {
     }
 }
 
-/// Turns a member's answer into the client's. What is no object (a Status, a TokenRequest) passes as it is, or in YAML:
-/// members are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
+/// Turns a member's answer into the client's. Bodies that are no objects (a Status, a TokenRequest) stay unchanged, or
+/// become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client accepts.
 ///
 /// # Errors
-/// 502 where the member's answer is an object that clients would not all read alike, or in an encoding that was not
-/// asked for; where it breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too much is
-/// held for others; where nothing was written that is 429.
+/// 502 if clients could read the object differently, or if its encoding was not requested. 502 if the answer breaks
+/// off, takes more than 30 s, is larger than 8 MiB, or outgrows its room at the limit of held bytes. The last case is
+/// 429 if nothing was written.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -91,7 +91,7 @@ pub(crate) async fn translate(
     })?;
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {
-        // Before its turn: whoever gives up waiting for that has written all the same.
+        // Before the turn: a client that gives up waiting for a turn has written all the same.
         at_once(text.len(), || {
             note_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
@@ -103,15 +103,16 @@ pub(crate) async fn translate(
     })
 }
 
-/// What clients take an answer's body for, by its media type.
+/// The kind of an answer's body for clients, by its media type.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyKind {
-    /// JSON, which members are asked for. client-go takes a body without a type for one, too.
+    /// JSON, the requested form. client-go takes a body without a type for JSON, too.
     Json,
-    /// Another encoding of objects, which clients read though nobody asked for it. We do not: an object that passes
-    /// could name another cluster as its own, and the client's next write of it would go there.
+    /// Another encoding of objects, which clients read without a request for the encoding. Tributary refuses such an
+    /// answer: an unread object could name another cluster as its own, and the client's next write of the object would
+    /// go there.
     OtherEncoding,
-    /// Nothing that is read as an object: a screenshot, a text.
+    /// No object: a screenshot, a text.
     Opaque,
 }
 
@@ -131,10 +132,10 @@ impl BodyKind {
     }
 }
 
-/// The client's form of a whole answer with success.
+/// The client's form of a successful whole answer.
 ///
 /// # Errors
-/// 502 for one that clients would not all read alike.
+/// 502 if clients could read the answer differently.
 fn translated(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -171,14 +172,14 @@ fn translated(
     Ok(response)
 }
 
-/// How the version of an object of a cluster is written for whoever asks: as memory writes it.
+/// The form of an object's version for the caller: the same as in answers from memory.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
     let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_place()));
     ItemVersions::new(request.configuration.items(resource), audience.map(Arc::new))
 }
 
-/// What is passed on as it is, without an annotation that says whose it is: that is for us alone to say.
+/// The text of a body that is passed on, without an annotation of the cluster: only Tributary may set it.
 fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
     match unmark_object(&text) {
         Ok(Cow::Borrowed(_)) | Err(ObjectDecodeError::Json(_)) => Ok(text),
@@ -190,7 +191,7 @@ fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
     }
 }
 
-/// What is no object, as JSON text, in YAML if the client asked for that.
+/// A body that is no object, as JSON, or in YAML if the client asked for YAML.
 fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     if form.encoding != Encoding::Yaml {
         return Response::from_parts(head, body::full(text));
@@ -200,7 +201,7 @@ fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     response
 }
 
-/// The member has made partial metadata already: in JSON it is written as the object that it is.
+/// The form to write. In JSON the member's partial metadata is written as the object that it is.
 fn written_form(form: AnswerForm) -> AnswerForm {
     if matches!(form.shape, Representation::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
         AnswerForm { shape: Representation::Object, ..form }
@@ -235,7 +236,7 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
-/// An object without a version (metrics are computed for each question), marked as its cluster's.
+/// An object without a version (such as metrics, computed for each request), with the annotation of its cluster.
 fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     let mut object: serde_json::Value = serde_json::from_slice(text).ok()?;
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
@@ -244,11 +245,11 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     serde_json::to_vec(&object).ok().map(Bytes::from)
 }
 
-/// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is
-/// asked for anew where it may have changed: of the cluster that was written to, no other has heard of it.
+/// Notes a write that a member has answered. Later reads wait until they see it (read-your-writes). If the write may
+/// change discovery, the written cluster is asked for its discovery again.
 ///
-/// An answer of another kind than the resource's (what an aggregated server computes, for example) tells nothing of the
-/// resource's versions.
+/// An answer of another kind than the resource's (such as a computed answer of an aggregated server) has no version of
+/// the resource.
 pub(crate) fn note_write(
     router: &Router,
     writer: Holder,
@@ -276,7 +277,7 @@ pub(crate) fn note_write(
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
-            // A new object has the name that the answer says.
+            // The answer has the name of a new object.
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
                 view.fences.record_write(writer, cluster.name(), key.as_deref(), *version);
@@ -293,7 +294,7 @@ pub(crate) fn note_write(
     }
 }
 
-/// Whether more may hold up the deletion of the object than an answer shows: of a namespace, finalizers in its spec.
+/// Returns whether more finalizers may delay the deletion than the answer shows: a namespace has some in its spec.
 fn may_lack_finalizers(resource: &GroupVersionResource, text: &[u8]) -> bool {
     let is_namespace = resource.group.is_empty() && &*resource.resource == "namespaces";
     is_namespace && json::find(text, 0, &["spec"]).is_none_or(|spec| text.get(spec.start) != Some(&b'{'))
@@ -318,7 +319,7 @@ mod tests {
     use tributary_fleet::discovery::ServedResource;
     use tributary_fleet::discovery::model::Resource;
 
-    /// As much as takes a turn to be taken apart.
+    /// The size from which a body needs a turn to be read.
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
@@ -341,7 +342,7 @@ mod tests {
     async fn whose_an_answer_is_no_member_says_itself() {
         let (_router, cluster) = router_of_one();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
-        // No versions: these are no objects to us, and pass.
+        // Objects without a version are no objects here, and are passed on.
         let victim = r#"{"kind":"K","metadata":{"name":"p","annotations":{"tributary.dev\/cluster":"b"}}}"#;
         assert_eq!(passed(victim).unwrap(), br#"{"kind":"K","metadata":{"name":"p","annotations":{}}}"#);
         for (repeated, what) in [
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// A change that takes the last finalizer is answered with the object, in the version before.
+    /// The answer to a change that removes the last finalizer has the object in its version before the deletion.
     #[tokio::test]
     async fn reads_wait_until_an_object_is_gone_whose_deletion_a_change_completes() {
         let (router, cluster) = router_of_one();
@@ -448,7 +449,7 @@ mod tests {
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
         let room = router.held_bytes().acquire(Holder::Unknown, 0).unwrap();
-        // It gives up, as where its time is over.
+        // The client gives up, as at the end of its time.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
             router: &router,

@@ -22,15 +22,15 @@ use crate::caller::Caller;
 /// A question to members.
 #[derive(Clone)]
 pub(super) struct Question {
-    /// Path and query.
+    /// The path and the query of the question.
     pub(super) path: Arc<str>,
     /// The JSON of a review, which is posted; `None` for a get.
     pub(super) review: Option<Bytes>,
     /// The `Accept` header.
     pub(super) accept: HeaderValue,
-    /// The client.
+    /// The client that the question is for.
     pub(super) caller: Caller,
-    /// The limit that its answers count towards.
+    /// The limit for the bytes of the answers.
     pub(super) held_bytes: Arc<FairSemaphore>,
     /// The limit for the length of an answer, in bytes.
     pub(super) answer_bytes_max: usize,

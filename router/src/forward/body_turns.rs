@@ -37,7 +37,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
     use tributary_sharing::flow::holder::Holder;
 
-    /// Makes 2 KiB of YAML. Their conversion takes as long as that of 128 KiB of JSON.
+    /// Makes 2 KiB of YAML, whose conversion takes as long as the conversion of 128 KiB of JSON.
     fn yaml() -> Bytes {
         format!("x: [{}]\n", "a,".repeat(1 << 10)).into()
     }

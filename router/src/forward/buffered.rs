@@ -32,8 +32,8 @@ impl BufferedRequest {
     /// Reads the body of a request, `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// 415 for a media type that is not understood, 413 for a body that is larger, 400 for one that is not of its type,
-    /// 429 where so many bytes are held for others already.
+    /// 415 for an unknown media type, 413 for a larger body, 400 for a body that does not match its type, 429 at the
+    /// limit of held bytes.
     pub(crate) async fn read(
         request: ClientRequest<'_>,
         verb: Verb,
@@ -64,7 +64,7 @@ impl BufferedRequest {
         Ok(Self { head, body, facts, shape, portion })
     }
 
-    /// Whether the request is a server-side apply, which makes the object if there is none.
+    /// Returns whether the request is a server-side apply, which makes the object if there is none.
     pub(crate) fn is_apply(&self) -> bool {
         self.body.format() == Format::ApplyYaml
     }
@@ -79,7 +79,7 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Whether the request is a dry run. The facts include the query of a delete.
+    /// Returns whether the request is a dry run. The facts include the query of a delete.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())

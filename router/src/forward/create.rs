@@ -14,7 +14,7 @@ use super::owner::Write;
 use super::target::send_translated;
 use crate::request::ClientRequest;
 
-/// Answers a create.
+/// Creates an object in the cluster that the first ground names.
 ///
 /// # Errors
 /// As [`Write::owner_of_new`]. The member's own refusals pass.

@@ -1,4 +1,4 @@
-//! Whether the answer to a write can carry an integer, asked before the write is sent.
+//! Checks before a write that its answer can carry an integer version.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};
@@ -6,16 +6,16 @@ use tributary_merge::IntegerResourceVersion;
 
 use crate::request::ClientRequest;
 
-/// How far below the highest version that has an integer form a member's newest known version has to be. A thousand
-/// million changes: more than any member makes while its newest version is on the way here, and a quarter of an hour
-/// where a version counts microseconds.
+/// The margin between a member's newest known version and the highest version with an integer form. A thousand million
+/// changes are more than any member makes while its answer travels here. For versions that count microseconds they are
+/// a quarter of an hour.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that what the member will answer has an integer form, where objects carry integers. Found out only then, the
-/// write would have been carried out and its answer be one that the client cannot read.
+/// Checks that the object in the member's answer will have an integer form, if objects carry integers. After the write
+/// it would be too late: the client could not read the answer to a completed write.
 ///
 /// # Errors
-/// 400 that names the bound and what to do.
+/// 400 that names the bound and the remedy.
 pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Refusal> {
     let ClientRequest { router, resource, info, .. } = request;
     if request.configuration.items(&resource.resource) != ItemResourceVersions::Integer {

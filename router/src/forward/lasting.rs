@@ -1,17 +1,18 @@
-//! What passes as it comes, and may last: watches of a cluster's own view, logs that are followed, exec, attach,
-//! port-forward, what comes from workloads and from aggregated servers. It ends with what opened it.
+//! Requests that are streamed and may be long-running: watches of a cluster's own view, followed logs, exec, attach,
+//! port-forward, and streams of workloads and aggregated servers. Each ends when its credentials, rights or policies
+//! end.
 //!
 //! ```text
 //! the user's rights in the member ─▶ FollowedGrant ─┐
 //! the policies, as they change ─▶ Dispatched ────────┤
 //! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ while the member is asked ─▶ a refusal
-//!                                                                ├─ of a body ────────────────▶ ended_by
-//!                                                                └─ of a tunnel ──────────────▶ TunnelEnd
+//!                                                                ├─ while a body is sent ─────▶ ended_by
+//!                                                                └─ while a tunnel is open ───▶ TunnelEnd
 //! ```
 //!
-//! Which requests last is known of Kubernetes' own alone. An aggregated server may answer any with a stream that does
-//! not end, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io), so each answer is followed that is
-//! still being written after a second.
+//! Only Kubernetes' own long-running requests are known as such. An aggregated server may answer any request with an
+//! endless stream, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io). So each answer is followed that
+//! is still being written after a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,40 +34,40 @@ use super::media_type::content_type;
 use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
 
-/// From when on the answer to a short request is followed. A second: what is taken away has to be gone within two, and
-/// nearly all such answers are whole by then.
+/// The time after which the answer to a short request is followed. One second: a lost right has to take effect within
+/// two, and nearly all short answers are complete by then.
 const FOLLOWED_AFTER: Duration = Duration::from_secs(1);
 
-/// The first version that judges a WebSocket into a Pod as `create`, too.
+/// The first version that authorizes a WebSocket into a Pod as `create`, too.
 const CREATES_FROM: (u64, u64, u64) = (1, 35, 0);
 
-/// What a request lasts by.
+/// A long-running request, and the conditions that end it.
 pub(super) struct Lasting {
     class: RequestClass,
-    /// Ends once it is over.
+    /// Resolves when the request has to end.
     over: BoxFuture<'static, StreamOver>,
-    /// Ends the tunnel, where the request is switched; `None` of one that does not ask for it.
+    /// Ends the tunnel of an upgraded request; `None` for a request without an upgrade.
     ender: Option<TunnelEnder>,
 }
 
 impl Lasting {
-    /// Follows what opens a request from before the member is asked; `None` for one that may last as long as it will.
+    /// Follows the conditions of a request, from before the member gets it; `None` if nothing can end the request.
     pub(super) fn begin(cluster: &Cluster, caller: &Caller, info: &RequestInfo) -> Option<Self> {
         Some(Self { class: info.class(), over: over(caller, cluster, info)?, ender: None })
     }
 
-    /// The end of the tunnel, if the request is switched.
+    /// The end of the tunnel, if the connection is switched.
     pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
         let (end, ender) = TunnelEnd::new();
         self.ender = Some(ender);
         end
     }
 
-    /// The member's answer. Whoever may not open what lasts any more does not wait for it; what a short request has
-    /// done is told, whatever was taken away meanwhile.
+    /// Waits for the member's answer. A long-running request without rights stops waiting. The result of a short
+    /// request is returned, even if its rights have ended meanwhile.
     ///
     /// # Errors
-    /// Those of the answer; 401 and 403 where it is over before.
+    /// Those of the answer; 401 and 403 if the request has to end before.
     pub(super) async fn wait_for_answer<T>(
         &mut self,
         answer: impl Future<Output = Result<T, Refusal>>,
@@ -80,7 +81,7 @@ impl Lasting {
         }
     }
 
-    /// The same answer, until it is over.
+    /// Cuts the answer off when the request has to end.
     pub(super) fn follow(self, answer: Response<Body>) -> Response<Body> {
         let Self { class, over, ender } = self;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -102,7 +103,7 @@ impl Lasting {
     }
 }
 
-/// Ends once a request is over that lasts; `None` for one that lasts as long as it will.
+/// Resolves when the request has to end; `None` if nothing can end it.
 fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
     let end = caller.stream_end();
     let version = cluster.version().map(|version| version.order());
@@ -122,10 +123,10 @@ fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFut
     }))
 }
 
-/// The verbs by which a member judges what is to last. One that lets nobody into a Pod who may only `get` asks for
-/// `create` as well: a WebSocket begins as a GET. From 1.35 on kube-apiserver does, unless it is told otherwise
-/// (`AuthorizePodWebsocketUpgradeCreatePermission`; `ensureAuthorizedForVerb` in `pkg/registry/core/pod/rest`). Who has
-/// lost that right may not come in again, and so is not to stay in.
+/// The verbs by which a member authorizes a long-running request. From 1.35 on kube-apiserver asks for `create` too
+/// before it lets a WebSocket into a Pod, because a WebSocket begins as a GET. The feature gate
+/// `AuthorizePodWebsocketUpgradeCreatePermission` can disable this (`ensureAuthorizedForVerb` in
+/// `pkg/registry/core/pod/rest`). A user without that right could not open the request again, so it ends.
 fn judged_verbs(info: &RequestInfo, version: Option<(u64, u64, u64)>) -> impl Iterator<Item = &'static str> {
     let leads_into_pod = info.resource().is_some_and(|request| {
         let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
@@ -141,7 +142,7 @@ async fn refused(dispatched: Arc<Dispatched>, cluster: &ClusterName) -> StreamOv
     StreamOver::Policy
 }
 
-/// Whether a stream of events has each in a line of its own.
+/// Returns whether each event of the stream has a line of its own.
 fn is_lines(answer: &Response<Body>) -> bool {
     content_type(answer.headers()).starts_with("application/json")
         && !answer.headers().contains_key(header::CONTENT_ENCODING)
@@ -159,7 +160,7 @@ mod tests {
             ("GET", format!("{pod}/exec"), new, &["get", "create"][..]),
             ("GET", format!("{pod}/attach"), new, &["get", "create"]),
             ("GET", format!("{pod}/portforward"), Some((1, 36, 3)), &["get", "create"]),
-            // What is not known may be a new one; what it has never granted is not lost.
+            // A cluster of unknown version may be a new one. A right that it never granted cannot be lost.
             ("GET", format!("{pod}/exec"), None, &["get", "create"]),
             ("GET", format!("{pod}/exec"), old, &["get"]),
             ("POST", format!("{pod}/exec"), new, &["create"]),

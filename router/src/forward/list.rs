@@ -1,18 +1,17 @@
-//! Collections that cannot be held in memory (metrics, or what is not registered):
-//! asked of every cluster now, and joined.
+//! Lists of collections that memory cannot hold (metrics, resources that are not registered): each cluster gives its
+//! list now, and the lists are joined.
 //!
 //! ```text
-//! gather: a few members at once, in order ──▶ all that they say fits ──▶ head, then the answer from what was gathered
+//! gather: a few members at once, in order ──▶ all lists fit ──▶ head, then the gathered lists
 //!            │
-//!            └─ it does not: the other members are asked whether they will answer
-//!                   ──▶ head, then member by member as it comes
+//!            └─ some lists do not fit: their members are asked whether they will answer
+//!                   ──▶ head, then the list of one member after the other, as each arrives
 //! ```
 //!
-//! What a client has to know before the answer begins (which clusters are missing, and why) is known then, whatever the
-//! length; and no more is held than [`GATHERED_BYTES_MAX`], however long the lists are. A page holds whole answers of
-//! clusters, one after the other by name, as many as fit; its token names the cluster at which the next one goes on,
-//! with that member's own token. So each cluster's objects are one snapshot of that cluster,
-//! and nothing has to be kept here.
+//! The client learns before the answer begins which clusters are missing, and why, whatever the length. At most
+//! [`GATHERED_BYTES_MAX`] are held, however long the lists are. A page has whole answers of clusters in the order of
+//! their names, as many as fit. Its token names the cluster of the next page, with that member's own token. So each
+//! cluster's objects are one snapshot of that cluster, and this process keeps no state.
 
 mod answer;
 mod ask;
@@ -41,7 +40,7 @@ use gather::{GatheredPage, Gathering};
 use token::LiveContinueToken;
 use write::ListForm;
 
-/// Whether a continue token was given with a page of what clusters were asked for.
+/// Returns whether a continue token belongs to a page of a live list.
 pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }

@@ -147,7 +147,7 @@ async fn refuse(
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
 
-/// Whether the cluster lets us act as a user at all. If it never has, it is asked for the user's identity.
+/// Returns whether the cluster lets us act as any user. If it never has, it is asked for the user's identity.
 async fn probe_impersonation(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
     if !cluster.lets_act()
         && let Ok(client) = &cluster.setup.client

@@ -1,4 +1,5 @@
-//! A cluster's own view: requests go to it as they are, but for what the merged view gave, which is taken back.
+//! A cluster's own view. Requests go to the cluster unchanged, except that versions and annotations of the merged view
+//! are translated back.
 
 mod taken_back;
 
@@ -35,11 +36,12 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::received::Received;
 use crate::response::watch::error;
 
-/// A request below `/clusters/<name>`, or to a host of the cluster's own: forwarded and answered untouched, but for
-/// what the merged view gave.
+/// Forwards a request below `/clusters/<name>`, or to a host of the cluster's own, and returns its answer. Both stay
+/// unchanged, except that values of the merged view are translated back.
 ///
 /// # Errors
-/// Why there is no answer; 409 and 410 for what the merged view gave of another cluster, 415 for an object in CBOR.
+/// The cause of a missing answer; 409 and 410 for values of the merged view that belong to another cluster; 415 for an
+/// object in CBOR.
 pub(crate) async fn forward(
     router: &Router,
     configuration: &ConfigurationSnapshot,
@@ -52,13 +54,13 @@ pub(crate) async fn forward(
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
-        // A redirect leads to where the client found the document.
+        // The redirect goes to the place where the client found the document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
-    // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method. Of a read
-    // nothing is looked up, nor asked, where there is nothing to take back; but whether a cluster lets its user be
-    // another is waited for with what is asked here, as long as a cluster needs that has just joined.
+    // Bodies below `proxy`, `exec` and the like are no objects of the cluster, whatever the method. A read without a
+    // value to translate needs no lookup and no question. For an impersonating user the question is put all the same:
+    // it waits for the rights in a cluster that has just joined.
     let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
     let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
@@ -67,7 +69,7 @@ pub(crate) async fn forward(
     let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
-        // Clients treat an HTTP 410 as no answer to a watch, and come back with the same version.
+        // After an HTTP 410, clients repeat a watch with the same version, so the refusal goes into the stream.
         Err(refusal) if info.class() == RequestClass::Watch => {
             let form = preferences.form(ResponseKind::Watch)?;
             let error = body::full(error(&refusal.status(), form));
@@ -81,7 +83,7 @@ pub(crate) async fn forward(
     }
 }
 
-/// What is needed to take back what the merged view gave.
+/// The facts for translating values of the merged view.
 async fn taken_back<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
@@ -92,7 +94,7 @@ async fn taken_back<'a>(
 ) -> TakenBack<'a> {
     let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
-    // What all namespaces have is not held where it is forbidden to read them all.
+    // The view of all namespaces has no objects of a cluster that forbids to read them.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
     let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
     let known = views.find_map(|view| {
@@ -107,7 +109,7 @@ async fn taken_back<'a>(
     TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
 }
 
-/// A write. Reads of the merged view are to see it: its version is noted on the way through.
+/// Forwards a write, and notes its version, so that later reads of the merged view see it.
 async fn write(
     router: &Router,
     caller: &Caller,
@@ -116,12 +118,12 @@ async fn write(
     cluster: &Arc<Cluster>,
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
-    // What the body occupies counts until the member has answered.
+    // The body's bytes count until the member has answered.
     let mut portion = router.held_bytes().acquire(caller.holder, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
-    // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
+    // The receiver bounds an upload that is no Kubernetes object (a build's source for an aggregated API).
     let (request, options) = match readable_format(&request)? {
-        // What the member answers is never withheld: there has to be room for it once the body has come to its end.
+        // The member's answer is always passed on, so its room is taken after the whole body has arrived.
         Some(format) => {
             let held = read_body(request, &mut portion).await?;
             let (request, options) =
@@ -150,7 +152,7 @@ async fn write(
     }
 }
 
-/// The hash by which an OpenAPI document is asked for; `None` for whatever else is.
+/// The hash in a request for an OpenAPI document; `None` for other requests.
 fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
     if !path.starts_with("/openapi/v3/") {
         return None;
@@ -158,9 +160,9 @@ fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
     Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned)
 }
 
-/// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to
-/// itself, which is never passed on; the document is asked for without the hash then, and the redirect to the present
-/// one made here, below what the cluster is `mounted` at.
+/// Fetches a member's OpenAPI document that the client names by its hash. For an old hash the member answers with a
+/// redirect to itself, which is never passed on. Then the document is fetched without the hash, and the redirect to the
+/// present one is made here, below the path at which the cluster is `mounted`.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -178,7 +180,7 @@ async fn openapi_document(
     let present = send(cluster, caller, again, info, None).await?;
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
-    // Whatever else the member says does not become a part of a URL.
+    // Other texts of the member do not become a part of a URL.
     let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match tag.filter(is_hash).filter(|_| present.status().is_success()) {
         Some(tag) => Ok(openapi::moved(&format!("{mounted}{}", info.path), &tag)),
@@ -186,33 +188,33 @@ async fn openapi_document(
     }
 }
 
-/// Whether the verb is one whose body is read.
+/// Returns whether a request with the verb has a body that is read here.
 fn writes(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
 }
 
-/// The form of a body; `None` for one that is no object.
+/// The format of a body; `None` for a body that is no object.
 ///
 /// # Errors
-/// 415 for an object in a form that is not understood here: it might hold what is another cluster's.
+/// 415 for an object in an unknown format, because it could have a value of another cluster.
 fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
     let media_type = content_type(request.headers());
     let format = Format::from_content_type(media_type);
     if format.is_none() && Format::is_cbor(media_type) { Err(RequestRefusal::BodyFormat.into()) } else { Ok(format) }
 }
 
-/// A request to write as it came, with its body read.
+/// Reads the body of a write; the request stays unchanged.
 ///
 /// # Errors
-/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for one that breaks off,
-/// 429 where so many bytes are held already.
+/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for a body that breaks off, 429 at the limit of held
+/// bytes.
 async fn read_body(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
     let text = whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     Ok(Request::from_parts(head, text))
 }
 
-/// A body that was read, to be sent.
+/// A body that was read, for sending.
 fn as_it_came(text: Bytes) -> Body {
     if text.is_empty() { body::empty() } else { body::full(text) }
 }
@@ -247,7 +249,7 @@ async fn request_for_cluster(
     })
 }
 
-/// Whether an answer is an object, or a Status, that can be read.
+/// Returns whether an answer is a readable object or Status.
 fn is_object(answer: &Response<Body>) -> bool {
     let media_type = content_type(answer.headers());
     (media_type.starts_with("application/json") || media_type.starts_with("application/vnd.kubernetes.protobuf"))

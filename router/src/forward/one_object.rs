@@ -59,7 +59,7 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     let wish = TranslationOptions { form, error_form: request.preferences.error_form(), include, writes: false };
     let mut answer = send_translated(request, &target, &body, &wish).await?;
     if answer.status() == StatusCode::NOT_FOUND && request.configuration.asks_members(&request.resource.resource) {
-        // Another cluster may have got the object since memory saw it.
+        // The object may have moved to another cluster since memory saw it.
         let search = Search::new(request, Depth::AllClusters).outside(target.cluster.name());
         let complete = search.run().await?.complete(Claim::AnyKnown).await;
         return match complete.owner() {
@@ -106,8 +106,8 @@ fn doubts(request: ClientRequest<'_>, complete: &Complete<'_>) -> Vec<HeaderValu
     standing::doubts(&request.resource.resource, name, &troubles)
 }
 
-/// Whether a request that passes untouched changes nothing: logs, and reads through a `proxy`. Commands in a container,
-/// and bytes to one of its ports, change this one object.
+/// Returns whether a request that is passed on untouched changes nothing: logs, and reads through a `proxy`. Commands
+/// in a container, and bytes to one of its ports, change this one object.
 fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
     match request.resource.subresource.as_deref() {
         Some("log") => true,

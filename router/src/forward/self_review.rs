@@ -1,4 +1,4 @@
-//! Questions about the caller: what it may do, and who it is. Asked of every cluster and answered as one.
+//! Reviews of the caller's rights and identity. Every cluster is asked, and the answers become one.
 
 mod asked;
 mod concerned;
@@ -34,20 +34,20 @@ use super::send::send;
 use crate::request::ClientRequest;
 use crate::response;
 
-/// How long a cluster may take to answer a question about rights. They are answered from memory there.
+/// The time for a cluster's answer to a review. kube-apiserver answers reviews from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an answer occupies of the bytes that may be held, as long as it is.
+/// The part of the limit of held bytes for an answer, kept as long as the answer.
 type ReviewRoom = Result<Portion, Exceeded>;
 
-/// Asks every cluster that there is for the caller.
+/// Asks every cluster that the caller may know.
 ///
-/// Clusters that are known to be out of reach are not asked. With `partial: Allow` the others decide: the answer says
-/// which clusters it lacks, and each of them decides about every request that it gets.
+/// Clusters that are out of reach are not asked. With `partial: Allow` the others decide, and the answer names the
+/// missing clusters: each of them decides about its own requests.
 ///
 /// # Errors
-/// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that cannot be asked, with
-/// `partial: Deny` or where no cluster can. 409 where the clusters know the caller by different names.
+/// 406 if the client accepts only a Table; a cluster's refusal of the request itself. 503 with the missing clusters,
+/// with `partial: Deny` or if no cluster answers. 409 if the clusters know the caller by different names.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { caller, resource, served, preferences, .. } = request;
     let form = preferences.form(ResponseKind::Review)?;
@@ -114,7 +114,7 @@ async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> 
     }
 }
 
-/// What the clusters say together.
+/// The joined answer of the clusters.
 ///
 /// # Errors
 /// As [`self_review`].
@@ -143,8 +143,8 @@ async fn of_clusters(
     Ok((joined.review, warnings))
 }
 
-/// Asks one cluster, unless it is known to be out of reach: a client that asks before each of its views is not to wait
-/// for it each time.
+/// Asks one cluster, unless it is out of reach: a client that sends a review before each of its views must not wait for
+/// the cluster each time.
 async fn review_in_cluster(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,

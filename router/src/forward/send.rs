@@ -1,4 +1,4 @@
-//! Sending a request on to one cluster.
+//! Sends a request to one cluster.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::not_let::check_impersonation;
 use crate::caller::Caller;
 use crate::request_trace::BegunStage;
 
-/// Sends a request to one cluster, and its answer back, both streamed. Its path and `query` take the place of the
-/// message's own. What lasts ends with what opened it.
+/// Sends a request to one cluster, and returns its answer, both streamed. Its path and `query` replace those of the
+/// message. A long-running request ends with its credentials, rights or policies.
 ///
 /// # Errors
-/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or its
-/// schema lets in no more there, or nothing is sent there; 403 by the cluster's policies; 401 and 403 where what lasts
-/// is over before the cluster has answered.
+/// The cause of a missing answer. 429 if the client has too many requests at the cluster, if its schema has no place
+/// there, or if the cluster gets no requests. 403 by the cluster's policies. 401 and 403 if a long-running request has
+/// to end before the answer.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -33,13 +33,13 @@ pub(crate) async fn send(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    // What policies refuse is told in their words.
+    // First, so that the refusal of a policy has the policy's text.
     let endpoints = endpoints(cluster, caller)?;
     let mut lasting = Lasting::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
     let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
-    // Each place that a future is moved to takes its size.
+    // Pinned in place: each move of a future takes its size again.
     let answer = pin!(send_and_wait(cluster, caller, message));
     match lasting {
         None => answer.await,
@@ -88,10 +88,10 @@ async fn send_and_wait(
     drop(stage);
     let answer = check_impersonation(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
-        // What is switched has a connection of its own from now on, and is counted as such.
+        // A switched connection is counted as a tunnel from now on.
         StatusCode::SWITCHING_PROTOCOLS => answer,
-        // It occupies its place until the answer has ended, which the proxy sees to of a request that asks for no
-        // upgrade. Of a refusal the text may have been read already, and is held for the client.
+        // The place is held until the answer has ended. For a request without an upgrade the proxy does that. The text
+        // of a refusal may be read already, and is held for the client.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             answer.map(|body| body::holding(body, Permit::keeping(place)))
         }
@@ -99,18 +99,18 @@ async fn send_and_wait(
     })
 }
 
-/// Asks one cluster what this process has to know to answer a client, in the client's name. It finds a connection
-/// however many the clients occupy; whoever calls this sees to it that few do so at once.
+/// Asks one cluster a question that this process needs to answer a client, under the client's identity. It gets a
+/// connection even if clients occupy all others, so the callers limit the number of questions at once.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The cause of a missing answer.
 pub(crate) async fn ask_cluster(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    // Before it may be asked what its user may do there.
+    // Before the question about the user's rights there.
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
@@ -125,10 +125,10 @@ pub(crate) async fn ask_cluster(
     check_impersonation(cluster, caller, &sent, answer).await
 }
 
-/// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.
+/// Asks one cluster under our own identity. The answer depends on no client, and may be shown to all of them.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The cause of a missing answer.
 pub(crate) async fn ask_as_ourselves(
     cluster: &Arc<Cluster>,
     request: Request<Body>,
@@ -158,13 +158,13 @@ fn endpoints(cluster: &Cluster, caller: &Caller) -> Result<Option<EndpointSubset
     }
 }
 
-/// Has logs and metrics say that the cluster is asked, and the cluster's own audit log say for which request of ours.
-/// Gives the stage of a request that is traced.
+/// Notes the cluster for logs and metrics, and names our request for the cluster's own audit log. Returns the stage of
+/// a traced request.
 fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
     caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
-/// Gives a request its path and query at a cluster, unless it has come with them. Gives who sends it.
+/// Gives a request its path and query at a cluster, unless it has them already. Returns the client of the cluster.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,
@@ -178,7 +178,7 @@ fn addressed<'a>(
     Ok(client)
 }
 
-/// Whether a URI has just this path and query.
+/// Returns whether a URI has exactly this path and query.
 fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     let rest = uri.path_and_query().and_then(|target| target.as_str().strip_prefix(path));
     match query {
@@ -187,7 +187,7 @@ fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     }
 }
 
-/// A path and its query as one text.
+/// Joins a path and its query.
 fn target(path: &str, query: Option<&str>) -> String {
     let mut target = String::with_capacity(path.len() + query.map_or(0, |query| query.len() + 1));
     target.push_str(path);
@@ -198,10 +198,9 @@ fn target(path: &str, query: Option<&str>) -> String {
     target
 }
 
-/// Takes a place among the requests to the cluster, also for a request for an upgrade: whether there is one is the
-/// member's to say, and its answer may be any other. It is taken before the member can have carried anything out. The
-/// request's place in its schema is kept with it: both are free again when the member has done with the request, which
-/// may be later than its client has gone.
+/// Takes a place among the requests to the cluster. An upgrade needs one, too: the member may answer it in any other
+/// way. The place is taken before the member can act on the request. It keeps the request's place in its schema. Both
+/// are free when the member has finished the request, which may be later than the client's end.
 fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
     // The caller may have been authenticated by the earlier cluster.
     if cluster.incarnation().has_ended() {
@@ -214,17 +213,17 @@ fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<Requ
     })
 }
 
-/// The refusal of a request for a cluster whose name means another by now.
+/// The refusal of a request for a cluster whose name has come to mean another cluster.
 pub(crate) fn refuse_replaced(cluster: &Cluster) -> Refusal {
     not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into()
 }
 
-/// A request that got no answer from its cluster, and how the cluster stands.
+/// The refusal of a request without an answer from its cluster, with the cluster's state.
 fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
     MemberRefusal::Forward { error, is_out_of_reach: cluster.is_out_of_reach(), silent_for: silent_for(cluster) }
 }
 
-/// How long the cluster has not answered: since its last answer, or since it was configured.
+/// The time without an answer of the cluster: since its last answer, or since it was configured.
 fn silent_for(cluster: &Cluster) -> Duration {
     let answered = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer);
     answered.unwrap_or_else(|| cluster.age())
@@ -243,7 +242,7 @@ mod tests {
             ("/api/v1/pods", Some("")),
             ("/api/v1/pods", Some("labelSelector=a%3Db&x")),
             ("/a%2Fb//c", Some("?")),
-            // What this process asks comes with its query.
+            // The questions of this process come with their query.
             ("/api/v1/pods?limit=1", None),
         ] {
             let target = target(path, query);
@@ -258,7 +257,7 @@ mod tests {
         }
         assert!(!has("/api?a", "/api", None));
         assert!(!has("/api", "/api", Some("")));
-        // Of a URI without a path the target is not what the path and the query are together.
+        // The target of a URI without a path differs from its joined path and query.
         assert!(!has("http://elsewhere:1?a", "/", Some("a")));
     }
 }

@@ -1,8 +1,8 @@
 //! Hashes of the versions in which members store their objects.
 //!
-//! Clients compare them to see whether stored objects have to be migrated. Aggregated discovery does not tell them, so
-//! they are asked for live, of one member, when a client wants the legacy document of one version:
-//! newer clients do not.
+//! Clients compare the hashes to see whether stored objects have to be migrated. Aggregated discovery lacks them, so
+//! they are fetched from one member when a client reads the legacy document of one version. Newer clients do not read
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use tributary_sharing::body;
 use super::send::ask_as_ourselves;
 use crate::dispatch::Dispatch;
 
-/// How long a member is waited for. A document without hashes is of more use than none.
+/// The time limit for a member. A document without hashes is better than no document.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is read of a legacy document.
+/// The fields that are read from a legacy document.
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "null_is_default")]
@@ -39,8 +39,8 @@ struct ResourceStorageVersion {
     storage_version_hash: String,
 }
 
-/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach, and
-/// to which something is dispatched; a member that does not answer leaves its resources without hashes.
+/// Fetches the hashes of one version. Each resource is read from the first member that serves it, is in reach and is
+/// not frozen by its dispatch policy. The resources of a member that does not answer have no hashes.
 pub(crate) async fn hashes(
     fleet: &Fleet,
     union: &Union,

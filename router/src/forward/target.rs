@@ -14,11 +14,11 @@ use super::send::send;
 use super::{integers, preconditions, room};
 use crate::request::ClientRequest;
 
-/// Sends a held request to a cluster and gives its answer.
+/// Sends a held request to a cluster, and returns its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster; 400 where the answer to a write could not carry its version; 429 where there
-/// is no room for the answer; 503 and 504 where there is none.
+/// 409 for a version of another cluster. 400 if the answer to a write could not carry its version. 429 without room for
+/// the answer. 503 and 504 without an answer.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &OwnerTarget,
@@ -37,7 +37,7 @@ pub(crate) async fn send_translated(
     let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
     let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
-        // Where there is a body the member reads no options from the query.
+        // With a body the member ignores the options in the query.
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }

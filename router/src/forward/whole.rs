@@ -1,10 +1,9 @@
-//! A member's answer, read whole: within a limit of bytes and of time.
+//! Reads a member's answer whole, within limits of bytes and of time.
 //!
-//! Once a member has begun to answer it may have done what was asked for. What keeps its answer from being given is
-//! therefore never a reason for a client to ask again by itself. So the room for the answer is taken before the request
-//! is sent, when it can still be refused: as much as the answer is likely to need. What it needs beyond that is taken
-//! as it comes. Where many members answer one request at once there is a [`Reserve`] besides,
-//! for those who find no more.
+//! A member that has begun to answer may have acted on the request. So no obstacle to its answer may make a client
+//! repeat the request by itself. The room for the likely size of the answer is taken before the request is sent, when a
+//! refusal is still possible. Further room is taken as the answer arrives. If many members answer one request at once,
+//! a [`Reserve`] has room for answers that find no more.
 
 use std::time::Duration;
 
@@ -24,65 +23,65 @@ use tributary_sharing::limits::WHOLE_WITHIN;
 use crate::Router;
 use crate::caller::Caller;
 
-/// Why an answer is not there whole.
+/// The reason why an answer is not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupted {
-    /// It broke off.
+    /// The answer broke off.
     #[error("it broke off: {0}")]
     Broken(BoxError),
-    /// It took too long: [`WHOLE_WITHIN`], or as long as it may have a [`Reserve`].
+    /// The answer took too long: [`WHOLE_WITHIN`], or its time in a [`Reserve`].
     #[error("it was not complete within {} s", WHOLE_WITHIN.as_secs())]
     Late,
-    /// It is too large to be held.
+    /// The answer is too large to be held.
     #[error("it is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
     TooLarge,
-    /// It is larger than was to be expected, and too much is held for others.
+    /// The answer is larger than expected, and the limit of held bytes is reached.
     #[error("{0}")]
     NoRoom(Exceeded),
 }
 
-/// In which steps the room for an answer grows, in bytes: a member decides how small its frames are.
+/// The step by which the room for an answer grows, in bytes: a member decides how small its frames are.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for those to one request that find no more of their own: one after
-/// the other has it, each for half of the time that is left to the request.
-/// So whoever is slow with it leaves some to all who wait.
+/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for answers to one request that find no further room. They have it
+/// one after the other, each for half of the remaining time of the request. So a slow answer leaves time for the
+/// others.
 pub(crate) struct Reserve {
     room: Mutex<Portion>,
-    /// When the request's time is over.
+    /// The end of the request's time.
     until: Instant,
 }
 
-/// Which part of all that may be held a [`Reserve`] is at most. A client alone may have three eighths.
+/// The largest part of the limit of held bytes that a [`Reserve`] has. One client alone may have three eighths.
 const RESERVED: usize = 4;
 
 impl Reserve {
-    /// Takes the room for a request that may take until then. Call before anything is sent.
+    /// Takes the room for a request that ends at `until`. Call before the request is sent.
     ///
     /// # Errors
-    /// 429 where there is none. Nobody has acted on the request then.
+    /// 429 without room. Then no member has acted on the request.
     pub(crate) fn for_request(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
         Ok(Self { room: Mutex::new(all.acquire(caller.holder, bytes)?), until })
     }
 
-    /// How long whoever takes it now may have it.
+    /// The time for which the next answer may have the reserve.
     fn share(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()) / 2
     }
 }
 
-/// What an answer takes.
+/// The room of one answer.
 struct AnswerMemory<'a> {
     own: Portion,
     reserve: Option<&'a Reserve>,
-    /// The reserve, once it is this answer's, and until when.
+    /// The reserve while it is this answer's, and the end of its time.
     reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
 }
 
 impl AnswerMemory<'_> {
-    /// Makes room for so many bytes. May wait for the reserve.
+    /// Makes room for `bytes` bytes. May wait for the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if let Some((reserved, _)) = &mut self.reserved {
             return reserved.grow_in_steps_to(bytes, STEP_BYTES);
@@ -97,7 +96,7 @@ impl AnswerMemory<'_> {
         }
     }
 
-    /// Leaves the reserve to those who wait for it, where there is room for so many bytes without it by now.
+    /// Gives the reserve back if there is room for `bytes` bytes without it now.
     fn leave_reserve(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.own.amount());
         if self.reserved.is_some() && self.own.try_grow(missing).is_ok() {
@@ -105,28 +104,28 @@ impl AnswerMemory<'_> {
         }
     }
 
-    /// Until when it may be taken; `None` where that is left to whoever fills it.
+    /// The time until which the answer may use the room; `None` without the reserve, which alone has an end.
     fn until(&self) -> Option<Instant> {
         self.reserved.as_ref().map(|(_, until)| *until)
     }
 }
 
 impl Interrupted {
-    /// 502, without the advice to come again.
+    /// The 502 for the client. Clients do not repeat a 502 by themselves.
     pub(crate) fn refusal(&self, cluster: &ClusterName) -> Refusal {
         MemberRefusal::Interrupted { cluster: cluster.clone(), cause: self.to_string() }.into()
     }
 }
 
-/// An answer, or as much of it as may be held.
+/// The result of reading an answer within its limits.
 enum Begun {
-    /// All of it, and the room that it takes.
+    /// The whole answer, and its room.
     Whole(Bytes, Portion),
-    /// A larger one, from its first byte on, and why it is not held.
+    /// A larger answer, from its first byte, and the reason why it is not held.
     Longer(Body, Interrupted),
 }
 
-/// Reads an answer whole, in a room that grows with it. Keep the room as long as the answer.
+/// Reads an answer whole, in room that grows with it. Keep the room as long as the answer.
 ///
 /// # Errors
 /// [`Interrupted`].
@@ -137,13 +136,14 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
     }
 }
 
-/// Reads one of many answers to a request whole and says what `look` makes of it: in a room of its own that grows with
-/// it, and in the reserve where that cannot. A large one is seen in its turn, and without one where that does not come
-/// in half of the time that is left: what the member did is noted before the request ends, and the reserve passed on.
+/// Reads one of many answers to a request whole, and returns the result of `look`. The answer has room of its own that
+/// grows with it, and the reserve if it cannot grow. A look at a large answer waits for a turn, for half of the
+/// remaining time at most: then it goes without one. The member's action has to be noted before the request ends, and
+/// the reserve given back.
 ///
 /// # Errors
-/// [`Interrupted`]; [`Interrupted::NoRoom`] only where the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
-/// [`Interrupted::Late`] sooner where others may wait for the reserve.
+/// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
+/// [`Interrupted::Late`] earlier if others may wait for the reserve.
 pub(crate) async fn seen_whole<T>(
     mut body: Body,
     own: Portion,
@@ -168,9 +168,9 @@ pub(crate) async fn seen_whole<T>(
     }
 }
 
-/// Has `look` see an answer before it is passed on; one that cannot be held passes unseen. A large one is seen while
-/// another thread takes over what else this one had to do, but without a turn: whoever gives up waiting for that has
-/// written all the same.
+/// Calls `look` with an answer before it is passed on. An answer that cannot be held is passed on without a look. A
+/// look at a large answer needs no turn, because a client that gives up waiting for a turn has written all the same.
+/// Another thread takes over this one's tasks meanwhile.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -184,8 +184,8 @@ pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce
     }
 }
 
-/// Reads an answer whole that can be held; a larger one is left to be passed on.
-/// At most [`WHOLE_BODY_BYTES_MAX`] and one frame are held.
+/// Reads an answer whole if it can be held. A larger answer is returned to be passed on. At most
+/// [`WHOLE_BODY_BYTES_MAX`] and one frame are held.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -200,7 +200,8 @@ async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
     })
 }
 
-/// Reads an answer, and says why it is not read to its end. That it waits for room is not the member's being late.
+/// Reads an answer, and returns the reason if it is not read to its end. Waiting for room does not count as the
+/// member's time.
 async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
     let mut deadline = Instant::now() + WHOLE_WITHIN;
     let mut text = Gathered::default();
@@ -221,7 +222,7 @@ async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered,
     }
 }
 
-/// What was read and what is still to come. The room is kept until the rest is asked for.
+/// The read bytes and the rest of the body. The room is kept until the rest is read.
 fn from_its_beginning(read: Bytes, room: Portion, rest: Body) -> Body {
     let read = stream::iter([read]).map(move |text| {
         let _held = &room;
@@ -251,7 +252,7 @@ mod tests {
         StreamBody::new(stream::iter(frames)).boxed_unsync()
     }
 
-    /// Bytes that may be held.
+    /// The limit of held bytes.
     fn share(max: usize) -> (Arc<FairSemaphore>, ShareMetrics) {
         let metrics = ShareMetrics::default();
         (FairSemaphore::new("bytes of bodies", max, metrics.clone()), metrics)
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(begun.elapsed(), WHOLE_WITHIN);
     }
 
-    /// An answer that comes byte by byte for so many seconds.
+    /// An answer that arrives byte by byte for `seconds` seconds.
     fn trickling(seconds: u64) -> Body {
         let bytes = stream::iter(0..seconds).then(|_| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -292,7 +293,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         let reserve = Reserve { room, until };
         let turns = LargeBodies::default();
-        // Nothing else is left.
+        // The other clients hold the rest.
         let _others = share.acquire(Holder::Unknown, 10 << 10).unwrap();
         let seen = |body| seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len);
         let slow = (0..5).map(|_| seen(trickling(29)));
@@ -316,14 +317,14 @@ mod tests {
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
     }
 
-    /// How an answer is looked at.
+    /// The ways to look at an answer.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         OneOfMany,
         InPassing,
     }
 
-    /// Has `look` see an answer of so many bytes in one of the ways.
+    /// Calls `look` with an answer of `bytes` bytes in one of the ways.
     async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
         let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
         let reserved = Mutex::new(share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap());
@@ -354,7 +355,7 @@ mod tests {
         large.await;
     }
 
-    /// A reserve of so many bytes, and portions that leave nothing else but it.
+    /// A reserve of `bytes` bytes, and portions that hold all the rest.
     fn all_but_a_reserve(share: &Arc<FairSemaphore>, bytes: usize) -> (Reserve, Vec<Portion>) {
         let room = Mutex::new(share.acquire(Holder::Unknown, bytes).unwrap());
         let others = std::iter::from_fn(|| share.acquire(Holder::Unknown, 1 << 10).ok()).collect();
@@ -378,7 +379,7 @@ mod tests {
             [share.acquire(Holder::Unknown, 0), share.acquire(Holder::Unknown, 0), roomy.acquire(Holder::Unknown, 0)]
                 .map(Result::unwrap);
         let seen = portions.map(|own| seen_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &turns, look));
-        // Then the request ends, and whoever looks with it.
+        // Then the request ends, and every look with it.
         let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
         assert_eq!(looks.load(Ordering::Relaxed), 3);
         all.expect("in time").unwrap();
@@ -413,7 +414,7 @@ mod tests {
         assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
     }
 
-    /// With one worker thread, and that one busy with an answer, another task still runs.
+    /// With a single worker thread, busy with an answer, another task still runs.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn who_looks_at_a_large_answer_keeps_no_worker() {
         for way in [Way::OneOfMany, Way::InPassing] {
@@ -439,7 +440,7 @@ mod tests {
     async fn an_answer_in_tiny_pieces_takes_no_more_than_its_bytes() {
         const PIECES: usize = 100 << 10;
         let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
-        // Three eighths of it are 48 KiB: what is more is passed on, and what was read of it in one piece.
+        // One client may have three eighths, 48 KiB. A longer answer is passed on, its read part in one piece.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
             begun(tiny(), narrow.acquire(Holder::Unknown, 0).unwrap()).await
@@ -465,7 +466,7 @@ mod tests {
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
         drop(held);
-        // Half of three quarters is 30 KiB. What is more is not held, and passed on where it may pass as it is.
+        // Half of three quarters is 30 KiB. A longer answer is not held, and passed on if it may stay unchanged.
         let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);
         assert!(matches!(super::whole(large(), room()).await, Err(Interrupted::NoRoom(_))));
         assert_eq!(metrics.used.get(), 0);

@@ -1,5 +1,5 @@
-//! From which view a read is answered: from that of all namespaces, or from one namespace's own where a
-//! member forbids to read all.
+//! The choice of the view for a read: the view of all namespaces, or the view of one namespace if a member forbids to
+//! read all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use tributary_views::views::Views;
 use crate::configuration::ConfigurationSnapshot;
 use crate::request::ClientRequest;
 
-/// For how long somebody reads.
+/// The lifetime of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// A single list, which does not wait for a namespace that does not exist.
+    /// A single list, which does not wait for a missing namespace.
     Once,
     /// A request for one name. A cluster whose first list takes long can be asked for the name.
     Name,
-    /// A watch: the namespace may come.
+    /// A watch, which waits for a missing namespace to be created.
     Follows,
 }
 
@@ -31,37 +31,35 @@ pub(crate) enum Lifetime {
 /// a read waits for a version, and the limit of such a question.
 const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
-/// What is read, and for whom.
+/// A read, and its caller.
 #[derive(Clone, Copy)]
 struct ViewRead<'a> {
-    /// What the request sees of the configuration.
+    /// The configuration that the request sees.
     configuration: &'a ConfigurationSnapshot,
-    /// The resource.
     served: &'a ServedResource,
-    /// The namespace that is asked for; `None` for all, and for what is in none.
+    /// The requested namespace; `None` for all namespaces, and for resources without a namespace.
     namespace: Option<&'a str>,
-    /// The clusters that are asked for.
+    /// The clusters that the request selects.
     wanted: &'a ClusterSelector,
     /// Whether clusters may be missing.
     partial: Partial,
-    /// For how long it is read.
+    /// The lifetime of the read.
     lifetime: Lifetime,
-    /// Whose share of the views it takes.
+    /// The holder whose share of the views the read takes.
     user: Holder,
-    /// Whose writes it waits for.
+    /// The holder whose writes the read waits for.
     by: WrittenBy,
 }
 
-/// What is known of namespaces.
+/// The namespaces that the view of namespaces holds.
 struct Namespaces {
     view: Arc<View>,
     standings: Arc<Standings>,
 }
 
 impl Namespaces {
-    /// Whether it is known of each of these clusters that it has no such namespace. One that was written to through
-    /// this process is there, and so is one that was made, though its own event may be on its way.
-    /// `of` is the view that is asked for.
+    /// Returns whether all of these clusters are known to lack the namespace. A namespace exists if a write to it, or
+    /// its own creation, went through this process, even if its event has not arrived. `of` is the requested view.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
@@ -72,20 +70,20 @@ impl Namespaces {
 }
 
 impl ClientRequest<'_> {
-    /// The view for a read of one name, and how its clusters stand. Waits only for first attempts.
+    /// The view for a read of one name, and the standings of its clusters. Waits only for first attempts.
     ///
     /// # Errors
-    /// 429 where no further namespace can be held.
+    /// 429 if the limit of held namespaces is reached.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
         let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Name).await;
         Ok((view, before?))
     }
 
-    /// The view for a read of the clusters that are wanted, and how these stand.
+    /// The view for a read of the wanted clusters, and their standings.
     ///
     /// # Errors
-    /// (beside the view) 429 where clusters are unknown and a partial answer is denied,
-    /// or no further namespace can be held.
+    /// (beside the view) 429 if clusters are unknown and a partial answer is denied, or if the limit of held namespaces
+    /// is reached.
     pub(crate) async fn read(
         &self,
         wanted: &ClusterSelector,
@@ -100,20 +98,20 @@ impl ClientRequest<'_> {
     }
 }
 
-/// The standings of the wanted clusters, at this time at the latest. A partial answer is allowed, so there is no
-/// refusal.
+/// The standings of the wanted clusters, at `deadline` at the latest. A partial answer is allowed, so no refusal is
+/// possible.
 async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
     let standings = view.wait_until_known(Partial::Allow, wanted, deadline).await;
     standings.unwrap_or_else(|_| view.standings_of(wanted))
 }
 
 impl ViewRead<'_> {
-    /// The view for a read of the clusters that are wanted, and how these stand. Where a member forbids the collection
-    /// of all namespaces and one is asked for, the view of that namespace takes its place.
+    /// The view for a read of the wanted clusters, and their standings. If a member forbids to read all namespaces and
+    /// the request names one, the view of that namespace is used instead.
     ///
     /// # Errors
-    /// (beside the view) 429 where clusters are unknown and a partial answer is denied,
-    /// or no further namespace can be held.
+    /// (beside the view) 429 if clusters are unknown and a partial answer is denied, or if the limit of held namespaces
+    /// is reached.
     async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.cached_view(views).await;
@@ -147,8 +145,8 @@ impl ViewRead<'_> {
                         };
                         (part, standings)
                     }
-                    // Where what was held of them all is still served, want of room keeps nobody from it. Unless a view
-                    // of the namespace was there, which may have told more: nobody is taken back behind that.
+                    // At the limit, the view of all namespaces still serves its held objects. But not if a view of the
+                    // namespace existed: that view may have sent newer events, and no client goes back behind them.
                     Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
                         let standings = view.wait_until_known(partial, wanted, deadline).await;
                         (view, standings)
@@ -156,7 +154,7 @@ impl ViewRead<'_> {
                     Err(refusal) => (view, Err(refusal.into())),
                 };
             }
-            // Nothing is held of a namespace that is not there: that it has no objects is known.
+            // Memory has no objects of a missing namespace, and the list of them is known to be empty.
             for cluster in forbidding {
                 if !standings.standing_of(&cluster).is_some_and(Standing::is_known) {
                     Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
@@ -187,10 +185,10 @@ impl ViewRead<'_> {
         standings_until(view, wanted, deadline).await
     }
 
-    /// The view of one namespace beside that of all, which these clusters forbid to read. Where all that may be held
-    /// are in use, one goes of a namespace that is nowhere, or has been forbidden for long: watches of names that were
-    /// made up keep nobody out. Not for one that is nowhere itself, and none that is forbidden and new: two of them
-    /// would take turns for ever.
+    /// The view of one namespace beside that of all namespaces, which these clusters forbid to read. At the limit, a
+    /// view of a missing or long forbidden namespace is ended to make room, so that watches of invented names cannot
+    /// fill the limit. A missing namespace ends no view, and a new forbidden view is not ended: two of them would take
+    /// turns for ever.
     async fn of_namespace(
         self,
         views: &Arc<Views>,
@@ -215,9 +213,8 @@ impl ViewRead<'_> {
         views.get_or_start_part(whole, namespace, user)
     }
 
-    /// What is known of the namespaces of these clusters; `None` where they are not held. Waits only for the first
-    /// attempts at these: of the others nothing is asked, and one that answers nothing would delay the
-    /// read by half a minute.
+    /// The namespaces of these clusters; `None` if memory does not hold them. Waits only for the first attempts at
+    /// these clusters: another cluster that does not answer would delay the read by half a minute.
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
@@ -227,8 +224,8 @@ impl ViewRead<'_> {
         Some(Namespaces { view, standings })
     }
 
-    /// Whether none of these clusters has a namespace, as far as the view of namespaces knows them all. Where something
-    /// was written to it through this process, it is there, though its own event may be on its way.
+    /// Returns whether none of these clusters has the namespace, as far as the view of namespaces knows. A namespace
+    /// exists if a write to it went through this process, even if its event has not arrived.
     async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let Some(known) = self.namespaces(views, clusters).await else { return false };
         let key = ObjectKey::new("", namespace);

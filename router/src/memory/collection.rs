@@ -1,4 +1,4 @@
-//! What a list or a watch reads.
+//! The collection that a list or a watch reads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::selection::Selection;
 
-/// For how long what somebody may read counts while it is read. A second: what is answered is to be what members gave
-/// within the last two.
+/// The time for which a caller's readable clusters and namespaces stay valid during a read. One second: an answer must
+/// use rights that members gave within the last two seconds.
 const READABLE_FOR: Duration = Duration::from_secs(1);
 
-/// What a list or watch reads.
+/// The collection that a list or watch reads.
 pub(crate) struct Collection {
     /// The resource over all clusters, or one namespace of it.
     pub(crate) view: Arc<View>,
-    /// How each cluster that is wanted stands by now.
+    /// The current standing of each wanted cluster.
     pub(crate) before: EarlierStandings,
     /// The clusters that serve the resource and are not part of the view.
     pub(crate) left_out: Vec<ClusterName>,
-    /// What is selected, as far as the caller may see it.
+    /// The selected objects, limited to those that the caller may read.
     pub(crate) filter: Selection,
 }
 
 impl ClientRequest<'_> {
-    /// What is read, as it is authorized.
+    /// The place of the read, for authorization.
     pub(crate) fn read_place(&self) -> ReadPlace {
         ReadPlace {
             resource: self.served.resource.clone(),
@@ -43,8 +43,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// The clusters of which a read may tell, of those that are wanted: also those that have the resource otherwise,
-    /// whose objects are missing with a Warning, or are those that were held.
+    /// The wanted clusters whose objects the answer may have. Also clusters whose objects are not in the view: their
+    /// objects are missing with a Warning, or are older ones.
     pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
@@ -55,10 +55,10 @@ impl ClientRequest<'_> {
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }
 
-    /// Those of them whose policies do not refuse it.
+    /// The clusters whose policies do not refuse the request.
     ///
     /// # Errors
-    /// What a policy says, where none is left for one person, who may know of all.
+    /// In personal mode the refusal of a policy, if no cluster is left.
     fn let_in<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
         let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
         let left: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
@@ -68,7 +68,7 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// What one person may be shown, where policies leave out clusters.
+    /// The readable clusters in personal mode, if policies leave out clusters.
     fn readable_by_owner(&self, wanted: &ClusterSelector) -> Result<Option<Readable>, Refusal> {
         if self.caller.denied_clusters().is_none() {
             return Ok(None);
@@ -80,12 +80,12 @@ impl ClientRequest<'_> {
         Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
     }
 
-    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no
-    /// policy leaves out a cluster.
+    /// The wanted clusters and namespaces that the caller may read; `None` in personal mode if no policy leaves out a
+    /// cluster.
     ///
     /// # Errors
     /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 for a collection that would be
-    /// limited, where the policy says so.
+    /// limited, if the resource's policy denies that.
     pub(crate) async fn readable(
         &self,
         verb: &'static str,
@@ -102,23 +102,24 @@ impl ClientRequest<'_> {
         let place = self.read_place();
         let find = |rights: &CallerRights| {
             let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
-            // Few users are refused by some clusters and not by others.
+            // Reads with a selector, or with refusing clusters, are not cached. Few users are refused by some clusters
+            // and not by others.
             match wanted.is_everything() && denied.is_none() {
                 true => {
                     self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
                 }
-                // People who name clusters ask of few.
+                // A selector names few clusters, so the search is cheap.
                 false => find(&place),
             }
         };
-        // An object is waited for with all that is known of it.
+        // A get waits for all rights.
         let lacks = |found: &Result<Readable, Refusal>| match found {
             _ if verb == "get" => false,
             Ok(readable) => readable.lacks_all(),
             Err(refusal) => refusal.is_of_unknown_rights(),
         };
         let found = rights.with_joining(|| rights.settled(find), lacks).await;
-        // What is refused by policies alone is told by them, to whoever may know of the cluster.
+        // If policies alone refuse the read, their refusal is the answer for callers who may know of the cluster.
         if let (Err(_), Some(denied)) = (&found, denied)
             && let Ok(without) = Box::pin(rights.settled(|rights| {
                 rights.readable(SelectedClusters { all: &all, selector: wanted }, verb, &place, partial)
@@ -137,13 +138,13 @@ impl ClientRequest<'_> {
 }
 
 impl ClientRequest<'_> {
-    /// Whether the clusters are others than when the request came: a name may mean another cluster by now.
+    /// Returns whether the clusters have changed since the request arrived: a name may mean another cluster by now.
     fn has_other_clusters(&self) -> bool {
         !Arc::ptr_eq(&self.configuration.clusters, &self.router.fleet().clusters())
     }
 
-    /// What the caller may read now, where what they might read before this was read is something else: a read may
-    /// wait for clusters, and shows what is held then. What was read within a moment counts.
+    /// The clusters and namespaces that the caller may read now, if they differ from `before`. A read may wait for
+    /// clusters, and shows the objects that memory holds afterwards. Results younger than a second stay valid.
     ///
     /// # Errors
     /// As [`readable`](Self::readable).

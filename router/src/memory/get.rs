@@ -49,7 +49,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
-    // Of clusters where the caller may not get it nothing is known, and so it does not exist there.
+    // A cluster where the caller may not get the object counts as a cluster without the object.
     let everywhere = ClusterSelector::default();
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let HeldObject { view, before, versions, clusters } = loop {
@@ -107,16 +107,16 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     Ok(answer)
 }
 
-/// Where an object is looked for, once what is asked for is held.
+/// The view in which the object is searched, once it has reached the requested version.
 struct HeldObject {
     view: Arc<View>,
     before: EarlierStandings,
     versions: Versions,
-    /// The clusters that there are for the caller.
+    /// The clusters that the caller may read.
     clusters: ClusterSelector,
 }
 
-/// Waits until what is held has come to the version that is asked for, as far as the caller may read it.
+/// Waits until the view has reached the requested version, in the clusters that the caller may read.
 ///
 /// # Errors
 /// As [`get`].

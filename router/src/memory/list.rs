@@ -33,17 +33,17 @@ use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 
-/// Which state a list shows.
+/// The state that a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequestedState {
-    /// The newest, the client's own writes included.
+    /// The newest state, with the client's own writes.
     Newest,
-    /// Whatever is held.
+    /// The state that memory holds now.
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// This version of the clusters that it names; of the others, if it is from before they joined or an object's own,
-    /// what is held.
+    /// This version in the clusters that it names. For the other clusters the held state, if the version is older than
+    /// their joining, or an object's own version.
     Exact(CompositeResourceVersion),
     /// The state that a continue token names, or the present one for an inconsistent token.
     Continue(ContinueToken),
@@ -62,7 +62,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     let mut readable = request.readable("list", &wanted, partial).await?;
-    // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
+    // With resourceVersion `0`, and behind a continue token, the limit does not apply: the whole list is in memory.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (list, (cursor, share), mixed) = loop {
@@ -107,8 +107,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// The answer, which breaks off once its caller is to be sent nothing more. Only one that is written as its reader
-/// takes it can last; what was made whole is not followed.
+/// The answer, cut off once its caller must not get more. Only a streamed answer takes long; a whole answer is returned
+/// unchanged.
 fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
         return answer;
@@ -117,7 +117,7 @@ fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     answer.map(|body| ended_by(body, false, over.map(|why| Ending::AtOnce(why.into())).boxed()))
 }
 
-/// What a list shows, once it is held.
+/// The parts of a list, once memory has reached the requested state.
 struct ReadList {
     view: Arc<View>,
     before: EarlierStandings,
@@ -129,7 +129,7 @@ struct ReadList {
     version: CompositeResourceVersion,
 }
 
-/// What is told of a list that is being opened.
+/// The facts about a list that do not depend on its page.
 struct OpenedList {
     view: Arc<View>,
     standings: Arc<Standings>,
@@ -140,10 +140,10 @@ struct OpenedList {
 }
 
 impl ReadList {
-    /// What of it is looked for, and what is told of it besides.
+    /// The search for the page, and the facts about the list.
     ///
     /// # Errors
-    /// 429 where a cluster has become unknown, and a partial answer is denied.
+    /// 429 if a cluster has become unknown, and a partial answer is denied.
     fn opening(self, limit: usize) -> Result<(OpenedList, OpeningList<Selection>), Refusal> {
         let Self { view, before, left_out, filter, versions, state, snapshots, version } = self;
         let clusters = filter.clusters.clone();
@@ -159,7 +159,7 @@ impl ReadList {
     }
 }
 
-/// Reads what a list shows to whoever may read so much. It may wait for clusters.
+/// Reads the list for a caller with these readable clusters. May wait for clusters.
 ///
 /// # Errors
 /// As [`list`].
@@ -200,7 +200,8 @@ async fn mixed_releases_warning(
     tributary_answers::warnings::warning_header(&found.warning()?)
 }
 
-/// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
+/// Adds the Warning that an answer shows only the objects that its caller may list. The Warning has neither names nor
+/// counts.
 pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>, caller: &Caller) {
     let Some(readable) = readable else { return };
     let limited = readable
@@ -213,7 +214,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     }
 }
 
-/// Warns of clusters that the selector names and that do not exist for the caller.
+/// Adds a Warning for each cluster that the selector names and that does not exist for the caller.
 pub(crate) fn warn_of_names(
     answer: &mut Response<Body>,
     request: &ClientRequest<'_>,
@@ -224,11 +225,11 @@ pub(crate) fn warn_of_names(
     selected_names::warn(answer.headers_mut(), request, wanted, is_shown);
 }
 
-/// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work
-/// of a turn, as writing is, with a pause after each piece. The turn goes on to whoever writes the page.
+/// Searches the end of the page. A short search needs no turn. A longer search takes a turn, as writing does, with a
+/// yield after each piece. The turn is returned for the writer of the page.
 ///
 /// # Errors
-/// 429 where there is no turn for it in time.
+/// 429 if no turn is free in time.
 async fn open(
     opening: OpeningList<Selection>,
     answer_turns: &Arc<AnswerTurns>,
@@ -250,7 +251,7 @@ async fn open(
     }
 }
 
-/// Reads from the options which state is asked for.
+/// The state that the options ask for.
 fn state(
     versions: &Versions,
     resource: &GroupVersionResource,
@@ -298,8 +299,8 @@ fn state(
     })
 }
 
-/// The snapshots of a state in the clusters that are wanted, and the vector that it stands for in all: whoever goes on
-/// from there may want others.
+/// The snapshots of a state in the wanted clusters, and the state's vector over all clusters: a client that resumes
+/// from the vector may want other clusters.
 async fn snapshots(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -338,7 +339,7 @@ async fn snapshots(
     })
 }
 
-/// Waits until what is held has come to a state.
+/// Waits until the view has reached a state.
 async fn reach(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -360,7 +361,7 @@ async fn reach(
             view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            // The first page may have come from another replica, which was further.
+            // The first page may have come from another replica with a newer state.
             let reached = view.reached_by_members(&of_clusters(&remaining_components(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(versions, token),
@@ -371,20 +372,19 @@ async fn reach(
     Ok(())
 }
 
-/// A page cannot go on at its version: with a token to go on without one.
+/// The refusal of a page whose version is gone. Its token continues without a version.
 fn expired(versions: &Versions, token: &ContinueToken) -> Refusal {
     let fresh = ContinueToken::inconsistent(token.position.clone());
     VersionRefusal::ExpiredToken { fresh: Some(versions.encode_token(fresh)) }.into()
 }
 
-/// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be
-/// known any more.
+/// The components of a token's version for the clusters that are still to be listed. The other clusters are finished.
 fn remaining_components(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
     let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
 }
 
-/// The heads of the clusters that are wanted.
+/// The heads of the wanted clusters.
 fn heads_of(heads: &Heads, wanted: &ClusterSelector) -> Heads {
     if wanted.is_everything() {
         return heads.clone();

@@ -77,7 +77,7 @@ mod tests {
         text.split_whitespace().map(|name| ClusterName::new(name).unwrap()).collect()
     }
 
-    /// A cluster's standing by a word.
+    /// Parses a standing from a word.
     fn standing(word: &str) -> Standing {
         let since = Instant::now();
         let unknown =

@@ -1,4 +1,4 @@
-//! A collection followed: the answer of a watch.
+//! The answer to a watch: an initial state, and the events after it.
 
 mod ahead;
 mod bookmarks;
@@ -42,7 +42,7 @@ use source::{EVENTS_PER_TURN, LogPosition};
 use start::{NotStarted, StartedWatch, start};
 use stream::{StreamPhase, WatchStream};
 
-/// The bounds of the time after which a watch ends that names none, in seconds (`minRequestTimeout` and twice that).
+/// The range of a watch's default timeout, in seconds (`minRequestTimeout` and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 
 /// Answers a watch. An error about its version is an event in the stream: clients take an HTTP 410 for a failed
@@ -57,7 +57,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    // Before they are asked: what changes from here on is noticed.
+    // Before the rights are read, so that no later change of them is missed.
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });
@@ -104,7 +104,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// When a watch with these parameters is sent bookmarks, and ends: by its own time, and `until` then at the latest.
+/// The bookmarks and the end of a watch with these parameters. The watch ends after its own timeout, and at `until` at
+/// the latest.
 fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<Instant>) -> BookmarkSchedule {
     let kind = match (options.allow_watch_bookmarks, items) {
         (false, _) => BookmarkFrequency::None,
@@ -117,7 +118,7 @@ fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<
     BookmarkSchedule::new(kind, now, Timeout::new(left.min(timeout.duration())))
 }
 
-/// A stream as a body. It is boxed, because each frame moves it in and out of a future.
+/// The stream as a body. Boxed, because each frame moves the stream in and out of a future.
 fn frames(stream: WatchStream) -> Body {
     let frames = unfold(Box::new(stream), |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
@@ -125,8 +126,8 @@ fn frames(stream: WatchStream) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is.
-/// What is filtered by but the scope is not looked at: most watches that select otherwise are of many objects, too.
+/// The length of the initial state; `None` without a state, or if one turn has room for it. Only the scope filters
+/// here, not the selectors: most watches with selectors have many objects, too.
 fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Length> {
     if !watcher.starts_with_state() {
         return None;

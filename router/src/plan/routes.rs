@@ -1,8 +1,8 @@
-//! What kube-apiserver's routes of built-in kinds ask of a request before any handler sees it: the media types of its
-//! body and of the answer.
+//! The media types that kube-apiserver's routes of built-in kinds demand before any handler runs: those of the
+//! request's body and of the answer.
 //!
-//! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order. Path and
-//! method are [`plan`](crate::plan)'s.
+//! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order.
+//! [`plan`](crate::plan) checks path and method.
 
 use http::{HeaderMap, header};
 use tributary_answers::negotiate::{Preferences, ResponseKind, is_routed};
@@ -11,7 +11,7 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
-/// What patches are written in.
+/// The media types of patches.
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -19,10 +19,10 @@ const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
-/// Asks whether a route for the resource takes the media types of a request.
+/// Checks that a route for the resource accepts the media types of a request.
 ///
 /// # Errors
-/// 415 for a patch in no format of patches; 406 where no media type is named that can be given.
+/// 415 for a patch of an unknown media type; 406 if the client accepts no media type that the route can give.
 pub(crate) fn check_media_types(
     verb: Verb,
     resource: &GroupVersionResource,
@@ -31,7 +31,7 @@ pub(crate) fn check_media_types(
     preferences: &Preferences,
 ) -> Result<(), RouteRefusal> {
     let answer = match plan {
-        // What is no object has other media types, which the member knows.
+        // Bodies that are no objects have other media types, which the member checks.
         ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
         ResourcePlan::List | ResourcePlan::ListLive => ResponseKind::List,
         ResourcePlan::Watch => ResponseKind::Watch,

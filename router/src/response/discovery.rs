@@ -12,7 +12,7 @@ use tributary_fleet::discovery::model::AGGREGATED_PARAMETERS;
 /// Answers with a document of discovery, or 304 if the client has the document already.
 pub(crate) fn answer_document(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
     if !wish.aggregated {
-        // The documents of old are given without a tag, and are not to be kept.
+        // Legacy documents have no ETag, and no cache headers.
         let form = AnswerForm { encoding: wish.encoding, ..AnswerForm::JSON };
         return match wish.encoding {
             Encoding::Json => answer::json(StatusCode::OK, document.json),

@@ -1,20 +1,20 @@
-//! Lays JSON text out for people, piece by piece: a list of 60 MB is never held.
+//! Indents JSON text for people, piece by piece, so that a list of 60 MB is never held whole.
 //!
-//! Source: Go's `encoding/json.Indent` with two blanks, which kube-apiserver answers `pretty=true` with: no newline
-//! ends the text. Numbers and strings stay as they are spelled.
+//! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
+//! with a newline. Numbers and strings keep their spelling.
 
-/// Where a layout stands. Text may be cut anywhere between calls.
+/// The state of the layout. Text may be cut anywhere between calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indent {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// A bracket was opened and nothing has followed: `{}` stays on one line.
+    /// A bracket was opened, and no value has followed: `{}` stays on one line.
     opened: bool,
 }
 
 impl Indent {
-    /// Appends the next piece of text, laid out. Only for JSON text: what is none is passed on in some layout.
+    /// Appends the next piece of text, indented. For text that is no JSON the layout is undefined.
     pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for &byte in text {
             if self.in_string {

@@ -31,14 +31,14 @@ use super::indent::Indent;
 use super::{ObjectContext, ObjectWriter, protobuf};
 use crate::selection::Selection;
 
-/// How much JSON is turned into YAML at one go, in bytes. YAML takes a hundred times as long to write as JSON is
-/// copied: a frame's worth of 64 KiB took 10 ms, and with ten such lists under way another client's get
-/// 23 ms (p50) instead of 0.4.
+/// Chunk of JSON that is turned into YAML without a pause, in bytes. Writing YAML takes a hundred times as long as
+/// copying JSON. A frame of 64 KiB took 10 ms, and with ten such lists another client's get took 23 ms (p50) instead of
+/// 0.4.
 const YAML_BYTES: usize = 8 << 10;
 
-/// After how many pieces of work others have their turn. 4: a piece of JSON is copied in 10 µs, a Table's printed in 80
-/// µs. With a turn after each piece, a list of ten had the other threads woken 8 times for nothing, and its head sent
-/// alone.
+/// Pieces of work between two yields to other tasks. 4: copying a piece of JSON takes 10 µs, printing a piece of a
+/// Table 80 µs. With a yield after each piece, a list of ten woke the other threads 8 times in vain, and its head was
+/// sent alone.
 const PIECES_PER_TURN: usize = 4;
 
 /// The list's own metadata.
@@ -46,9 +46,9 @@ const PIECES_PER_TURN: usize = 4;
 pub(crate) struct ListMetadata {
     /// The vector of the snapshots, encoded.
     pub resource_version: String,
-    /// Where the next page starts; `None` on the last.
+    /// The start of the next page; `None` on the last page.
     pub continue_token: Option<String>,
-    /// How many objects come after this page, where that is known.
+    /// The number of objects after this page, if known.
     pub remaining_item_count: Option<u64>,
     /// The form of the versions that the items carry.
     pub items: ItemVersions,
@@ -68,18 +68,18 @@ impl ListMetadata {
     }
 }
 
-/// A list that is being written.
+/// The state of a list while it is written.
 struct ListWriter {
     view: Arc<View>,
     cursor: ListCursor<Selection>,
     writer: ObjectWriter,
-    /// How the versions are written of the cluster whose items come.
+    /// The form of versions for the cluster whose items are written now.
     of_cluster: Option<ClusterItemVersions>,
     /// Reused for the version of each item.
     version: String,
-    /// Reused for the text of each item that is laid out anew.
+    /// Reused for the text of each item whose layout changes.
     item: Vec<u8>,
-    /// The bytes of all items, where they have to be known before the first is written.
+    /// The length of all items in bytes, if the format needs it before the first item.
     length: Option<usize>,
     indent: Option<Indent>,
     begun: bool,
@@ -88,30 +88,30 @@ struct ListWriter {
     metadata: ListMetadata,
 }
 
-/// What a list's answer is made of.
+/// The parts of a list's answer.
 pub(crate) struct ListAnswer<'a> {
-    /// What is listed.
+    /// The view whose objects are listed.
     pub view: Arc<View>,
-    /// The objects.
+    /// The position in the view's snapshots.
     pub cursor: ListCursor<Selection>,
-    /// Writes them in the form that was asked for.
+    /// Writes the objects in the form that the client asked for.
     pub writer: ObjectWriter,
     /// The list's own metadata.
     pub metadata: ListMetadata,
-    /// The turn that was taken already, to look for where the page ends.
+    /// The turn that was taken already, to find the end of the page.
     pub share: Option<AnswerTurn>,
-    /// Whoever writes more than a frame takes a turn.
+    /// The turns: an answer of more than one frame takes one.
     pub answer_turns: &'a Arc<AnswerTurns>,
-    /// The connection that it goes to.
+    /// The connection that gets the answer.
     pub holder: Holder,
 }
 
 impl ListAnswer<'_> {
-    /// The answer. One that fits a frame is made at once; a longer one waits for its turn,
-    /// and holds no bytes until then.
+    /// The answer. An answer of one frame is made at once. A longer answer waits for its turn, and holds no bytes until
+    /// then.
     ///
     /// # Errors
-    /// 429 where there is no turn for it in time.
+    /// 429 if no turn is free in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
         let Self { view, cursor, writer, metadata, share, answer_turns, holder } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
@@ -130,7 +130,7 @@ impl ListAnswer<'_> {
                 let mut turn = pin!(answer_turns.acquire(if is_long { Length::Long } else { Length::Medium }, holder));
                 match poll!(turn.as_mut()) {
                     Poll::Ready(turn) => turn?,
-                    // Whoever waits holds no bytes.
+                    // A waiting answer holds no bytes.
                     Poll::Pending => {
                         made.clear();
                         list.restart(start);
@@ -145,7 +145,7 @@ impl ListAnswer<'_> {
         let gzip = gzip.then(Gzip::default);
         let is_compressed = gzip.is_some();
         let mut long = LongAnswer { frames: made, list, gzip, is_last: Arc::default(), share, pieces: 0 };
-        // What fits below the threshold of compression is answered whole, with its length.
+        // Text below the compression threshold is sent whole, with its length.
         let mut frames = VecDeque::new();
         let mut bytes = 0;
         while bytes <= THRESHOLD_BYTES {
@@ -165,16 +165,16 @@ impl ListAnswer<'_> {
     }
 }
 
-/// An answer that is written frame by frame, as its reader takes it.
+/// An answer that is written frame by frame, as the client reads it.
 struct LongAnswer {
-    /// Frames that were made before it was known how long it would be.
+    /// Frames made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
-    /// Whether the last frame has been given.
+    /// Whether the last frame was returned.
     is_last: Arc<AtomicBool>,
     share: AnswerTurn,
-    /// The pieces of work since others had their turn.
+    /// The pieces of work since the last yield.
     pieces: usize,
 }
 
@@ -191,7 +191,7 @@ impl LongAnswer {
         ListBody { frames: Box::pin(frames), is_last }.boxed_unsync()
     }
 
-    /// The next frame as it is sent; `None` after the last.
+    /// The next frame to send; `None` after the last.
     async fn next(&mut self) -> Result<Option<Bytes>, NoTurn> {
         if self.is_last.load(Relaxed) {
             return Ok(None);
@@ -201,7 +201,7 @@ impl LongAnswer {
             self.is_last.store(self.frames.is_empty() && self.list.done, Relaxed);
             return Ok(text);
         };
-        // No pause from here on: a compressor is not kept while others work.
+        // No yield from here on: a compressor is not kept while other tasks run.
         let mut packed = gzip.frame();
         loop {
             let Some(frame) = text else {
@@ -209,7 +209,7 @@ impl LongAnswer {
                 return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
-            // Where much was looked at for little text, what there is goes out.
+            // If a long search gave little text, the frame is sent now.
             if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
                 return Ok(Some(packed.end().into()));
             }
@@ -217,15 +217,14 @@ impl LongAnswer {
         }
     }
 
-    /// The next piece of the text, which is not empty; `None` after the last. A list of many megabytes is work without
-    /// a pause, and so is looking for the few objects of many that are selected:
-    /// others get their turn after each few pieces.
+    /// The next piece of text, never empty; `None` after the last. Writing many megabytes is work without a pause, and
+    /// so is searching many objects for a few selected ones. The function yields after each few pieces.
     async fn text(&mut self) -> Result<Option<Bytes>, NoTurn> {
         loop {
             self.share.go_on().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
-            // YAML takes a hundred times as long, and compressing ten times.
+            // YAML takes a hundred times as long, and compression ten times.
             let is_slow = self.gzip.is_some() || self.list.writer.form().encoding == Encoding::Yaml;
             if is_slow || self.pieces >= PIECES_PER_TURN {
                 self.pieces = 0;
@@ -239,7 +238,7 @@ impl LongAnswer {
     }
 }
 
-/// The frames of a list. HTTP/2 says with the last of them that it is the last, not with another one.
+/// The frames of a list. The last frame itself carries HTTP/2's end of stream, so that no further frame is needed.
 struct ListBody<S> {
     frames: Pin<Box<S>>,
     is_last: Arc<AtomicBool>,
@@ -258,7 +257,8 @@ impl<S: Stream<Item = Result<Frame<Bytes>, BoxError>>> http_body::Body for ListB
     }
 }
 
-/// A frame's worth of work; empty where nothing was found by it. What an answer costs is its text, compressed or not.
+/// One frame's worth of work; empty if it found no object. The cost of an answer is the length of its text, compressed
+/// or not.
 fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerTurn) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
     share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });
@@ -274,7 +274,7 @@ impl ListWriter {
         Self { view, cursor, writer, of_cluster: None, version, item, length: None, indent, begun, any, done, metadata }
     }
 
-    /// Starts anew, as if nothing had been written.
+    /// Starts again, as if no frame was written.
     fn restart(&mut self, cursor: ListCursor<Selection>) {
         self.cursor = cursor;
         self.indent = self.indent.as_ref().map(|_| Indent::default());
@@ -319,7 +319,7 @@ impl ListWriter {
         out
     }
 
-    /// Items one by one: a value of a whole list would be ten times its text.
+    /// Writes the items one by one: a parsed value of the whole list would be ten times its text.
     fn yaml_frame(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
         if !std::mem::replace(&mut self.begun, true) {
@@ -344,8 +344,8 @@ impl ListWriter {
         out
     }
 
-    /// What stands before the items in YAML, and what behind them. Keys are in order there: a list's kind and metadata
-    /// come behind its `items`, and a Table's `rows` are the last.
+    /// The YAML text before the items, and the text behind them. YAML keys are sorted: a list's kind and metadata stand
+    /// behind its `items`, and a Table's `rows` are last.
     fn around_yaml_items(&self) -> (String, String) {
         let mut empty = Vec::new();
         self.head(&mut empty);
@@ -356,7 +356,7 @@ impl ListWriter {
         (format!("{before}\n{items}:"), behind.to_owned())
     }
 
-    /// The first frame tells the length of the whole. Until that is measured, it is empty.
+    /// The first frame has the length of the whole list. The frame is empty until the length is measured.
     fn protobuf_frame(&mut self) -> Vec<u8> {
         let Some(length) = self.length.or_else(|| self.measured_at_once()) else { return Vec::new() };
         let mut out = Vec::with_capacity(FRAME_BYTES);
@@ -379,7 +379,7 @@ impl ListWriter {
         out
     }
 
-    /// Measures all items, with a pause after each frame's worth: the price of an answer that is not held whole.
+    /// Measures all items, with a yield after each frame's worth: the cost of an answer that is not held whole.
     async fn measure(&mut self) {
         let (mut cursor, mut length) = (self.cursor.clone(), 0);
         while self.measure_frame(&mut cursor, &mut length) {
@@ -388,14 +388,14 @@ impl ListWriter {
         self.length = Some(length);
     }
 
-    /// The bytes of all items, if these are not more than a frame's worth.
+    /// The length of all items in bytes, if they fit one frame.
     fn measured_at_once(&mut self) -> Option<usize> {
         let (mut cursor, mut length) = (self.cursor.clone(), 0);
         self.length = (!self.measure_frame(&mut cursor, &mut length)).then_some(length);
         self.length
     }
 
-    /// Adds the bytes of a frame's worth of items; false after the last.
+    /// Adds the length of one frame's worth of items; false after the last.
     fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
         let Self { view, writer, of_cluster, version, item, metadata, .. } = self;
         next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
@@ -417,8 +417,8 @@ impl ListWriter {
     }
 }
 
-/// Visits items of about so many bytes of JSON, each with the text of its version and its cluster's mark;
-/// false after the last.
+/// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's mark; false after
+/// the last.
 fn next_items(
     bytes: usize,
     cursor: &mut ListCursor<Selection>,

@@ -12,7 +12,7 @@ use super::protobuf;
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectContext {
-    /// The answer to a get or a write, or within a watch event.
+    /// The answer to a get or a write, or the object of a watch event.
     Alone,
     /// An item of a list.
     Item,
@@ -43,17 +43,17 @@ impl ObjectWriter {
         }
     }
 
-    /// The form that it writes.
+    /// The form of the written objects.
     pub(crate) fn form(&self) -> AnswerForm {
         self.form
     }
 
-    /// What rows carry.
+    /// The object that each row of a Table includes.
     pub(crate) fn include(&self) -> IncludeObject {
         self.include
     }
 
-    /// The version of `meta.k8s.io` that is written, where that is what is written.
+    /// The version of `meta.k8s.io` of a Table or of partial metadata.
     pub(crate) fn meta_version(&self) -> MetaVersion {
         match self.form.shape {
             Representation::Table(version) | Representation::PartialMetadata(version) => version,
@@ -61,8 +61,8 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends one object. In a Table it is a row in a list, and a Table of one row alone; `columns` says whether that
-    /// Table defines its columns (a watch does so in its first event only).
+    /// Appends one object. In a Table the object is a row of a list, or a Table of one row alone. `columns` tells
+    /// whether that Table defines its columns (a watch does so only in its first event).
     pub(crate) fn write(
         &mut self,
         object: &Object,
@@ -96,7 +96,7 @@ impl ObjectWriter {
     }
 
     /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a
-    /// Table it is a row like any other, of an object that has nothing else.
+    /// Table the bookmark is a row like any other, with empty cells.
     pub(crate) fn write_bookmark(
         &mut self,
         kind: &ResourceKind,
@@ -125,7 +125,7 @@ impl ObjectWriter {
                 self.row.write_cells(Some(""), out);
                 let shown = match self.include {
                     IncludeObject::Object => object,
-                    // Without its annotation the end of the initial events could not be told.
+                    // Without the annotation the client could not see the end of the initial events.
                     IncludeObject::None if !end => "null".to_owned(),
                     IncludeObject::None | IncludeObject::Metadata => partial,
                 };
@@ -149,7 +149,7 @@ impl ObjectWriter {
         out.extend_from_slice(br#","rows":["#);
     }
 
-    /// Prints an object's cells. One that is not of the form that its kind promises still shows its name.
+    /// Prints an object's cells. An object of an unexpected form still shows its name.
     fn print(&mut self, json: &[u8]) {
         if self.printer.print(json, self.now, &mut self.row).is_err() {
             let _ = Printer::default_columns().print(json, self.now, &mut self.row);

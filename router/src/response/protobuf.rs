@@ -1,7 +1,8 @@
-//! Metadata in protobuf, which client-go's metadata clients and informers ask for first.
+//! Metadata in protobuf, the first choice of client-go's metadata clients and informers.
 //!
-//! Byte for byte what kube-apiserver writes. Sources: kubernetes/apimachinery `pkg/apis/meta/v1/generated.proto` and
-//! `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the frames.
+//! The bytes are those that kube-apiserver writes. Sources: kubernetes/apimachinery `pkg/apis/meta/v1/generated.proto`
+//! and `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the
+//! frames.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 use tributary_apimachinery::Status;
 use tributary_apimachinery::wire::{put_field, put_varint};
 
-/// What every protobuf body begins with.
+/// The first bytes of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The end of an envelope (`runtime.Unknown`): contentEncoding and contentType, both empty.
@@ -37,7 +38,7 @@ pub(crate) fn item(metadata: &[u8], out: &mut Vec<u8>) {
     put_field(out, list::ITEMS, &partial(metadata));
 }
 
-/// A list's own metadata, as the field that comes before its items.
+/// The metadata of a list, as the field in front of the items.
 pub(crate) fn list_metadata(resource_version: &str, continue_token: &str, remaining: Option<u64>) -> Vec<u8> {
     let mut message = Vec::new();
     put_field(&mut message, 1, b"");
@@ -61,7 +62,7 @@ pub(crate) fn list_end(out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
-/// Appends the frame of an event: its length in four bytes, the highest first, and the event.
+/// Appends the frame of an event: its length in four bytes (big-endian), and the event.
 pub(crate) fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
     let mut raw = Vec::with_capacity(object.len() + 8);
     put_field(&mut raw, 1, object);
@@ -101,8 +102,8 @@ fn envelope_begin(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8
     put_varint(out, length);
 }
 
-/// `PartialObjectMetadata` without its envelope. What a member gives for metadata that is none is left out: a client is
-/// told the names, at least, by what does decode.
+/// `PartialObjectMetadata` without its envelope. Metadata of a member that cannot be decoded becomes empty, so that the
+/// client still gets the other objects.
 fn partial(metadata: &[u8]) -> Vec<u8> {
     let metadata: ObjectMeta<'_> = serde_json::from_slice(metadata).unwrap_or_default();
     let mut message = Vec::with_capacity(512);
@@ -112,7 +113,7 @@ fn partial(metadata: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text that borrows from the JSON where that has no escapes; `null` is the empty text, as Go reads it.
+/// Text that borrows from the JSON unless it has escapes; `null` is the empty text, as in Go.
 #[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
 struct JsonText<'a>(Cow<'a, str>);
 
@@ -129,7 +130,7 @@ impl JsonText<'_> {
         put_field(out, number, self.0.as_bytes());
     }
 
-    /// As a time: seconds and no fraction, for that is what JSON clients see. The empty text is the zero time.
+    /// The text as a time: seconds without a fraction, as JSON clients see it. The empty text is the zero time.
     fn time(&self) -> Vec<u8> {
         let mut message = Vec::new();
         if let Ok(time) = self.0.parse::<Timestamp>() {
@@ -140,7 +141,7 @@ impl JsonText<'_> {
     }
 }
 
-/// `metav1.ObjectMeta`. Fields that are no pointers in Go are written where they are empty, too.
+/// `metav1.ObjectMeta`. Fields that are no pointers in Go are written even if they are empty.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
@@ -313,7 +314,7 @@ impl StatusDetailsText {
     }
 }
 
-/// Appends a number. Negative ones take ten bytes, as their two's complement.
+/// Appends a number. A negative number takes ten bytes, as its two's complement.
 fn put_number(out: &mut Vec<u8>, number: usize, value: i64) {
     put_varint(out, number << 3);
     let mut rest = value as u64;
@@ -330,7 +331,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that metadata can hold. The bytes are those of Kubernetes' own `ObjectMeta.Marshal`.
+    /// Metadata with every field set. The bytes are those of Kubernetes' own `ObjectMeta.Marshal`.
     const FULL: &str = r#"{"name":"n","generateName":"g-","namespace":"ns","uid":"u","resourceVersion":"7","generation":300,"creationTimestamp":"2026-11-21T15:52:08Z","deletionTimestamp":"2026-11-21T15:52:09Z","deletionGracePeriodSeconds":0,"labels":{"b":"2","a":"1"},"annotations":{"quoted":"\"x\"\n"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"o","controller":true,"blockOwnerDeletion":false}],"finalizers":["f/one"],"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","time":"2026-11-21T15:52:08Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{}}},"subresource":"status"}]}"#;
     const FULL_BYTES: &str = "0a016e1202672d1a026e7322002a017532013738ac02420808a8fc86d80610004a0808a9fc86d806100050005a060a01611201315a060a0162120132620e0a0671756f74656412042278220a6a1f0a0a5265706c6963615365741a017222016f2a07617070732f7631300138007205662f6f6e658a01420a016d12065570646174651a027631220808a8fc86d806100032084669656c647356313a150a137b22663a64617461223a7b222e223a7b7d7d7d4206737461747573";
 

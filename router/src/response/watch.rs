@@ -23,11 +23,11 @@ pub(crate) struct EventWriter {
     columns: bool,
 }
 
-/// What an event's frame is made from, resolved while the log was at hand.
+/// The input for an event's frame, resolved while the caller still has the log.
 pub(crate) enum Prepared {
-    /// Somebody has encoded it already.
+    /// A frame from the cache, encoded by another watch.
     Encoded(Bytes),
-    /// The text of the version that it carries.
+    /// The text of the event's version.
     Version(String),
 }
 
@@ -37,10 +37,10 @@ impl EventWriter {
         Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: true }
     }
 
-    /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places
-    /// in it are resolved here.
+    /// Finds an event's encoding, or the text of its version. `log` is the log that returned the event: positions in
+    /// the log become versions here.
     ///
-    /// A place that the log has just given cannot have been forgotten yet.
+    /// The log cannot have dropped the position of an event that it has just returned.
     pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
         self.writer.now = jiff::Timestamp::now();
         if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
@@ -69,7 +69,7 @@ impl EventWriter {
         }
     }
 
-    /// The frame of an event. An encoding that others can use is kept for them.
+    /// The frame of an event. A frame that other watches can use is stored for them.
     pub(crate) fn frame(&mut self, event: &ObjectEvent, prepared: Prepared) -> Bytes {
         let version = match prepared {
             Prepared::Encoded(frame) => return frame,
@@ -120,14 +120,14 @@ impl EventWriter {
             out.into()
         };
         match told {
-            // What one audience may be told is no other's.
+            // The text is for one audience only, so the frame is not shared.
             Some(told) => make(&told),
             None => view.bookmarks.frame(version, shape, epochs, make),
         }
     }
 
-    /// What an event's encoding is known by to others. A Table's ages differ from second to second, and its first event
-    /// defines the columns: that is the watcher's own.
+    /// The key under which watches share an event's encoding. A Table's ages change each second, so its key has the
+    /// second. The first event of a Table defines the columns, and is not shared.
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Representation::Table(_));

@@ -1,19 +1,19 @@
-//! YAML that clients' parsers read as the JSON that it was made of.
+//! YAML that clients' parsers read as the original JSON.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
 
-/// The YAML of a JSON text; `None` where it is none.
+/// The YAML of a JSON text; `None` for text that is no JSON.
 ///
-/// Nothing is folded: a long text, such as a continue token, stays on one line.
+/// Long texts, such as continue tokens, stay on one line.
 pub(crate) fn of_json(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(&Yaml(&value), options).ok()
 }
 
-/// A value whose texts are laid out so that Go's parser, which kubectl and kube-apiserver have, reads them too.
+/// A value in YAML that Go's parser reads correctly, too. kubectl and kube-apiserver use that parser.
 struct Yaml<'a>(&'a Value);
 
 impl Serialize for Yaml<'_> {
@@ -33,8 +33,8 @@ impl Serialize for Yaml<'_> {
     }
 }
 
-/// Whether a text must not be laid out in lines of its own: Go's parser takes a tab at their beginning for indentation,
-/// and kube-apiserver writes no tab there either.
+/// Returns whether a text must not be a YAML block. Go's parser takes a tab at the start of a line for indentation, and
+/// kube-apiserver writes no tab there either.
 fn is_no_block(text: &str) -> bool {
     text.contains('\n') && text.contains('\t')
 }

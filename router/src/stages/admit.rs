@@ -22,7 +22,7 @@ use crate::received::Received;
 use crate::request_context::RequestContext;
 use crate::{Router, health};
 
-/// An admitted request.
+/// The sender and the places of an admitted request.
 pub(crate) struct Admitted {
     /// The sender of the request.
     pub(crate) caller: Caller,
@@ -30,14 +30,14 @@ pub(crate) struct Admitted {
     pub(crate) place: AdmissionPermit,
 }
 
-/// The places that a request takes: none where it asks how this process does, which is told however busy it is.
+/// The places that a request takes. A health check takes none, so that it is answered however busy the process is.
 #[derive(Default)]
 pub(crate) struct AdmissionPermit {
-    /// Among the requests in flight, until its answer begins; `None` of what is known to last.
+    /// Place among the requests in flight, until the answer begins; `None` for a long-running request.
     #[expect(dead_code, reason = "it is dropped, never read")]
     in_flight: Option<Portion>,
-    /// Among what lasts, until it has ended: of what is known to last, and of what may be switched. `None` where one
-    /// person owns the endpoint.
+    /// Place among the long-running requests, until the request ends: for long-running requests and for requests that
+    /// may switch their connection. `None` in personal mode.
     lasting: Option<LongRunningPlace>,
 }
 
@@ -80,14 +80,14 @@ fn admit(
 }
 
 impl AdmissionPermit {
-    /// Keeps the place of a request that lasts until its tunnel ends.
+    /// Has the tunnel of a long-running request keep the place until the tunnel ends.
     pub(crate) fn keep_for_tunnel(&self, permits: &TunnelPermits) {
         if let Some(lasting) = &self.lasting {
             lasting.keep_for_tunnel(permits);
         }
     }
 
-    /// The answer has begun: what lasts keeps its place, and nothing is in flight any more.
+    /// Has the answer's body keep the place of a long-running request. The request is no longer in flight.
     pub(crate) fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
         match self.lasting {
             Some(lasting) => lasting.kept_by_body(answer),
@@ -96,8 +96,8 @@ impl AdmissionPermit {
     }
 }
 
-/// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed
-/// on to workloads, is their receiver's to bound.
+/// Refuses names and queries that are too large to look at. Requests for a cluster's own view or for a workload are
+/// bounded by their receiver.
 ///
 /// # Errors
 /// 400 that names the bound.
@@ -134,7 +134,7 @@ mod tests {
 
     const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
 
-    /// Whoever makes ServiceAccounts in a member, or tokens of that many, has one part with all of them.
+    /// All ServiceAccounts of one member, and all of their tokens, share one part of the places.
     #[tokio::test]
     async fn a_configured_user_is_let_in_however_many_accounts_a_member_vouches_for() {
         let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };
@@ -161,7 +161,8 @@ mod tests {
         }
     }
 
-    /// An aggregated server may switch what is not known to last. It is in flight until then, and lasts from then on.
+    /// An aggregated server may switch the connection of a short request. The request is in flight until then, and
+    /// long-running from then on.
     #[tokio::test]
     async fn a_tunnel_has_its_places_until_it_ends_whatever_its_request() {
         let shared = Some(SharedMode::default());

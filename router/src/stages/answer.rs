@@ -26,7 +26,7 @@ use crate::{Router, forward, health, memory, response};
 /// future.
 ///
 /// # Errors
-/// Why there is no answer.
+/// Those of memory, of a member or of this process's own documents.
 pub(crate) async fn answer_planned(
     request: &StagedRequest<'_>,
     caller: &Caller,
@@ -71,7 +71,7 @@ struct PlannedResource<'a> {
 }
 
 impl Router {
-    /// What this process and, for whoever may visit it, the clusters are like.
+    /// Answers a health check: about this process and, for users who may see the report, about the clusters.
     async fn health(
         &self,
         info: &RequestInfo,
@@ -81,12 +81,12 @@ impl Router {
         let draining = self.is_leaving();
         let asks_of_clusters = health::asks_of_clusters(&info.path, query);
         let mut tells_of_clusters = health::tells_of_clusters(&info.path, query, draining);
-        // Everybody may ask members for their health; which clusters there are is another question, and one word needs
-        // no answer to it.
+        // Health checks are open to every user, but the names of clusters are not. An answer of one word (`ok`) has no
+        // names.
         if asks_of_clusters || tells_of_clusters {
             match caller.may_visit(report::PATH).await {
                 Err(refusal) if asks_of_clusters => return Err(refusal),
-                // That a process drains is told to everybody, and nothing else then.
+                // While the process drains, all users get the same answer, which names no cluster.
                 may_visit => tells_of_clusters &= may_visit.is_ok(),
             }
         }
@@ -172,7 +172,7 @@ impl Router {
         }
     }
 
-    /// Asks for an object that memory does not show those clusters of which it shows nothing, too.
+    /// Asks clusters for an object that memory does not show. Clusters of which memory shows no objects are asked, too.
     async fn get_elsewhere(
         &self,
         request: ClientRequest<'_>,
@@ -197,7 +197,7 @@ impl Router {
         forward::list::list(request.about(resource, served, &candidates), unheld).await
     }
 
-    /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
+    /// The version of the oldest server: its features exist in every cluster.
     fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
@@ -206,12 +206,12 @@ impl Router {
         }
     }
 
-    /// A refusal of what does not depend on who asks.
+    /// A refusal that does not depend on the user. In shared mode it names no cluster.
     fn told_to_all(&self, refusal: Refusal) -> Refusal {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
-    /// 503 where every cluster would have to be asked first: it names what is wrong with them.
+    /// The 503 as long as no cluster has answered. It has the troubles of the clusters.
     fn nobody(&self, what: &'static str) -> MemberRefusal {
         let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
         MemberRefusal::Untold { what, troubles }

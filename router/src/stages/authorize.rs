@@ -1,4 +1,4 @@
-//! The rights of the user during the answer: what is refused because rights are unknown, and what is said of it.
+//! The rights of the user during the answer: refusals because rights are unknown, and Warnings about unknown rights.
 //! `candidates_by_plan` finds the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
 
 use std::pin::Pin;
@@ -53,8 +53,8 @@ async fn name_unknown_rights(
 }
 
 impl Router {
-    /// Whether what tells of all clusters at once, and is no part of the API, may be answered: metrics and the report.
-    /// One person's endpoint tells its owner everything.
+    /// Refuses metrics and the report to users without the right to visit their path: they describe all clusters at
+    /// once, and are no part of the API. The owner of a personal endpoint may see both.
     ///
     /// # Errors
     /// The answer to give instead: 403, in kube-apiserver's words.

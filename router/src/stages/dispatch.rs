@@ -16,8 +16,8 @@ use crate::dispatch::{Dispatched, SchemaName};
 use crate::request_context::RequestArrival;
 use crate::{Router, health, response};
 
-/// Applies the policies, and notes the schema that the request passes. Without policies the outcome is only kept for
-/// requests that last, or may: later policies may refuse them.
+/// Applies the policies, and notes the schema that the request passes. Without policies only requests that are
+/// long-running, or may become so, keep the outcome: later policies may refuse them.
 ///
 /// # Errors
 /// 403, 429 and 500 that name the policy; 400 for an impersonated user that is no text.

@@ -71,7 +71,7 @@ impl Router {
                 }
             }
             // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
-            // Warnings; and discovery comes before all else that kubectl does.
+            // Warnings. kubectl reads discovery first of all.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response.headers_mut().extend(
                     tributary_answers::warnings::warning_header(&status.message).map(|it| (header::WARNING, it)),
@@ -84,8 +84,8 @@ impl Router {
         response
     }
 
-    /// Whether kube-apiserver answers for all paths that begin as this one does:
-    /// below `/api`, and below groups that exist.
+    /// Returns whether kube-apiserver answers an unknown path with this beginning by a Status: below `/api`, and below
+    /// groups that exist.
     fn has_root(&self, path: &str) -> bool {
         let mut segments = path.split('/').skip(1);
         match (segments.next(), segments.next()) {

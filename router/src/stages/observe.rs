@@ -1,4 +1,4 @@
-//! What is counted and traced of a request: who answered it, what became of it, and where.
+//! Counts and traces a request: by its source, its decision and its cluster.
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -49,7 +49,7 @@ impl<'a> Observation<'a> {
         CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
     }
 
-    /// The series in which a request is counted that cannot be read. Notes the decision in the trace, too.
+    /// The series in which an unreadable request is counted. Notes the decision in the trace, too.
     pub(crate) fn counted_unread(&self) -> CountedRequest<'static> {
         self.trace.note_decision(Decision::Refused);
         CountedRequest::unread(Decision::Refused, self.client)
@@ -61,7 +61,7 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// What became of a request that this was to answer.
+/// The decision about a request, for metrics and traces.
 fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
     match (refusal, source) {
         (Some(Refusal::Policy(_)), _) => Decision::Denied,
@@ -74,12 +74,12 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
     }
 }
 
-/// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
+/// The requested resource, as kubectl names it; `None` if no member serves it.
 fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
     union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
-/// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
+/// The cluster that a request is counted at, if it exists: requests for other names must not create series.
 fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> CountedCluster {
     match (&info.cluster, asked) {
         (Some(named), _) if configuration.clusters.contains_key(named) => CountedCluster::One(named.clone()),

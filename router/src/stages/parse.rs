@@ -29,17 +29,17 @@ impl<'a> ParsedRequest<'a> {
         Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
     }
 
-    /// The class of the request; [`RequestClass::Short`] for one that cannot be read.
+    /// The class of the request; [`RequestClass::Short`] for an unreadable request.
     pub(crate) fn class(&self) -> RequestClass {
         self.reading.info().map_or(RequestClass::Short, RequestInfo::class)
     }
 
-    /// Whether the request is for the own view of one cluster.
+    /// Returns whether the request is for the own view of one cluster.
     pub(crate) fn is_of_one_cluster(&self) -> bool {
         self.reading.info().is_ok_and(|info| info.cluster.is_some())
     }
 
-    /// Whether the client asks for the head of the answer only.
+    /// Returns whether the client asks for the head of the answer only.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }

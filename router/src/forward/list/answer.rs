@@ -1,4 +1,4 @@
-//! The answer to a live list: from what was gathered, and then member by member as it comes.
+//! The answer to a live list: first the gathered lists, then the lists of further members as they arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,19 +30,20 @@ use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer}
 use crate::response;
 use crate::response::indent::Indent;
 
-/// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
+/// The number of members that are asked at once while their lists are written: one is written, the next begins its
+/// answer.
 const AHEAD: usize = 2;
 
-/// A list that is being written.
+/// The state of a list while it is written.
 pub(super) struct LiveAnswer {
     question: ListQuery,
     partial: Partial,
-    /// What was gathered.
+    /// The lists that the page gathered.
     lists: VecDeque<MemberList>,
-    /// The members that are asked once it is their turn, and those that are being asked.
+    /// The members that have not been asked yet.
     later: VecDeque<Arc<Cluster>>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
-    /// The one that is being written, and where the cells of its rows stand.
+    /// The list that is being written, and the columns of its cells.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: LiveListWriter,
     form: AnswerForm,
@@ -59,7 +60,7 @@ pub(super) struct LiveAnswer {
 }
 
 impl LiveAnswer {
-    /// The answer that is made of a page.
+    /// The answer for a page.
     pub(super) fn new(
         page: GatheredPage,
         question: ListQuery,
@@ -99,10 +100,11 @@ impl LiveAnswer {
         Self { unheld: unheld.to_vec(), ..self }
     }
 
-    /// The answer. What does not fit a frame waits for its turn.
+    /// The answer. An answer of more than one frame waits for its turn.
     ///
     /// # Errors
-    /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
+    /// 429 if no turn is free in time; 406 for protobuf of more than is gathered, because protobuf begins with its
+    /// length.
     pub(super) async fn respond(
         mut self,
         answer_turns: &Arc<AnswerTurns>,
@@ -119,7 +121,7 @@ impl LiveAnswer {
             FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.acquire(Length::Medium, holder).await?),
             _ => Some(answer_turns.acquire(Length::Long, holder).await?),
         };
-        // What fits below the threshold of compression is answered whole, with its length.
+        // Text below the compression threshold is sent whole, with its length.
         let (mut frames, mut bytes) = (VecDeque::new(), 0);
         while bytes <= THRESHOLD_BYTES {
             let Some(frame) = self.next_frame().await? else {
@@ -140,7 +142,7 @@ impl LiveAnswer {
     /// The next frame of text; `None` after the last.
     ///
     /// # Errors
-    /// Why a member's list broke off.
+    /// The cause if a member's list broke off.
     async fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
         if self.ended {
             return Ok(None);
@@ -196,7 +198,7 @@ impl LiveAnswer {
         Ok(true)
     }
 
-    /// Takes over what a member says at the end of its list.
+    /// Takes over the version and the continue token at the end of a member's list.
     fn end_member(&mut self) {
         let Some((list, _)) = self.current.take() else { return };
         let end = list.end.unwrap_or_default();
@@ -215,13 +217,13 @@ impl LiveAnswer {
     }
 }
 
-/// A list on its way to the client, frame by frame as that takes it.
+/// The body of a list, written frame by frame as the client reads it.
 struct LiveListBody {
-    /// Frames that were made before it was known how long it would be.
+    /// Frames made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: LiveAnswer,
     gzip: Option<Gzip>,
-    /// Whether the last compressed frame has been made.
+    /// Whether the last compressed frame was made.
     ended: bool,
     share: Option<AnswerTurn>,
 }
@@ -233,7 +235,7 @@ impl LiveListBody {
             match written.next().await {
                 Ok(frame) => {
                     let frame = frame?;
-                    // A list of many megabytes is work without a pause: others get their turn between frames.
+                    // A list of many megabytes is work without a pause, so the task yields between frames.
                     tokio::task::yield_now().await;
                     Some((Ok(Frame::data(frame)), Some(written)))
                 }
@@ -281,5 +283,5 @@ impl LiveListBody {
     }
 }
 
-/// How much text is compressed into one frame, in bytes: about a millisecond of work.
+/// The text that is compressed into one frame, in bytes: about a millisecond of work.
 const COMPRESSED_AT_ONCE: usize = 128 << 10;

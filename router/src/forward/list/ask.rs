@@ -1,4 +1,4 @@
-//! Asking one member for its list, and reading it as it comes.
+//! Asks one member for its list, and reads the list piece by piece.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::caller::Caller;
 use crate::forward::send::send;
 use crate::request::ClientRequest;
 
-/// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
+/// The bytes of one member's list that are read before the list is written. The rest waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// What every member is asked.
+/// The request that every member gets.
 #[derive(Clone)]
 pub(super) struct ListQuery {
     info: RequestInfo,
@@ -35,7 +35,7 @@ pub(super) struct ListQuery {
 }
 
 impl ListQuery {
-    /// What is asked of members for this request. `labels` is its selector without what selects clusters.
+    /// The members' request for this client's request. `labels` is its selector without the selection of clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -52,7 +52,7 @@ impl ListQuery {
     /// Asks a member. The answer is a success.
     ///
     /// # Errors
-    /// What the member says, or why there is no answer.
+    /// The member's refusal, or the cause of a missing answer.
     async fn put(&self, cluster: &Arc<Cluster>, limit: u64, token: Option<&str>) -> Result<Response<Body>, Refusal> {
         let mut request = Request::new(body::empty());
         request.headers_mut().insert(header::ACCEPT, self.accept.clone());
@@ -75,8 +75,7 @@ impl ListQuery {
     }
 }
 
-/// The parameters that members are told as they came: all but what is meant for the merged list,
-/// or rewritten for members.
+/// The query parameters that members get unchanged. The others concern the merged list, or are rewritten for members.
 fn kept_parameters(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -85,21 +84,21 @@ fn kept_parameters(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// A member's list, as far as it has come.
+/// The arrived part of a member's list.
 pub(super) struct MemberList {
     pub(super) cluster: Arc<Cluster>,
     pub(super) warnings: Vec<HeaderValue>,
-    /// The columns of its Table, as JSON; `None` as long as it has given none.
+    /// The columns of the member's Table, as JSON; `None` until they arrive.
     pub(super) columns: Option<Vec<u8>>,
-    /// What comes at its end, once that has been read.
+    /// The end of the list, once it is read.
     pub(super) end: Option<End>,
-    /// What has come and is not written yet.
+    /// The items that have arrived and are not written yet.
     texts: Texts,
-    /// How many items or rows have come.
+    /// The number of items or rows that have arrived.
     count: u64,
     rest: Option<(ListParser, Body)>,
     within: Duration,
-    /// What it occupies of the bytes that may be held. `None` for one that is written as it comes, a frame at a time.
+    /// The part of the limit of held bytes. `None` for a list that is written frame by frame as it arrives.
     portion: Option<Portion>,
 }
 
@@ -107,7 +106,7 @@ pub(super) struct MemberList {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) version: Option<ResourceVersion>,
-    /// The member's own token, where it has more.
+    /// The member's own token, if it has more items.
     pub(super) continue_token: Option<String>,
 }
 
@@ -115,7 +114,7 @@ pub(super) struct End {
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
-    /// Where each ends, and whether it is a row.
+    /// The end of each text, and whether it is a row.
     ends: Vec<(usize, bool)>,
     next: usize,
 }
@@ -128,11 +127,10 @@ pub(super) enum Item<'a> {
 }
 
 impl MemberList {
-    /// Asks a member and reads what it says, as far as is read ahead. Cancel:
-    /// dropping the future, or the list, ends the request.
+    /// Asks a member and reads the beginning of its list. Cancel: dropping the future, or the list, ends the request.
     ///
     /// # Errors
-    /// What the member says, or why there is no answer in time; 429 where too much is held.
+    /// The member's refusal, or the cause of no answer in time; 429 at the limit of held bytes.
     pub(super) async fn fetch_list(
         cluster: &Arc<Cluster>,
         question: &ListQuery,
@@ -162,7 +160,7 @@ impl MemberList {
         timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within)))
     }
 
-    /// Asks whether a cluster will answer, without its list, and returns the Warnings of the answer.
+    /// Asks whether a cluster will answer, without reading its list, and returns the Warnings of the answer.
     ///
     /// # Errors
     /// As [`fetch_list`](Self::fetch_list).
@@ -176,22 +174,22 @@ impl MemberList {
         Ok(warnings::readable(answer.headers().get_all(header::WARNING)).cloned().collect())
     }
 
-    /// Whether all of it has come.
+    /// Returns whether the whole list has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// Whether the member has more than this page, as far as that is known.
+    /// Returns whether the member has more items than this page, as far as known.
     pub(super) fn has_more(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.continue_token.is_some())
     }
 
-    /// How many items have come.
+    /// The number of items that have arrived.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many bytes of it are held.
+    /// The bytes of the list that are held.
     pub(super) fn bytes(&self) -> usize {
         self.texts.text.len()
     }
@@ -204,7 +202,7 @@ impl MemberList {
         whole.map(move |(at, (end, _))| &text[start(at)..*end])
     }
 
-    /// The next item that has come.
+    /// The next item that has arrived.
     pub(super) fn next_item(&mut self) -> Option<Item<'_>> {
         let Texts { text, ends, next } = &mut self.texts;
         let (end, is_row) = *ends.get(*next)?;
@@ -214,11 +212,11 @@ impl MemberList {
         Some(if is_row { Item::Row(text) } else { Item::Object(text) })
     }
 
-    /// Reads what comes next, in place of what has been written; false once all has been read. Waits for the member,
-    /// never for the client.
+    /// Reads the next part in place of the written one; false after the end. Waits for the member, never for the
+    /// client.
     ///
     /// # Errors
-    /// Why it broke off.
+    /// The cause if the list broke off.
     pub(super) async fn more(&mut self) -> Result<bool, Refusal> {
         self.texts.clear();
         if let Some(portion) = &mut self.portion {
@@ -269,7 +267,7 @@ impl Texts {
     }
 
     fn clear(&mut self) {
-        // What was read ahead is given back at once; a frame's worth is used again.
+        // A large buffer is freed at once; one of a frame's size is used again.
         if self.text.capacity() > 2 * tributary_sharing::body::FRAME_BYTES {
             *self = Self::default();
         }

@@ -1,4 +1,4 @@
-//! Gathering members' answers in order until all is known, the page is full, or too much is held.
+//! Gathers members' answers in order, until all have answered, the page is full, or too many bytes are held.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,64 +21,64 @@ use tributary_views::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
 use super::ask::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
 
-/// How long a cluster may take to give its list where the rest is answered without it.
+/// The time for a cluster's list if a partial answer is allowed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How many members are asked at once as long as it is not known how much each says.
+/// The number of members that are asked at once while the size of their lists is unknown.
 const WINDOW_MIN: usize = 4;
 
-/// How many members are asked at once at most.
+/// The largest number of members that are asked at once.
 const WINDOW_MAX: usize = 32;
 
-/// How a list is asked for.
+/// The conditions of a list.
 pub(super) struct Gathering<'a> {
     pub(super) question: ListQuery,
-    /// How many objects a page may have; 0 for all.
+    /// The number of objects that a page may have; 0 for no limit.
     pub(super) limit: u64,
     pub(super) partial: Partial,
-    /// What may be held, and for whom.
+    /// The limit of held bytes, and its holder.
     pub(super) held: &'a Arc<FairSemaphore>,
     pub(super) holder: Holder,
 }
 
-/// How long a member may take.
+/// The time limit for a member.
 pub(super) fn within(partial: Partial) -> Duration {
     if partial == Partial::Deny { KNOWN_WITHIN } else { ANSWER_WITHIN }
 }
 
-/// What a page is made of.
+/// The parts of a page.
 pub(super) struct GatheredPage {
-    /// What members said, or have begun to say, in their order.
+    /// The members' lists, complete or begun, in order.
     pub(super) lists: Vec<MemberList>,
-    /// The members that are to be asked again, in their order.
+    /// The members that have to be asked again, in order.
     pub(super) later: Vec<Arc<Cluster>>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
-    /// What members warn of, each text once.
+    /// The Warnings of members, each text once.
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
-    /// The versions of the clusters that were shown on pages before.
+    /// The versions of the clusters on earlier pages.
     pub(super) version: CompositeResourceVersion,
-    /// Where the next page goes on where this one is full; `None` if it ends with what its last member has not given.
+    /// The start of the next page if this page is full; `None` if the last member's own token is the next start.
     pub(super) next: Option<LiveContinueToken>,
     refusals: Vec<Refusal>,
     seen: GatherProgress,
 }
 
-/// What the answers so far tell of those to come.
+/// The progress of the page, to estimate the answers to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GatherProgress {
-    /// How many members have answered, or will not.
+    /// The number of members that have answered or failed.
     members: usize,
     items: u64,
     bytes: usize,
-    /// The longest answer.
+    /// The length of the longest answer.
     longest: usize,
-    /// How many members the page before had; 0 where it is not known.
+    /// The number of members on the page before; 0 if unknown.
     before: usize,
 }
 
 impl GatherProgress {
-    /// How many members are asked at once. Without a limit all are needed, and what counts is what they say at once;
-    /// with one it is what the page still needs, and one more.
+    /// The number of members to ask at once. Without a limit every member is needed, and the size of the answers
+    /// decides. With a limit the page asks as many as it still needs, and one more.
     fn window(&self, limit: u64) -> usize {
         let by_bytes = match self.members {
             0 => WINDOW_MIN,
@@ -89,7 +89,7 @@ impl GatherProgress {
         }
         let left = limit.saturating_sub(self.items);
         let needed = match self.items {
-            // Nobody had any so far: twice as many as were asked in vain.
+            // No member has had an item so far: the window doubles.
             0 => self.before.max(self.members),
             items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
@@ -97,7 +97,7 @@ impl GatherProgress {
     }
 }
 
-/// A cluster, and what it said.
+/// A cluster, and its list or refusal.
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
 /// A cluster, and the Warnings of its answer to [`MemberList::sound_out`].
@@ -128,16 +128,16 @@ impl GatheredPage {
         })
     }
 
-    /// How many bytes were gathered.
+    /// The number of gathered bytes.
     pub(super) fn bytes(&self) -> usize {
         self.seen.bytes
     }
 
-    /// Asks the clusters from the token's on until the page is full, all have answered, or too much is held. Cancel:
-    /// dropping the future ends the requests.
+    /// Asks the clusters from the token's cluster on, until the page is full, all have answered, or too many bytes are
+    /// held. Cancel: dropping the future ends the requests.
     ///
     /// # Errors
-    /// As the list's.
+    /// Those of the list.
     pub(super) async fn gather(
         &mut self,
         gathering: &Gathering<'_>,
@@ -146,7 +146,7 @@ impl GatheredPage {
     ) -> Result<(), Refusal> {
         let begun = Instant::now();
         let limit = gathering.limit;
-        // Clusters come by name.
+        // Clusters are sorted by name.
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let wanted = &clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..];
         let mut waiting = wanted.iter();
@@ -155,7 +155,7 @@ impl GatheredPage {
             while asked.len() < self.seen.window(limit)
                 && let Some(cluster) = waiting.next()
             {
-                // A token of a cluster that is gone is nobody's: the next one by name begins at its beginning.
+                // A token of a removed cluster fits no other: the next cluster by name begins at its start.
                 let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
                 let own = own.and_then(|token| token.token.clone());
                 asked.push_back(Box::pin(
@@ -173,13 +173,13 @@ impl GatheredPage {
         self.sound_out(gathering, begun).await?;
         let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
-            // All say the same: it is the answer.
+            // All members refuse in the same way, so that is the answer.
             Some(refusal) if is_refused => Err(refusal),
             _ => Ok(()),
         }
     }
 
-    /// Takes what the next member said, if there is room for it, and says whether the page ends there.
+    /// Adds the list of the next member, if there is room for it, and returns whether the page ends there.
     fn add_list(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
         let cluster = Arc::clone(&list.cluster);
         let overflows = self.seen.bytes + list.bytes() > GATHERED_BYTES_MAX || !list.is_complete();
@@ -198,7 +198,8 @@ impl GatheredPage {
         }
         let mut behind = clusters.iter().filter(|other| other.name() > cluster.name());
         if limit > 0 {
-            // Where the last member's own token is not known yet, the next page begins after it unless it says more.
+            // If the last member's own token is unknown, the next page begins after that member, unless its list ends
+            // with a token.
             self.next = behind.next().map(|next| self.token_at(next));
         } else {
             self.later = behind.cloned().collect();
@@ -206,8 +207,8 @@ impl GatheredPage {
         ControlFlow::Break(())
     }
 
-    /// Asks those whose answers do not fit whether they will answer: what is missing is to be said before the answer
-    /// begins.
+    /// Asks the members whose lists do not fit whether they will answer, because missing clusters must be named before
+    /// the answer begins.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
@@ -229,8 +230,8 @@ impl GatheredPage {
     /// impersonation is left out without a Warning, unless it is the only one.
     ///
     /// # Errors
-    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a
-    /// partial answer is denied, that it does not let us ask in the client's name: that does not pass.
+    /// A refusal of the request itself: other clusters would refuse it too, or never see its token. Under `partial:
+    /// Deny` also the refusal of our account's impersonation, because it does not pass by itself.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -309,12 +310,12 @@ impl Gathering<'_> {
     }
 }
 
-/// Whether a member will say the same however often it is asked.
+/// Returns whether a member will refuse each repetition, too.
 fn is_final(refusal: &Refusal) -> bool {
     refusal.not_let().is_some() || refusal.forbids_acting() || refusal.said_by_member().is_some_and(says_never)
 }
 
-/// A member's refusal of its own token: where it gives a fresh one, so is ours.
+/// A member's refusal of its own token. If it has a fresh token, that becomes one of ours.
 fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
     if let Some(said) = refusal.said_by_member_mut()
         && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
@@ -335,21 +336,21 @@ mod tests {
     fn as_many_members_are_asked_as_the_page_needs() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
-            // Without a limit all are needed: the less they say, the more at once.
+            // Without a limit every member is needed: the shorter their lists, the more at once.
             (seen(0, 0, 0, 0), 0, 4),
             (seen(1, 10, 10 << 10, 0), 0, 32),
             (seen(3, 10, 1 << 20, 0), 0, 8),
             (seen(3, 10, 64 << 20, 0), 0, 4),
             (seen(4, 0, 0, 0), 0, 32),
-            // With one, the first page begins with one member and looks for more in ever wider rounds.
+            // With a limit, the first page asks one member, and then more in ever wider rounds.
             (seen(0, 0, 0, 0), 500, 1),
             (seen(1, 0, 0, 0), 500, 2),
             (seen(8, 0, 0, 0), 500, 9),
-            // What members have tells how many more it takes.
+            // The members' items so far show how many more members are needed.
             (seen(1, 500, 1 << 20, 0), 500, 1),
             (seen(2, 20, 1 << 10, 0), 500, 32),
             (seen(10, 450, 1 << 10, 0), 500, 2),
-            // The next page begins with what the last one needed, and one more.
+            // The next page begins with the number of members on the last one, and one more.
             (seen(0, 0, 0, 1), 500, 2),
             (seen(0, 0, 0, 20), 500, 21),
             // A client may write any number into its token.

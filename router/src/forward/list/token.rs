@@ -1,4 +1,4 @@
-//! The continue token of a list that is asked for live.
+//! The continue token of a live list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,18 +8,18 @@ use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use tributary_answers::refusal::VersionRefusal;
 
-/// Where a page goes on: unpadded base64url of this as JSON.
+/// The start of the next page, as unpadded base64url of this JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LiveContinueToken {
-    /// The cluster whose objects come next.
+    /// The cluster of the next objects.
     pub(super) cluster: String,
-    /// That member's own token; `None` at its beginning.
+    /// The member's own token for that cluster; `None` at the start of its list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
-    /// The versions of the clusters that were shown before.
+    /// The versions of the clusters on earlier pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// How many clusters the page before had: so many are asked at once for the next.
+    /// The number of clusters on the page before: the next page asks as many at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) members: usize,
 }
@@ -32,7 +32,7 @@ impl LiveContinueToken {
     /// Reads a token.
     ///
     /// # Errors
-    /// 410 for one that was not given out here: for example when the resource was held in memory. Clients list again.
+    /// 410 for a token of another kind, such as one of a list from memory. Clients then list again.
     pub(super) fn decode(text: &str) -> Result<Self, VersionRefusal> {
         let expired = || VersionRefusal::ExpiredToken { fresh: None };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| expired())?;
@@ -56,7 +56,7 @@ impl LiveContinueToken {
         version.map(Some).ok_or(VersionRefusal::ExpiredToken { fresh: None })
     }
 
-    /// The token as clients are given it, after a page with these versions.
+    /// The token for the client, after a page with these versions.
     pub(super) fn encode(&self, version: &str) -> String {
         let version = (!version.is_empty()).then(|| version.to_owned());
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&Self { version, ..self.clone() }).unwrap_or_default())

@@ -13,11 +13,11 @@ use tributary_printers::{Column, Printer, Row, column};
 use super::ask::Item;
 use crate::response::{protobuf, yaml};
 
-/// How the list is written.
+/// The form of the list.
 #[derive(Clone, Copy)]
 pub(super) struct ListForm {
     pub(super) form: AnswerForm,
-    /// What the rows of a Table carry.
+    /// The object that each row of a Table includes.
     pub(super) include: IncludeObject,
     /// The form of the objects' versions.
     pub(super) items: ItemResourceVersions,
@@ -26,7 +26,7 @@ pub(super) struct ListForm {
 /// The list's own metadata.
 #[derive(Default)]
 pub(super) struct LiveListMetadata {
-    /// The vector, encoded; empty where no member has a version.
+    /// The encoded vector; empty if no member has a version.
     pub(super) version: String,
     pub(super) continue_token: Option<String>,
 }
@@ -42,24 +42,24 @@ impl LiveListMetadata {
     }
 }
 
-/// How many columns of one member's Tables are shown. 64: as many as a custom resource's definition may have here
-/// (`tributary_printers`); kube-apiserver's own Tables have up to 13.
+/// The number of columns that are shown of one member's Table. 64: the limit for a custom resource's definition
+/// (`tributary_printers`). kube-apiserver's own Tables have up to 13.
 const COLUMNS_OF_MEMBER_MAX: usize = 64;
 
-/// How many columns the Tables of all members may have together. Twice those of one:
-/// members of two versions of a resource.
+/// The number of columns that the Tables of all members may have together. Twice the limit of one member, for two
+/// versions of a resource.
 const COLUMNS_MAX: usize = 2 * COLUMNS_OF_MEMBER_MAX;
 
-/// The longest text of a member's columns that is read, in bytes. 64 KiB:
-/// 1 KiB for each, where they have some 200 bytes.
+/// The longest text of a member's columns that is read, in bytes. 64 KiB: 1 KiB for each column; usual are some 200
+/// bytes.
 const COLUMN_BYTES_MAX: usize = 64 << 10;
 
-/// The columns of a Table, united over members by name; new ones come last.
+/// The columns of a Table, united over members by name. New columns come last.
 #[derive(Clone, Default)]
 pub(super) struct Columns(Vec<Value>);
 
 impl Columns {
-    /// Adds those of a member, or those that are printed here where it makes no Tables.
+    /// Adds the columns of a member, or the printed columns if the member makes no Tables.
     pub(super) fn add(&mut self, own: Option<&[u8]>, printer: &Printer) {
         for column in of_member(own, printer) {
             if self.0.len() < COLUMNS_MAX && !self.0.iter().any(|known| known["name"] == column["name"]) {
@@ -68,7 +68,7 @@ impl Columns {
         }
     }
 
-    /// Where each of a member's columns stands; `None` for one that is not shown.
+    /// The place of each of a member's columns; `None` for a column that is not shown.
     pub(super) fn places(&self, own: Option<&[u8]>, printer: &Printer) -> Vec<Option<usize>> {
         let own = of_member(own, printer);
         own.iter().map(|column| self.0.iter().position(|known| known["name"] == column["name"])).collect()
@@ -91,12 +91,12 @@ fn definitions(printer: &Printer) -> Vec<Value> {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Prints the objects of a resource that its members print no Tables of.
+/// The printer for objects whose members make no Tables.
 pub(super) fn printer(served: &ServedResource) -> Printer {
     Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns)
 }
 
-/// Writes one list.
+/// Writes a live list in the form that the client asked for.
 pub(super) struct LiveListWriter {
     wish: ListForm,
     kind: String,
@@ -114,7 +114,7 @@ pub(super) struct LiveListWriter {
 }
 
 impl LiveListWriter {
-    /// A writer of a list with these columns, which count in a Table alone.
+    /// A writer for a list with these columns, which matter only for a Table.
     pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: Columns) -> Self {
         let (kind, api_version) = match wish.form.shape {
             Representation::Object => {
@@ -145,17 +145,17 @@ impl LiveListWriter {
         }
     }
 
-    /// Prints what members print no Tables of.
+    /// The printer for objects whose members make no Tables.
     pub(super) fn printer(&self) -> &Printer {
         &self.printer
     }
 
-    /// The columns.
+    /// The columns of the Table.
     pub(super) fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// Begins the list. In protobuf nothing stands before the items that does not need their length.
+    /// Begins the list. In protobuf the text before the items needs their length, so nothing is written yet.
     pub(super) fn begin(&self, out: &mut Vec<u8>) {
         let Self { kind, api_version, .. } = self;
         let is_table = matches!(self.wish.form.shape, Representation::Table(_));
@@ -182,8 +182,8 @@ impl LiveListWriter {
         }
     }
 
-    /// Writes one item of a cluster. `places` says where the cells of its row stand. One that is no object is left out:
-    /// members' objects are data, and one that is broken hides no other.
+    /// Writes one item of a cluster. `places` has the places of its row's cells. A broken item is left out: members'
+    /// objects are data, and a broken one must not hide the others.
     pub(super) fn item(&mut self, mark: &ClusterMark, item: Item<'_>, places: &[Option<usize>], out: &mut Vec<u8>) {
         let mut text = std::mem::take(&mut self.item);
         text.clear();
@@ -193,7 +193,7 @@ impl LiveListWriter {
                 self.printed_row(mark, object, version, places, &mut text)
             }
             (shape, Item::Object(object)) => self.object(mark, object, shape, &mut text),
-            // Nobody asked for a Table.
+            // A row without a requested Table is left out.
             (_, Item::Row(_)) => None,
         };
         if written.is_some() {
@@ -202,7 +202,7 @@ impl LiveListWriter {
         self.item = text;
     }
 
-    /// Puts an item among the others.
+    /// Appends an item to the list.
     fn place(&mut self, text: &[u8], out: &mut Vec<u8>) {
         let is_first = !std::mem::replace(&mut self.any, true);
         match self.wish.form.encoding {
@@ -273,7 +273,8 @@ impl LiveListWriter {
         Some(())
     }
 
-    /// A row that a member printed: its cells at their places, the cluster's after the first, and its object marked.
+    /// A row that the member printed: its cells at their places, the cluster's cell after the first, and its object
+    /// marked.
     fn member_row(
         &mut self,
         mark: &ClusterMark,
@@ -285,7 +286,8 @@ impl LiveListWriter {
         let cells: Vec<&RawValue> = serde_json::from_slice(&row[json::find(row, 0, &["cells"])?]).ok()?;
         out.extend_from_slice(b"{\"cells\":");
         self.cells(mark, &cells, places, out);
-        // What else a row may have is not known to be harmless: clients look for the object under an escaped key, too.
+        // Other fields of a row could do harm, so they are left out: clients look for the object under an escaped key,
+        // too.
         for member in json::members(row, 0) {
             let value = &row[member.value.clone()];
             match member.key {

@@ -1,5 +1,6 @@
-//! What the merged view gave, sent to one cluster's own view: its versions become the cluster's, its annotation goes,
-//! and what is of another cluster is refused. A request that holds nothing of ours stays byte for byte.
+//! Translates values of the merged view in a request to one cluster's own view. Versions become the cluster's, the
+//! annotation is removed, and values of another cluster are refused. A request without such values stays byte for byte
+//! the same.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -13,70 +14,68 @@ use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::versions::{ClientVersion, Versions};
 
-/// How a composite version begins in its two forms. A continue token begins so, too, or as [`OF_TOKEN`] says.
+/// The first characters of a composite version in its two forms. A continue token begins like one of them, or with
+/// [`OF_TOKEN`].
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
 
-/// How else a continue token begins.
+/// The other beginning of a continue token.
 const OF_TOKEN: &str = "v1.";
 
-/// What a body has, if it holds anything of ours.
+/// Texts in each body that may have a value of the merged view.
 const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
 
 /// One request to a cluster's own view.
 pub(super) struct TakenBack<'a> {
-    /// The cluster.
     pub(super) cluster: &'a ClusterName,
-    /// What it is asked to do.
     pub(super) verb: Verb,
-    /// With what.
     pub(super) resource: &'a ResourceRequest,
-    /// Reads composite versions.
+    /// Decodes composite versions.
     pub(super) versions: Versions,
-    /// The clusters that may be told of: of one of many users at most this one, for looking at all others would cost
-    /// each request what only a mistaken one needs.
+    /// The clusters that an error may name. In shared mode at most this cluster: checking the rights in all others
+    /// would cost every request, and only mistaken requests need it.
     pub(super) candidates: Candidates,
-    /// What the merged view knows of the object.
+    /// The object in the merged view's memory.
     pub(super) known: Option<KnownObject>,
 }
 
 /// An object that the merged view holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownObject {
-    /// Its version.
+    /// The version of the object.
     pub(super) version: ResourceVersion,
-    /// Up to which version all of the cluster's changes were seen when it was looked up.
+    /// The version of the cluster up to which all changes were seen at the lookup.
     pub(super) seen: CollectionVersion,
 }
 
-/// Where a version comes from.
+/// The source of a version.
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
-    /// It was not given by the merged view: the cluster's own, or nobody's, as the cluster will say.
+    /// A version that the merged view did not issue. The cluster accepts or refuses it.
     Native,
-    /// A version of the merged view that says something of the cluster, and what.
+    /// A version of the merged view, and its component for the cluster.
     Given(ClientVersion, CollectionVersion),
-    /// A version of an object of the cluster that is not a number, in the cluster's own text.
+    /// An opaque version of an object of the cluster, in the cluster's own text.
     Opaque(String),
-    /// A version of the merged view that says nothing of the cluster.
+    /// A version of the merged view without a component for the cluster.
     Other,
 }
 
-/// Whether a query may hold anything of ours. Most do not.
+/// Returns whether a query may have a value of the merged view. Most queries have none.
 pub(super) fn query_may_hold(query: &str) -> bool {
     query.contains('%') || BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin))
 }
 
-/// Whether a body may have something of the merged view. Most bodies have nothing.
+/// Returns whether a body may have a value of the merged view. Most bodies have none.
 pub(super) fn body_may_hold(format: Format, body: &[u8]) -> bool {
     rewrite::may_hold(format, body, &OURS)
 }
 
 impl TakenBack<'_> {
-    /// The query for the cluster; `None` for the one that came.
+    /// The query for the cluster; `None` to keep it unchanged.
     ///
     /// # Errors
-    /// 409 for another cluster's version in a write, 410 in a read; 410 for a continue token of the merged view, after
-    /// which clients list from the beginning.
+    /// 409 for another cluster's version in a write, 410 in a read. 410 for a continue token of the merged view, after
+    /// which clients list from the start.
     pub(super) fn query(&self, query: &str) -> Result<Option<String>, Refusal> {
         if !query_may_hold(query) {
             return Ok(None);
@@ -89,7 +88,7 @@ impl TakenBack<'_> {
         let version = |_, text: &str| match self.origin(text) {
             Origin::Native => Ok(text.to_owned()),
             Origin::Opaque(own) => Ok(own),
-            // Of a part of a revision the cluster tells all again, so that nothing is missed.
+            // After a part of a revision the cluster sends the whole revision again, so that no change is lost.
             Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
             Origin::Given(given, component) => Ok(self.precondition(&given, component)),
             Origin::Other => Err(self.of_other()),
@@ -130,10 +129,10 @@ impl TakenBack<'_> {
             (Origin::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
             (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Origin::Other, VersionOf::Object) => Err(self.of_other()),
-            // Nothing depends on it.
+            // No request depends on this version.
             (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
-        // The member's own object may have annotations, which an operation that adds an empty map would take away.
+        // The member's own object may have annotations, and an operation that adds an empty map would remove them.
         translating(version, |version| body.rewritten(shape, true, version))
     }
 
@@ -144,7 +143,7 @@ impl TakenBack<'_> {
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
 
-    /// Where a version comes from.
+    /// The source of a version.
     fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
             Ok(ClientVersion::Opaque(given)) if given.cluster == *self.cluster => Origin::Opaque(given.version),
@@ -157,19 +156,19 @@ impl TakenBack<'_> {
         }
     }
 
-    /// The version of the object that is meant. Where memory has not seen all that a vector has, what it holds may be
-    /// older than the object that the vector is of.
+    /// The version for the precondition. If memory has not reached the component of a vector, its object may be older
+    /// than the vector's, so the component itself is sent.
     fn precondition(&self, given: &ClientVersion, component: CollectionVersion) -> String {
         let held = self.known.filter(|known| known.seen >= component).map(|known| known.version);
         given.native(self.cluster, held).unwrap_or_else(|| component.revision().to_string())
     }
 
-    /// Whether nothing is changed: a version of another cluster is then too old, and no conflict.
+    /// Returns whether the request changes nothing. A version of another cluster is then too old instead of a conflict.
     fn is_read(&self) -> bool {
         matches!(self.verb, Verb::Get | Verb::List | Verb::Watch)
     }
 
-    /// The refusal of a version that is of another cluster.
+    /// The refusal of another cluster's version.
     fn of_other(&self) -> Refusal {
         let cluster = self.cluster.clone();
         if self.is_read() {
@@ -192,8 +191,8 @@ mod tests {
     const YAML: Format = Format::Yaml;
     const APPLY: Format = Format::ApplyYaml;
 
-    /// Every way to write our annotation: the form, the body with `CLUSTER` for what it names, and what cluster `a` is
-    /// sent of it. In base64 the name is of the length of `a` alone, so that it stands for itself.
+    /// All ways to write our annotation: the format, the body with `CLUSTER` for the named cluster, and the part that
+    /// cluster `a` gets. In base64 the name has the length of `a`, so that it can be replaced.
     const WRITTEN: [(Format, &str, &str); 21] = [
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
@@ -266,7 +265,7 @@ mod tests {
         ),
     ];
 
-    /// A write to a ConfigMap on the own path of cluster `a`, of which memory has seen version 20.
+    /// A write to a ConfigMap in cluster `a`'s own view. Memory has seen version 20.
     fn taken_back(verb: Verb, format: Format, body: impl Into<Bytes>) -> Result<Rewritten, Refusal> {
         let info = RequestInfo::parse("PUT", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
         let known = KnownObject { version: ResourceVersion(17), seen: ResourceVersion(20).into() };
@@ -319,7 +318,7 @@ mod tests {
         let own = taken_back(Verb::Update, Format::Protobuf, body(&message(&[(1, b"x"), (12, &entry("a"))]))).unwrap();
         assert_eq!(own.body, body(&message(&[(1, b"x")])));
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &entry("b"))]))), 409);
-        // What Go reads as an entry, though protobuf has no such field, or no text there.
+        // Go reads an entry here, although protobuf has no such field, or no text in the field.
         let cut_number = message(&[((1 << 32) + 12, &entry("b"))]);
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&cut_number)), 400);
         let of_another_type =
@@ -370,12 +369,12 @@ mod tests {
         let own = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
         let precondition = |version: &str| format!(r#"{{"preconditions":{{"resourceVersion":"{version}"}}}}"#);
         for (given, expected) in [
-            // The vector covers the object that is held.
+            // The vector covers the object in memory.
             (vector(&[("a", 18), ("b", 3)]), Some("17")),
             (vector(&[("a", 17)]), Some("17")),
-            // It is of an older object: the cluster will refuse it.
+            // The version is of an older object: the cluster will refuse it.
             (vector(&[("a", 16)]), Some("16")),
-            // Memory has not seen so much.
+            // Memory has not reached this version.
             (vector(&[("a", 21)]), Some("21")),
             (vector(&[("b", 17)]), None),
             ("17".to_owned(), Some("17")),

@@ -14,7 +14,6 @@ use crate::caller::CallerKey;
 /// A cluster with an object of the name.
 #[derive(Clone)]
 pub(crate) struct FoundObject {
-    /// The cluster.
     pub(crate) cluster: Arc<Cluster>,
     /// The object as last seen; `None` if it has no version (a ComponentStatus, for example).
     pub(crate) object: Option<Arc<Object>>,

@@ -38,7 +38,7 @@ pub(crate) enum Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// The ground of the claim. Without another one it is the name.
+    /// The ground of the claim; the name, if no other ground is known.
     pub(crate) fn ground(&self) -> Ground {
         match self {
             Self::AnyKnown | Self::OnlyOne => Ground::Name,
@@ -78,7 +78,7 @@ pub(crate) enum NoOwner {
 }
 
 impl NoOwner {
-    /// Whether the answer of one more cluster can change this result.
+    /// Returns whether the answer of one more cluster can change this result.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
     }
@@ -159,7 +159,7 @@ impl Evidence {
     }
 }
 
-/// Whether the 403 of a cluster counts, rather than memory without an object of the name.
+/// Returns whether the 403 of a cluster counts, rather than memory without an object of the name.
 ///
 /// In personal mode each 403 counts. With many users Tributary knows the rights: a user who may not get an object may
 /// be allowed to write it, or to read a subresource, and memory knows that it does not exist. A get, and a kind that is
@@ -171,11 +171,11 @@ pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
 /// The properties of a request that decide whether the 403 of a cluster is its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeniedRequest {
-    /// Tributary serves many users and knows their rights.
+    /// Whether the request is in shared mode, where Tributary knows the users' rights.
     pub(crate) is_shared: bool,
-    /// Memory holds the resource.
+    /// Whether memory holds the resource.
     pub(crate) is_held: bool,
-    /// The request gets the object itself.
+    /// Whether the request gets the object itself.
     pub(crate) is_get: bool,
 }
 

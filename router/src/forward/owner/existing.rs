@@ -124,8 +124,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Whether another cluster may have got an object of the name a moment ago: its client may write it there, and not
-    /// look for it.
+    /// Returns whether another cluster may have got an object of the name a moment ago: its client may write it there,
+    /// and not look for it.
     async fn may_be_hidden_outside(self, cluster: &ClusterName) -> bool {
         let shown = self.request.candidates_of(self.request.resource, "get").await;
         self.request.clusters().iter().any(|own| own.name() != cluster && !shown.has(own.name()))

@@ -85,7 +85,7 @@ fn object_path(request: ClientRequest<'_>) -> String {
     path
 }
 
-/// Whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
+/// Returns whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
 /// machines list subresources alone. Then each cluster that serves the subresource may have it, and a read tries
 /// several.
 fn is_subresource_alone(request: ClientRequest<'_>) -> bool {

@@ -59,7 +59,7 @@ impl<'a> OwnerQuestion<'a> {
     }
 }
 
-/// Whether all clusters hide the Helm release of a new object from the client.
+/// Returns whether all clusters hide the Helm release of a new object from the client.
 pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Cluster(refusal) if matches!(**refusal, ClusterRefusal::ReleaseForbidden { .. }))
 }

@@ -33,12 +33,12 @@ impl<'a> Searched<'a> {
         self.answers.is_nowhere()
     }
 
-    /// Whether the cluster has an object of the name.
+    /// Returns whether the cluster has an object of the name.
     pub(super) fn has(&self, cluster: &ClusterName) -> bool {
         self.answers.found.iter().any(|found| found.cluster.name() == cluster)
     }
 
-    /// Whether a cluster that is not known to have an object of the name may have one.
+    /// Returns whether a cluster that is not known to have an object of the name may have one.
     pub(super) fn may_be_elsewhere(&self) -> bool {
         self.request.candidates.is_one_unknown() || !self.answers.unknown.is_empty()
     }
@@ -164,17 +164,17 @@ impl Complete<'_> {
         request.router.fleet().troubles(&answers.unknown, &answers.troubles)
     }
 
-    /// Whether the object cannot be said to be nowhere: a cluster forbids the client to look, or was not asked.
+    /// Returns whether the object cannot be said to be nowhere: a cluster forbids the client to look, or was not asked.
     pub(super) fn leaves_open(&self) -> bool {
         self.searched.answers.not_put.is_some() || self.denial_for_client().is_some()
     }
 
-    /// Whether a cluster forbids to look, or was not asked.
+    /// Returns whether a cluster forbids to look, or was not asked.
     pub(super) fn is_refused(&self) -> bool {
         self.is_denied() || self.searched.answers.not_put.is_some()
     }
 
-    /// Whether a cluster forbids the client to get the object.
+    /// Returns whether a cluster forbids the client to get the object.
     pub(super) fn is_denied(&self) -> bool {
         self.searched.answers.denied.is_some()
     }

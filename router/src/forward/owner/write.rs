@@ -19,7 +19,6 @@ use crate::versions::ClientVersion;
 pub(crate) struct OwnerTarget {
     /// The ground that names the cluster.
     pub(crate) ground: Ground,
-    /// The cluster.
     pub(crate) cluster: Arc<Cluster>,
     /// The object of the request, as last seen; `None` for a new one.
     pub(crate) object: Option<Arc<Object>>,
@@ -37,8 +36,8 @@ pub(crate) struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// Whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an apply is
-    /// complete, so it goes where the object belongs, whatever other clusters have.
+    /// Returns whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an
+    /// apply is complete, so it goes where the object belongs, whatever other clusters have.
     pub(crate) fn makes_object(self) -> bool {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }

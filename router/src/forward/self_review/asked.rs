@@ -83,12 +83,12 @@ impl AskedRight {
         })
     }
 
-    /// Whether it is of what memory, or a list of all clusters, can answer in part.
+    /// Returns whether the right is a read, which memory or a list of all clusters can answer in part.
     pub(super) fn is_read(&self) -> bool {
         matches!(&*self.verb, "get" | "list" | "watch")
     }
 
-    /// What decides whether a cluster may be told of: what is asked for, or a look at it.
+    /// The rights that allow the answer to show a cluster: the reviewed right, or a read of the same object.
     pub(super) fn attributes(&self) -> Vec<Attributes<'_>> {
         if let Some(path) = &self.path {
             return [&self.verb, "get"].map(|verb| Attributes::NonResource { verb, path: path.into() }).into();
@@ -107,7 +107,7 @@ impl AskedRight {
         vec![with(&self.verb, &self.subresource), with("get", ""), with("list", "")]
     }
 
-    /// The spec of a review that asks for it.
+    /// The spec of a review of this right.
     pub(super) fn spec(&self) -> Value {
         if let Some(path) = &self.path {
             return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A member that merges all occurrences answers another question than a member that reads the last one.
+    /// A member that merges all occurrences answers another review than a member that reads the last one.
     #[test]
     fn a_review_whose_messages_occur_twice_is_read_as_members_read_it() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);

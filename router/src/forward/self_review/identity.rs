@@ -1,4 +1,4 @@
-//! Who a client is, in the shared mode: what was found here, and where members are told less.
+//! The identity of a client in shared mode: as found here, and the parts that members do not get.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,8 @@ use tributary_sharing::body::Body;
 use crate::request::ClientRequest;
 use crate::response;
 
-/// Answers a SelfSubjectReview. A Warning says what some of the clusters are not told: it names none, for perhaps the
-/// client may not know of them, and each says itself whom it sees.
+/// Answers a SelfSubjectReview. A Warning names the parts of the identity that some clusters do not get. It names no
+/// cluster, because the client may not know of them. A review in a cluster's own view shows the identity there.
 ///
 /// # Errors
 /// 406 for a Table alone.
@@ -34,13 +34,13 @@ pub(super) fn answer_review(request: ClientRequest<'_>, rights: &CallerRights) -
     Ok(response)
 }
 
-/// What is not told to all clusters that are told of the user.
+/// The Warning about parts of the identity that some clusters do not get.
 fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) -> Option<HeaderValue> {
     let (mut uid, mut groups, mut extras) = (false, Vec::new(), Vec::new());
     for cluster in request.configuration.clusters.values() {
         let Ok(told) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
         uid |= told.uid != user.uid;
-        // An issuer, or the client's own headers, may name thousands.
+        // An issuer, or the client's own headers, may name thousands of groups.
         let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
         // The credential that a user presents to Tributary has no meaning for a cluster, and hardly any cluster gets

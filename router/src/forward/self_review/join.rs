@@ -1,4 +1,4 @@
-//! What the clusters' answers to a question about the caller come to: a pure decision, so that tables can test it.
+//! Joins the clusters' answers to a review: a pure decision, so that tables can test it.
 
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -9,22 +9,23 @@ use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
 use super::asked::AskedRight;
 use super::rules;
 
-/// How a right comes of those in clusters.
+/// The rule that joins the rights in the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
-    /// Each has to give it.
+    /// Each cluster has to allow the action.
     Each,
-    /// What is read any may give: what memory answers is what they allow together. What is written each has to allow.
+    /// For reads one cluster is enough, because memory answers with the objects that the clusters allow together. For
+    /// writes each cluster has to allow the action.
     AnyRead,
 }
 
-/// What is said of clusters whose rights are not known: nobody is told their names.
+/// The text about clusters with unknown rights: no client gets their names.
 const UNKNOWN: &str = "what you may do in some clusters is not known";
 
-/// What one cluster says: its answer, or why there is none.
+/// A cluster, and its answer or refusal.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
 
-/// The answer of all.
+/// The joined answer of all clusters.
 #[derive(Debug)]
 pub(super) struct Joined {
     /// The review.
@@ -34,17 +35,17 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// What is said of the clusters that could not be asked.
+    /// The Warnings about the clusters that could not be asked.
     pub(super) fn warnings(&self) -> impl Iterator<Item = HeaderValue> {
         lacking(&self.unknown)
     }
 }
 
-/// One answer of all. Where clusters cannot be asked, the others decide with `partial: Allow`.
+/// Joins the answers. With `partial: Allow` the clusters that can be asked decide.
 ///
 /// # Errors
-/// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters
-/// know the caller by different names; what a cluster says of the request itself; 403 where none lets the user ask.
+/// 503 for clusters that cannot be asked, with `partial: Deny` or if no other cluster answers; 409 if the clusters know
+/// the caller by different names. A cluster's refusal of the request itself. 403 if no cluster lets the user ask.
 pub(super) fn joined(
     resource: &ResourceRequest,
     said: Vec<ReviewResult>,
@@ -70,15 +71,15 @@ pub(super) fn joined(
     Ok(Joined { review, unknown })
 }
 
-/// The clusters' answers, and those of which there is none, each with its cause.
+/// The clusters' answers, and the missing clusters with their causes.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
 /// Separates the answers from the reasons for missing ones. A cluster that forbids the user's impersonation is left
 /// out without a reason.
 ///
 /// # Errors
-/// What a cluster says of the request itself (400, 403, 422): the others would say the same. 403 where none is
-/// there.
+/// A cluster's refusal of the request itself (400, 403, 422): the others would refuse it, too. 403 if every cluster
+/// forbids the user's impersonation.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
@@ -95,7 +96,7 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     }
 }
 
-/// The answer to somebody who may know of no cluster by what they ask.
+/// The answer for a caller who may know of no cluster by this review.
 pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
@@ -114,7 +115,7 @@ pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_u
     review
 }
 
-/// Says that the rights in some clusters are not known.
+/// Notes in the review that the rights in some clusters are unknown.
 pub(super) fn note_unknown(review: &mut Value) {
     let status = &mut review["status"];
     if status["allowed"] == json!(true) {
@@ -134,8 +135,8 @@ fn is_allowed(answer: &Value) -> bool {
     answer["status"]["allowed"] == Value::Bool(true)
 }
 
-/// One decision of all: the first answer, allowed only where every one is, or of what is read where any is; the reason
-/// names those that do not allow it.
+/// Joins decisions into the first answer. It is allowed if every cluster allows the action, or for reads if one does.
+/// The reason names the clusters that do not allow the action.
 fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     if let Some(place) =
         answers.iter().position(|(_, answer)| is_allowed(answer)).filter(|_| joining == Joining::AnyRead)
@@ -160,7 +161,7 @@ fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> V
     joined
 }
 
-/// The rules that every cluster has, and for what is read those of any.
+/// The rules that every cluster gives, and for reads the rules of any cluster.
 fn join_rules(answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     let list = |review: &Value, member: &str| review["status"][member].as_array().cloned().unwrap_or_default();
     let mut answers = answers.into_iter().map(|(_, answer)| answer);
@@ -187,7 +188,7 @@ fn join_rules(answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     joined
 }
 
-/// Who the caller is, where the clusters agree on it.
+/// The identity of the caller, if the clusters agree on it.
 fn join_identities(resource: &ResourceRequest, answers: Vec<(ClusterName, Value)>) -> Result<Value, Refusal> {
     let user = |answer: &Value| answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
     let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster.clone(), user(answer))).collect();

@@ -1,21 +1,21 @@
-//! The rules that hold in every cluster: what a SelfSubjectRulesReview of many clusters says.
+//! The rules that hold in every cluster, for a SelfSubjectRulesReview of many clusters.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-/// How many patterns are compared with one another at most, for each cluster: some 50 ms of work. The rules of people
-/// and controllers take some thousands. Beyond that only rules that both clusters spell alike are kept: more is more
-/// than anybody reads, and a member chooses how many it sends.
+/// The largest number of comparisons of patterns for each cluster: some 50 ms of work. The rules of people and
+/// controllers need some thousands. Beyond the limit only rules with the same text in both clusters are kept, because a
+/// member chooses how many rules it sends.
 const COMPARISONS_MAX: usize = 4_000_000;
 
-/// One rule about resources or, where the other lists are empty, about paths.
+/// One rule about resources, or about paths if the other lists are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AuthorizationRule {
     verbs: Vec<String>,
     api_groups: Vec<String>,
     resources: Vec<String>,
-    /// Empty for all.
+    /// An empty list stands for all names.
     resource_names: Vec<String>,
     urls: Vec<String>,
 }
@@ -33,7 +33,7 @@ pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
     }
 }
 
-/// What rules let somebody read, as rules that say no more.
+/// The part of the rules that allows reads.
 pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
     let of_reads = |rule: &Value| {
         let verbs: Vec<_> = rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -46,17 +46,18 @@ pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
     rules.iter().filter_map(of_reads).collect()
 }
 
-/// The verbs that read.
+/// The verbs of reads.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// Rules, and those others that they do not spell already.
+/// Appends the rules of `others` whose text is new.
 pub(super) fn with(mut rules: Vec<Value>, others: Vec<Value>) -> Vec<Value> {
     let mut spelled: HashSet<_> = rules.iter().map(Value::to_string).collect();
     rules.extend(others.into_iter().filter(|rule| spelled.insert(rule.to_string())));
     rules
 }
 
-/// What each pair of rules has in common, without what others say already; `None` where that is too much to find out.
+/// The common part of each pair of rules, without parts that another rule covers; `None` beyond the limit of
+/// comparisons.
 fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
     let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
     let mut common: Vec<AuthorizationRule> = Vec::new();
@@ -83,11 +84,11 @@ fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<A
     Some(common)
 }
 
-/// How many comparisons may still be made.
+/// The number of comparisons that may still be made.
 struct Comparisons(usize);
 
 impl Comparisons {
-    /// Takes some; `None` once there are none left.
+    /// Takes `count` comparisons; `None` if fewer are left.
     fn spend(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.checked_sub(count)?;
         Some(())
@@ -123,7 +124,7 @@ impl AuthorizationRule {
         rule
     }
 
-    /// What both allow, if anything. `None` where that is too much to find out.
+    /// The rights that both rules allow, if any. `None` beyond the limit of comparisons.
     fn meet(&self, other: &Self, left: &mut Comparisons) -> Option<Option<Self>> {
         let names = match (&self.resource_names[..], &other.resource_names[..]) {
             (all, names) | (names, all) if all.is_empty() => names.to_vec(),
@@ -145,7 +146,7 @@ impl AuthorizationRule {
         Some(is_some.then_some(met))
     }
 
-    /// Whether everything that the other allows is allowed by this one. `None` where that is too much to find out.
+    /// Returns whether this rule allows all actions of the other rule. `None` beyond the limit of comparisons.
     fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
@@ -166,8 +167,8 @@ impl AuthorizationRule {
     }
 }
 
-/// What two lists of patterns have in common: of two patterns the narrower, if one lies within the other. `None` where
-/// that is too much to find out.
+/// The common part of two lists of patterns: of two patterns the narrower one, if it lies within the other. `None`
+/// beyond the limit of comparisons.
 fn meet(
     ours: &[String],
     theirs: &[String],
@@ -192,18 +193,18 @@ fn meet(
     Some(both)
 }
 
-/// Whether a verb or group pattern holds another.
+/// Returns whether a verb or group pattern covers another.
 fn any(pattern: &str, value: &str) -> bool {
     pattern == "*" || pattern == value
 }
 
-/// Whether a resource pattern (`*`, `*/scale`, `pods/log`) holds another (RBAC's `ResourceMatches`).
+/// Returns whether a resource pattern (`*`, `*/scale`, `pods/log`) covers another (RBAC's `ResourceMatches`).
 fn resource(pattern: &str, value: &str) -> bool {
     let subresource = value.split_once('/').map(|(_, subresource)| subresource);
     any(pattern, value) || pattern.strip_prefix("*/").is_some_and(|of_any| subresource == Some(of_any))
 }
 
-/// Whether a path pattern (`/healthz`, `/healthz/*`, `*`) holds another (RBAC's `NonResourceURLMatches`).
+/// Returns whether a path pattern (`/healthz`, `/healthz/*`, `*`) covers another (RBAC's `NonResourceURLMatches`).
 fn url(pattern: &str, value: &str) -> bool {
     any(pattern, value) || pattern.strip_suffix('*').is_some_and(|prefix| value.starts_with(prefix))
 }
@@ -228,7 +229,7 @@ mod tests {
             (vec![admin.clone()], vec![admin.clone()], vec![admin.clone()]),
             (vec![admin.clone()], vec![pods.clone()], vec![pods.clone()]),
             (vec![pods.clone()], vec![rule(&["delete"], &["*"], &["*"], &[])], vec![]),
-            // What one spells as two rules the other may spell as one.
+            // Two rules of one cluster may be a single rule of another cluster.
             (
                 vec![pods.clone()],
                 vec![rule(&["get"], &[""], &["pods"], &[]), rule(&["list"], &[""], &["pods"], &[])],
@@ -244,7 +245,7 @@ mod tests {
                 vec![rule(&["*"], &["apps"], &["deployments", "deployments/scale"], &[])],
                 vec![rule(&["get"], &["apps"], &["deployments/scale"], &[])],
             ),
-            // The wider rule says it all.
+            // The wider rule covers the narrower one.
             (vec![pods.clone(), admin.clone()], vec![admin.clone()], vec![admin.clone()]),
         ];
         for (ours, theirs, expected) in cases {
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// What takes minutes if everything is compared with everything: whoever sends it holds up all others.
+    /// Rules that take minutes if every pair is compared: their sender would delay all other clients.
     #[test]
     fn what_a_member_sends_costs_no_more_than_it_is_worth() {
         let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
@@ -267,7 +268,7 @@ mod tests {
         let admin = vec![rule(&["*"], &["*"], &["*"], &[]); 100];
         let hostile: Vec<_> = (0..50).map(|_| rule(&wide, &wide, &wide, &[])).collect();
         assert!(common(&hostile, &hostile[1..].iter().chain(&admin).cloned().collect::<Vec<_>>()).len() <= 50);
-        // Those of people are compared.
+        // The usual rules of people are compared.
         let own: Vec<_> = names(200).iter().map(|name| rule(&["get", "list"], &[""], &[name], &[])).collect();
         let read = vec![rule(&["get", "list", "watch"], &["", "apps"], &["*"], &[])];
         assert_eq!(common(&own, &read).len(), 200);

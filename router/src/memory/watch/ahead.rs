@@ -1,5 +1,5 @@
-//! Clients that know more of a cluster than this process: another process is further, or the cluster's revisions went
-//! back.
+//! Clients whose version of a cluster is newer than this process's: another process has a newer state, or the cluster's
+//! revisions went back.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tributary_merge::CompositeResourceVersion;
 
 use tributary_views::view::{Standing, View};
 
-/// A cluster in which a client is ahead of this process, the client's version and the cacher that is to reach it.
+/// A cluster in which the client is ahead of this process, the client's version, and the cacher that has to reach it.
 pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 
-/// The components of a version that is to be resumed which are above ours: they are on their way, or of revisions that
-/// no longer exist.
+/// The components of a resumed version that are above ours. Their events are on the way, or their revisions no longer
+/// exist.
 ///
 /// # Errors
 /// 429 for a cluster that is configured but unknown, after our restart for example: the client waits for it.
@@ -25,8 +25,8 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
         let own = view.version_of(cluster);
         let known = view.cacher(cluster).filter(|cacher| own.is_some() || cacher.snapshot().is_some());
         let Some(cacher) = known else {
-            // Its events may come: it has not been listed yet, or not been asked what it serves. One that is not
-            // configured, or forbids to be read, has none; the log says so.
+            // The cluster's events may come: it is not listed yet, or was not asked for discovery yet. A cluster that
+            // is not configured, or forbids the read, has no events; the log refuses it.
             let missing = view.missing(cluster);
             if missing.is_unread() {
                 return Err(missing);
@@ -34,7 +34,8 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             continue;
         };
         if own.is_none_or(|own| is_behind(own, component)) {
-            // What is held of one that forbids it goes no further: what the others do would wait until that is dropped.
+            // The held objects of a forbidding cluster do not advance. The watch would hold back the events of all
+            // clusters until these objects are dropped.
             if view.standings().standing_of(cluster).is_some_and(Standing::is_forbidden) {
                 return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
             }
@@ -44,33 +45,33 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
     Ok(ahead)
 }
 
-/// Whether what is held of a cluster has not come to a client's component. Whether a part that we have is all of its
-/// revision, the member is to say: until then objects are held back that it may have deleted there. Whoever has another
-/// part is told all of it again.
+/// Returns whether the state of a cluster in memory has not reached a client's component. If memory has a part of a
+/// revision, only the member knows whether the part is complete. Until then objects that the member may have deleted
+/// are held back. A client with another part gets the whole revision again.
 fn is_behind(own: CollectionVersion, component: CollectionVersion) -> bool {
     (if component.is_part() { own.completed() } else { own }) < component
 }
 
-/// Follows the clusters in which a client is ahead. It is a task, so that what a member says is heard while the client
-/// does not read; it ends when this is dropped.
+/// A task that follows the clusters in which the client is ahead. As a task it hears members even while the client does
+/// not read. Dropping the value ends the task.
 pub(super) struct CatchingUp(AbortOnDropHandle<Option<Refusal>>);
 
 impl CatchingUp {
-    /// Begins to follow them; `None` where there are none.
+    /// Starts the task; `None` without such clusters.
     pub(super) fn start(view: &Arc<View>, ahead: Vec<Ahead>) -> Option<Self> {
         let view = Arc::clone(view);
         (!ahead.is_empty()).then(|| Self(AbortOnDropHandle::new(tokio::spawn(view.caught_up(ahead)))))
     }
 
-    /// Whether it is over.
+    /// Returns whether the task has ended.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Ends when it is over, with a refusal where a member will not come to the client's version. Cancelling is safe;
-    /// not to be called once it has ended.
+    /// Ends with the task, with a refusal if a member will not reach the client's version. Cancelling is safe. Must not
+    /// be called again after its end.
     pub(super) async fn over(&mut self) -> Option<Refusal> {
-        // It neither panics nor is aborted while it is looked at.
+        // The task neither panics nor is aborted before this value is dropped.
         (&mut self.0).await.unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! When a watch is sent bookmarks, and when it ends. Moments are arguments.
+//! The times of a watch's bookmarks, and of its end. The present time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,52 +7,52 @@ use tokio::time::Instant;
 use tributary_apimachinery::Timeout;
 use tributary_merge::CompositeResourceVersion;
 
-/// How often a quiet watch is sent a bookmark (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
+/// The interval between bookmarks of a quiet watch (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long before its deadline a watch is sent a last bookmark (`time_budget.go`: about 2 s).
+/// The time of the last bookmark before the deadline (`time_budget.go`: about 2 s).
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// How long after an event a bookmark follows where events carry the integers of single objects, which alone are no
-/// version of the merged view. Clients are promised 250 ms; the rest is for the way there.
+/// The time between an event and its bookmark, if events carry the integers of single objects: such an integer is no
+/// version of the merged view. Clients are promised 250 ms; the rest is for the network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
-/// Which bookmarks a watch is sent.
+/// The frequency of a watch's bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BookmarkFrequency {
-    /// None: the client does not take them.
+    /// No bookmarks: the client does not ask for them.
     None,
-    /// Now and then, and before the end.
+    /// Each minute, and before the end.
     Regular,
     /// Soon after events, too.
     AfterEvents,
 }
 
-/// What is to be done at a moment that was waited for.
+/// The action when the timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The watch ends: its time is over.
+    /// End the watch: its time is over.
     End,
-    /// A bookmark is written. One that says what the last one said only where it is to be `repeated`: each minute's
-    /// says that the stream lives.
+    /// Write a bookmark. If it equals the last one, it is written only if `repeated`: the bookmark of each minute shows
+    /// that the stream is alive.
     Bookmark { repeated: bool },
 }
 
 /// The bookmarks of one watch.
 pub(super) struct BookmarkSchedule {
     kind: BookmarkFrequency,
-    /// When the watch ends.
+    /// The end of the watch.
     deadline: Instant,
-    /// When the next one is due whether there were events or not, or the end.
+    /// The next bookmark that does not depend on events, or the end.
     regular: Instant,
-    /// When the one is due that follows the last events.
+    /// The bookmark that follows the last events.
     after_events: Option<Instant>,
-    /// The vector of the last one, so that none is repeated before its time.
+    /// The vector of the last bookmark, so that an equal one is not written too early.
     told: Option<Arc<CompositeResourceVersion>>,
 }
 
 impl BookmarkSchedule {
-    /// The bookmarks of a watch that begins now and lasts so long.
+    /// The bookmarks of a watch that begins now and ends after `timeout`.
     pub(super) fn new(kind: BookmarkFrequency, now: Instant, timeout: Timeout) -> Self {
         let deadline = now + timeout.duration();
         let regular = match kind {
@@ -62,27 +62,27 @@ impl BookmarkSchedule {
         Self { kind, deadline, regular, after_events: None, told: None }
     }
 
-    /// The moment to wait for.
+    /// The time at which the timer has to fire.
     pub(super) fn next(&self) -> Instant {
         self.after_events.map_or(self.regular, |due| due.min(self.regular))
     }
 
-    /// Whether events are followed by a bookmark.
+    /// Returns whether a bookmark follows events.
     pub(super) fn follow_events(&self) -> bool {
         self.kind == BookmarkFrequency::AfterEvents
     }
 
-    /// Notes that events were told now, which a bookmark is to follow.
+    /// Plans the bookmark that follows events sent at `now`.
     pub(super) fn events_told(&mut self, now: Instant) {
         self.after_events.get_or_insert(now + AFTER_EVENT);
     }
 
-    /// Whether the one that follows events is due.
+    /// Returns whether the bookmark after events is due.
     pub(super) fn is_due_after_events(&self, now: Instant) -> bool {
         self.after_events.is_some_and(|due| due <= now)
     }
 
-    /// The moment that was waited for has come.
+    /// The action at the time `now`, when the timer has fired.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let after_events = self.after_events.take().is_some();
         if now >= self.deadline {
@@ -93,17 +93,18 @@ impl BookmarkSchedule {
         Due::Bookmark { repeated: !after_events }
     }
 
-    /// An object's event was told. Where revisions went back the vector behind it may be one that was told before.
+    /// Notes that an object's event was sent. If revisions went back, the next vector may equal an earlier one, and is
+    /// written again.
     pub(super) fn forget_told(&mut self) {
         self.told = None;
     }
 
-    /// The end of the initial events was told, with this version.
+    /// Notes that the end of the initial events was sent, with this version.
     pub(super) fn initial_events_end(&mut self, version: &Arc<CompositeResourceVersion>) {
         self.told = Some(Arc::clone(version));
     }
 
-    /// Whether a bookmark of this version is to be written, which is noted as told then.
+    /// Returns whether a bookmark of this version is due, and notes a due one as sent.
     pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
         let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
         if is_told {
@@ -112,7 +113,7 @@ impl BookmarkSchedule {
         is_told
     }
 
-    /// Whether the client takes bookmarks.
+    /// Returns whether the client asks for bookmarks.
     pub(super) fn are_taken(&self) -> bool {
         self.kind != BookmarkFrequency::None
     }
@@ -129,7 +130,7 @@ mod tests {
         (BookmarkSchedule::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
     }
 
-    /// The seconds at which it is woken, and what for, to the end.
+    /// The seconds at which the timer fires, with the action of each, to the end.
     fn course(kind: BookmarkFrequency, seconds: u64) -> Vec<(u64, Due)> {
         let (mut bookmarks, begin) = bookmarks(kind, seconds);
         let mut course = Vec::new();

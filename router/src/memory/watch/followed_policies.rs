@@ -1,4 +1,4 @@
-//! The dispatch policies under which a watch was opened, followed: it ends when they are others for it.
+//! Follows the dispatch policies of an open watch, and ends the watch when their decision changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::dispatch::Dispatched;
 /// The policies of one watch.
 pub(super) struct FollowedPolicies {
     dispatched: Arc<Dispatched>,
-    /// The clusters that the client asks for.
+    /// The clusters that the request selects.
     wanted: ClusterSelector,
-    /// Those of which the watch may tell, as they come and go.
+    /// The clusters of the watched view, as they come and go.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
-    /// Of whom it tells, where policies, and nothing else, leave out others: those that come are further ones.
+    /// The clusters that the watch shows, if policies alone leave out clusters; any further cluster is new to the
+    /// client.
     told: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Those that refused when it began.
+    /// The clusters whose policies refused the request at its arrival.
     denying: BTreeSet<ClusterName>,
     changes: watch::Receiver<()>,
 }
 
 impl FollowedPolicies {
-    /// Follows them from what they said when the request came.
+    /// Follows the policies from their decision at the request's arrival.
     pub(super) fn new(
         dispatched: &Arc<Dispatched>,
         wanted: ClusterSelector,
@@ -33,13 +34,13 @@ impl FollowedPolicies {
         told: Option<Arc<BTreeSet<ClusterName>>>,
     ) -> Self {
         let mut changes = dispatched.changes();
-        // They may have changed since.
+        // The policies may have changed since the arrival.
         changes.mark_changed();
         let denying = dispatched.denied_clusters().into_iter().flat_map(|denied| denied.names().cloned()).collect();
         Self { dispatched: Arc::clone(dispatched), wanted, clusters, told, denying, changes }
     }
 
-    /// Why it is to end, if it is. Costs two loads while nothing has changed.
+    /// The reason to end the watch, if there is one. Costs two loads if nothing has changed.
     pub(super) fn look(&mut self) -> Option<ScopeChange> {
         let is_another = self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
         if !is_another {
@@ -61,7 +62,7 @@ impl FollowedPolicies {
         wanted.into_iter().any(|cluster| is_further(&cluster)).then_some(ScopeChange::Further)
     }
 
-    /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
+    /// Ends when the policies or the clusters may have changed. Cancelling is safe.
     pub(super) async fn news(&mut self) {
         tokio::select! {
             changed = async { self.changes.changed().await } => {

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use tributary_sharing::body::FRAME_BYTES;
 
-/// Joins the frames of one turn into ones of about 64 KiB. A single one is passed on as it is, shared by all who watch.
+/// Joins the frames of one turn into frames of about 64 KiB. A single frame stays as it is, shared by all watches.
 pub(super) struct FrameJoiner<'a> {
     pub(super) ready: &'a mut VecDeque<Bytes>,
     pub(super) open: BytesMut,
@@ -15,7 +15,7 @@ pub(super) struct FrameJoiner<'a> {
 impl FrameJoiner<'_> {
     pub(super) fn push(&mut self, frame: Bytes) {
         if self.open.is_empty() {
-            // Perhaps it is the only one: it waits at the end of the queue until another comes.
+            // A single frame waits at the end of the queue until another one comes.
             if let Some(last) = self.ready.pop_back_if(|last| last.len() + frame.len() <= FRAME_BYTES) {
                 self.open.extend_from_slice(&last);
                 self.open.extend_from_slice(&frame);

@@ -1,4 +1,4 @@
-//! What a stream is read from: a place in a view's log, up to where another view goes on with it.
+//! The source of a watch's events: a position in a view's log, until another view replaces this one.
 
 use std::any::Any;
 use std::hash::Hasher;
@@ -13,15 +13,15 @@ use tributary_views::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 
 use crate::selection::Selection;
 
-/// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
-/// and the log is held for some microseconds.
+/// Events that one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a late watcher, and the log is
+/// locked for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
-/// What it may cost to ask a filter of a change on behalf of a watcher ([`ObjectFilter::cost`]). A selector that is
-/// longer is asked by the watcher, in its own turn.
+/// The largest cost of matching a watcher's filter while the log changes ([`ObjectFilter::cost`]). A watcher with a
+/// longer selector is woken, and matches in its own turn.
 const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
 
-/// A watch is woken for what it may tell.
+/// Wakes a watch only for changes that it may show.
 impl Interest for Selection {
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool {
         self.cost(&change.object) > ASKING_COST_MAX || concerns(self, cluster, change)
@@ -36,33 +36,32 @@ impl Interest for Selection {
     }
 }
 
-/// A place in a view's log.
+/// A position in a view's log.
 pub(super) struct LogPosition {
     watching: Watching,
     watcher: Watcher<Arc<Selection>>,
     head: HeadWaiter,
     until: Until,
-    /// Of one that is followed [until what is held is given up](Until::GivenUp): says so to the views of the namespace.
+    /// Set for [`Until::GivenUp`]: tells the views of the namespace that this view still serves held objects.
     _as_held: Option<ServedAsHeld>,
-    /// How often clusters had come to forbid what is watched when it was last asked whether another view goes on with
-    /// it.
+    /// The view's count of forbidding clusters when the watch last checked whether another view replaces this one.
     times_forbidden: usize,
 }
 
-/// Up to when a view is followed, where a view of one namespace may take its place.
+/// The end of a view's use, if a view of one namespace may replace it.
 enum Until {
-    /// To the end: no view of one namespace tells what is watched, or this is that view.
+    /// Until the watch ends: no view of one namespace shows the same objects, or this view is one.
     End,
-    /// Until a cluster forbids to read all.
+    /// Until a cluster forbids to read all namespaces.
     Forbidden,
-    /// Until what is held of a cluster that forbids to read all is dropped. It forbade that already when the watch
-    /// began, but there was no room for a view of the namespace.
+    /// Until the held objects of a cluster that forbids to read all namespaces are dropped. The cluster forbade it
+    /// before the watch began, but the limit left no room for a view of the namespace.
     GivenUp,
 }
 
 impl LogPosition {
-    /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
-    /// began.
+    /// A watcher's position, read over this connection. `is_forbidden`: a cluster forbade to read all namespaces when
+    /// the watch began.
     pub(super) fn new(
         view: &Arc<View>,
         peer: Option<Peer>,
@@ -79,12 +78,12 @@ impl LogPosition {
         Self { watching, watcher, head, until, _as_held: as_held, times_forbidden: view.times_forbidden() }
     }
 
-    /// The view that is followed.
+    /// The view of this position.
     pub(super) fn view(&self) -> &Arc<View> {
         self.watching.view()
     }
 
-    /// Whether another view goes on with this: all of it, or that of the one namespace which is watched.
+    /// Returns whether another view replaces this one, for all watches or for those of the watched namespace.
     pub(super) fn is_taken_over(&mut self) -> bool {
         self.times_forbidden = self.view().times_forbidden();
         let (view, clusters) = (self.view(), &self.watcher.filter().clusters);
@@ -96,17 +95,17 @@ impl LogPosition {
             }
     }
 
-    /// Takes all that there is now as seen. Call before taking.
+    /// Marks all present events as seen. Call before taking events.
     pub(super) fn look(&mut self) {
         self.head.look();
     }
 
-    /// Ends once there is something new since the last look. Cancelling is safe.
+    /// Ends once the log has something new since the last [`look`](Self::look). Cancelling is safe.
     pub(super) async fn advanced(&self) {
         self.head.advanced().await;
     }
 
-    /// Takes a turn's worth of events from the log, and has them prepared while it is at hand.
+    /// Takes one turn's worth of events from the log, and calls `prepare` while the log is locked.
     pub(super) fn take_events(
         &mut self,
         events: &mut Vec<WatchEvent>,
@@ -115,8 +114,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // A look under the lock: what is told is noted where another view takes over. That this one has ended may be
-        // news to who has waited for a turn.
+        // Checked under the lock: handed-out events are counted where another view replaces this one. A watch that
+        // waited for its turn may not know yet that this view has ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
@@ -130,8 +129,8 @@ impl LogPosition {
         progress
     }
 
-    /// Whether nothing has happened since the last turn. What has is taken and not to be told, so nothing is handed
-    /// out: only for a stream that ends.
+    /// Returns whether nothing has happened since the last turn. Takes events without sending them, so they are not
+    /// counted as handed out: only for a stream that ends.
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
         let log = self.watching.view().log();
@@ -140,7 +139,7 @@ impl LogPosition {
         matches!(progress, Progress::CaughtUp) && events.is_empty()
     }
 
-    /// The version of what has been told.
+    /// The version that the sent events have reached.
     pub(super) fn vector(&mut self) -> Option<Arc<CompositeResourceVersion>> {
         let view = self.watching.view();
         let log = view.log();
@@ -168,7 +167,7 @@ mod tests {
         Arc::new(Selection::new(filter, None))
     }
 
-    /// More happens in other namespaces than the log keeps, and nobody wakes it for that.
+    /// More happens in other namespaces than the log keeps, and no change wakes the watch.
     #[tokio::test]
     async fn what_passes_a_watcher_by_need_not_be_kept_for_it() {
         let limits = Limits { history_bytes: 10_000, ..Limits::default() };
@@ -193,7 +192,7 @@ mod tests {
         assert_eq!(events.len(), 1);
     }
 
-    /// A watcher may have waited for its turn meanwhile.
+    /// The watch may have waited for its turn meanwhile.
     #[tokio::test]
     async fn what_comes_once_a_view_is_ended_is_not_taken() {
         let view = View::for_tests();

@@ -1,4 +1,4 @@
-//! Where in the log a watch begins.
+//! The position in the log where a watch begins.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::request::ClientRequest;
 use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
 
-/// Why a watch does not start, by how its client is told.
+/// The refusal of a watch, in the form that its client gets.
 pub(super) enum NotStarted {
-    /// As the answer itself.
+    /// The refusal is the answer itself.
     AsAnswer(Refusal),
-    /// As an event, after 200.
+    /// The refusal is an event, after 200.
     InStream(Refusal),
 }
 
-/// A watch that begins.
+/// The start of a watch.
 pub(super) struct StartedWatch {
     pub(super) watcher: Watcher<Arc<Selection>>,
     /// The clusters in which the client is ahead.
     pub(super) ahead: Vec<Ahead>,
-    /// How each cluster that is wanted stands.
+    /// The standing of each wanted cluster.
     pub(super) standings: Arc<Standings>,
 }
 
-/// Waits until what is held has come to the version that is asked for, and finds its place in the log.
+/// Waits until the view has reached the requested version, and finds its position in the log.
 pub(super) async fn start(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -46,7 +46,7 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // Before the log: whoever holds a view's clusters may wait for it.
+    // Before the log: a task that locks a view's clusters may wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
@@ -56,9 +56,9 @@ pub(super) async fn start(
     Ok(StartedWatch { watcher, ahead, standings })
 }
 
-/// Whether a version that a watch goes on from says what its client has been shown. A number has no room for the rights
-/// under which it was handed out, so of one of many users it does not: what was lost in some cluster since would never
-/// be taken away, and what was gained never be told.
+/// Refuses a resumed version that does not tell the rights under which it was handed out. A number has no room for
+/// them, so a user in shared mode cannot resume from one. If the user had lost rights in a cluster since, its objects
+/// would stay with the client. If the user had gained rights, its objects would never come.
 fn says_its_rights(
     request: ClientRequest<'_>,
     wanted: &ReadVersion,
@@ -74,8 +74,8 @@ fn says_its_rights(
     }
 }
 
-/// Waits until what is held has come to what is wanted. A version that is resumed need not be reached: gives the
-/// clusters in which the client is ahead.
+/// Waits until the view has reached the requested version. A resumed version need not be reached: then the clusters in
+/// which the client is ahead are returned.
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
@@ -110,22 +110,22 @@ async fn reach(
     Ok(Vec::new())
 }
 
-/// Where a watch begins.
+/// The start of a watch's events.
 enum WatchFrom {
-    /// With the objects as they are, and perhaps a bookmark at their end.
+    /// The present objects, and perhaps a bookmark behind them.
     State { end_bookmark: bool },
-    /// With what happens from now on.
+    /// The changes from now on.
     Now,
-    /// Behind this version.
+    /// The changes after this version.
     Version(CompositeResourceVersion),
-    /// Behind the event that gave an object of this cluster its number, which has told of no other cluster.
+    /// The changes after the event with this number of an object in this cluster, the only cluster ever.
     ItemOfWhole(ClusterName, ResourceVersion),
-    /// Behind the event that gave an object of this cluster its number.
+    /// The changes after the event with this number of an object in this cluster.
     Item(ClusterName, ResourceVersion),
 }
 
 impl WatchFrom {
-    /// Decides it, but for what the log has to say.
+    /// Decides the start, except for checks that need the log.
     fn from_options(
         router: &Router,
         view: &View,
@@ -137,7 +137,7 @@ impl WatchFrom {
             _ if options.sends_initial_events() => Self::State { end_bookmark: options.sends_initial_events_end() },
             ReadVersion::Newest | ReadVersion::Any => Self::Now,
             ReadVersion::Version(version) => Self::Version(version),
-            // Any process can resume it.
+            // Any process can resume from it.
             ReadVersion::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
             ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
@@ -155,7 +155,7 @@ impl WatchFrom {
         })
     }
 
-    /// A watcher at this place of the log.
+    /// A watcher at this start.
     fn watcher(self, view: &View, log: &Log, filter: Arc<Selection>) -> Result<Watcher<Arc<Selection>>, NotStarted> {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),
@@ -165,8 +165,8 @@ impl WatchFrom {
                 let version = log.version_of_item(&cluster, version);
                 Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(too_old)
             }
-            // The integer says nothing of the other clusters: their places are those of the event in this log, so it
-            // has to be there, and the client has to have got it from here.
+            // The integer does not cover the other clusters: their positions are those of the event in this log. So the
+            // log must still have the event, and this process must have sent it.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
                 let cause = "its event is no longer remembered here, or is not the only one with that version";
@@ -176,7 +176,7 @@ impl WatchFrom {
     }
 }
 
-/// A version from which a watch cannot go on.
+/// The refusal of a version that is too old to resume from.
 fn too_old(error: TooOld) -> NotStarted {
     VersionRefusal::TooOld(error).into()
 }
@@ -188,7 +188,7 @@ impl From<VersionRefusal> for NotStarted {
 }
 
 impl NotStarted {
-    /// Of a version that is not reached: a cluster that is not known yet is waited for by the client.
+    /// The refusal for a version that is not reached. A client repeats the watch for a cluster that is unknown.
     fn of_unreached(unreached: Unreached) -> Self {
         Self::from_refusal(unreached.of_collection())
     }

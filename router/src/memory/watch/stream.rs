@@ -1,10 +1,10 @@
 //! The stream of a watch.
 //!
 //! ```text
-//! Initial ── told ──▶ Behind ◀── the log advanced, or is no longer ahead ──┐
-//!    │                  └───────────── nothing new ──────────────────▶ CaughtUp
+//! Initial ── sent ──▶ Behind ◀── log advanced, or client no longer ahead ──┐
+//!    │                  └───────────── no new event ─────────────────▶ CaughtUp
 //!    │                  │                                                 │
-//!    └──────────────────┴─ its time is over, refused, another goes on ────┴──▶ Ended
+//!    └──────────────────┴─ end of its time, refusal, or handover ─────────┴──▶ Ended
 //! ```
 
 use std::collections::VecDeque;
@@ -29,16 +29,16 @@ use super::source::LogPosition;
 
 use crate::response::watch::{EventWriter, Prepared};
 
-/// Where a stream is.
+/// The phase of a stream.
 pub(super) enum StreamPhase {
-    /// Much of the present state is being told: the initial events, or clusters that a version lacks. It takes a share
-    /// of what is written for long answers.
+    /// Sends much of the present state: the initial events, or clusters that a version lacks. Needs a turn of the long
+    /// answers.
     Initial(AnswerTurn),
-    /// The log may have more than was told.
+    /// The log may have more events.
     Behind,
-    /// There was nothing new at the last turn: the next one waits for the log's head to move.
+    /// The last turn found no event: the next turn waits for the log's head to move.
     CaughtUp,
-    /// Nothing more is told than the frames that are ready.
+    /// Only the frames in `ready` are still sent.
     Ended,
 }
 
@@ -46,35 +46,35 @@ pub(super) enum StreamPhase {
 pub(super) struct WatchStream {
     source: LogPosition,
     phase: StreamPhase,
-    /// While the client is ahead of this process.
+    /// Present while the client is ahead of this process.
     ahead: Option<CatchingUp>,
     writer: EventWriter,
-    /// What a turn takes from the log; kept for its memory.
+    /// The events that a turn takes from the log. Kept to reuse its memory.
     events: Vec<WatchEvent>,
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
     bookmarks: BookmarkSchedule,
-    /// For the [next](Bookmarks::next) of the bookmarks' moments.
+    /// Fires at the [next](BookmarkSchedule::next) time of the bookmarks.
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
-    /// The rights under which it was opened; `None` where one person owns the endpoint.
+    /// The rights of the watch's user; `None` in personal mode.
     rights: Option<FollowedRights>,
-    /// The dispatch policies under which it was opened; `None` where nobody may ever refuse it.
+    /// The dispatch policies of the watch; `None` if no policy can ever refuse it.
     policies: Option<FollowedPolicies>,
 }
 
-/// Why a stream woke up.
+/// The reason why a stream wakes up.
 enum Wake {
     Head,
     Timer,
-    /// The rights, or policies, under which it was opened may have changed.
+    /// The rights or the policies of the watch may have changed.
     Rights,
-    /// The client is no longer ahead, or never will be caught up with.
+    /// The client is no longer ahead, or will be ahead for ever.
     Caught(Option<Refusal>),
 }
 
 impl WatchStream {
-    /// A stream that begins in this phase. `draining`: another process goes on with it.
+    /// A stream that begins in this phase. `draining` is cancelled when clients are to go to another process.
     pub(super) fn new(
         source: LogPosition,
         phase: StreamPhase,
@@ -99,13 +99,13 @@ impl WatchStream {
         }
     }
 
-    /// The same, as long as these rights and policies hold.
+    /// The same stream, which ends if these rights or policies change.
     pub(super) fn under(self, rights: Option<FollowedRights>, policies: Option<FollowedPolicies>) -> Self {
         Self { rights, policies, ..self }
     }
 
-    /// The next frame; `None` at the end of the stream. A slow reader is simply not asked for more; once the log has
-    /// forgotten what comes next the stream ends.
+    /// The next frame; `None` at the end of the stream. A slow reader gets frames at its own speed. If the log drops
+    /// the next events first, the stream ends.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.look_at_rights();
@@ -121,7 +121,7 @@ impl WatchStream {
                 StreamPhase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
                     Some(Ok(())) => self.follow().await,
                     Some(Err(_)) => self.phase = StreamPhase::Ended,
-                    // It is handed over.
+                    // The next loop hands the stream over.
                     None => {}
                 },
                 StreamPhase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),
@@ -132,8 +132,8 @@ impl WatchStream {
         }
     }
 
-    /// Ends the stream where the rights under which it was opened are others by now. What was about to be told by them
-    /// is not told any more: the client is to list anew.
+    /// Ends the stream if its rights or policies have changed. Frames that were prepared under the old ones are
+    /// dropped, so that the client lists again.
     fn look_at_rights(&mut self) {
         let is_ended = matches!(self.phase, StreamPhase::Ended);
         if is_ended {
@@ -154,25 +154,25 @@ impl WatchStream {
         }
     }
 
-    /// Waits for something to do, and does what is not of the log.
+    /// Waits for an event, the timer or another change, and handles all but events.
     async fn wait(&mut self) {
         match self.wake().await {
-            // Where events never cease the timer is not waited for. And whoever slept through events that are not for
-            // them is woken by the timer, and finds that the head has moved.
+            // With endless events the timer is never waited for. And the head also moves by events of other watches,
+            // which do not wake this one until its timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
-            // They are looked at before anything else is told.
+            // The loop checks the rights before it sends anything.
             Wake::Rights => {}
             Wake::Caught(refusal) => self.caught(refusal),
         }
     }
 
-    /// A drain wakes through the head as well: one thing to wait for is cheaper than two, for each of thousands of
-    /// watchers at each event.
+    /// Waits for the next reason to wake. A drain moves the head, too: waiting for one thing is cheaper than for two,
+    /// for each of thousands of watches at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
-            // In this order: an event does not pay for a look at the timer, whose turn comes once there is none left.
+            // In this order: an event does not pay for a check of the timer, which has its turn once no event is left.
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
@@ -182,10 +182,10 @@ impl WatchStream {
         }
     }
 
-    /// Tells what is new.
+    /// Writes a turn's worth of new events, or handles the end of the client's lead.
     async fn follow(&mut self) {
         self.source.look();
-        // Before what the member did since: the log cannot tell that it had not come to the client's version.
+        // Before the member's later events: the log does not know that it had not reached the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             let refusal = over(&mut self.ahead).await;
             self.caught(refusal);
@@ -193,17 +193,17 @@ impl WatchStream {
         }
         self.turn();
         if matches!(self.phase, StreamPhase::Initial(_) | StreamPhase::Behind) {
-            // Others get their turn between two of ours, all the more where nothing is found.
+            // Yields between two turns, even more if a turn found no event.
             tokio::task::yield_now().await;
         }
     }
 
-    /// The client is no longer ahead, or is refused.
+    /// Handles the end of the client's lead: the stream goes on, or ends with a refusal.
     fn caught(&mut self, refusal: Option<Refusal>) {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
-            // What it waited for may have been told without an event, and events may have waited for that.
+            // The clusters may have reached the version without an event, and their events may have been held back.
             None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }
@@ -219,7 +219,7 @@ impl WatchStream {
         self.phase = StreamPhase::Ended;
     }
 
-    /// Writes what is new in the log, a turn's worth of it.
+    /// Writes one turn's worth of new events.
     fn turn(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
         let progress = source.take_events(events, |log, events| {
@@ -241,7 +241,7 @@ impl WatchStream {
         }
     }
 
-    /// Encodes the events of a turn, and sees to the bookmark that follows them.
+    /// Encodes the events of a turn, and plans the bookmark that follows them.
     fn write_events(&mut self) {
         if self.events.is_empty() {
             return;
@@ -269,8 +269,8 @@ impl WatchStream {
         }
     }
 
-    /// Sees to the bookmark that follows the events of a turn. Behind an object that was told again it comes at once:
-    /// the integer of that object is of an earlier event, so a client that is cut there would have to begin anew.
+    /// Plans the bookmark that follows the events of a turn. Behind a repeated object it is written at once: the
+    /// object's integer is of an earlier event, so a client that lost the connection there would have to list again.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
@@ -283,7 +283,7 @@ impl WatchStream {
         }
     }
 
-    /// The moment that was waited for has come.
+    /// Ends the stream at its deadline, or writes the due bookmark.
     fn timer_fired(&mut self) {
         match self.bookmarks.due(Instant::now()) {
             Due::End => self.phase = StreamPhase::Ended,
@@ -298,13 +298,13 @@ impl WatchStream {
         }
     }
 
-    /// Before a bookmark of one who waits: members that reached a version without an event have woken nobody, nor have
-    /// events that are for others.
+    /// Takes new events before a bookmark of a waiting stream. Members that reached a version without an event, and
+    /// events of other watches, have not woken the stream.
     fn look_again(&mut self) {
         if !matches!(self.phase, StreamPhase::CaughtUp) {
             return;
         }
-        // That the client is no longer ahead is looked at before any event.
+        // The end of the client's lead is handled before any event.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             self.phase = StreamPhase::Behind;
             return;
@@ -313,28 +313,28 @@ impl WatchStream {
         self.turn();
     }
 
-    /// Writes a bookmark of a version, unless the client takes none or was told that version last. Then it is only
-    /// `repeated` where that says something.
+    /// Writes a bookmark of a version, unless the client asks for none, or has just got that version. An equal version
+    /// is written again only if `repeated`.
     fn bookmark(&mut self, version: Option<Arc<CompositeResourceVersion>>, repeated: bool) {
         if let Some(version) = version.filter(|version| self.bookmarks.is_due_for(version, repeated)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
         }
     }
 
-    /// Ends the stream with what lets the client go on elsewhere. What happened since the last look is no longer told:
-    /// whoever goes on with this may tell it as well, behind other events of other clusters, and a client that is cut
-    /// behind it and names its number would be taken for one that has those.
+    /// Ends the stream with a bookmark, so that the client can resume at another process or view. Events since the last
+    /// turn are not sent: the other one may send them behind events of other clusters. A client that lost the
+    /// connection behind such an event and resumed by its number would seem to have those events.
     fn hand_over(&mut self) {
         let told = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();
-        // Members may have come further without an event.
+        // Members may have reached a newer version without an event.
         let version = if may_look && self.source.is_at_end() { self.source.vector() } else { told };
         self.bookmark(version, false);
         self.phase = StreamPhase::Ended;
     }
 }
 
-/// Ends when the client is no longer ahead, with a refusal where that will never be.
+/// Ends when the client is no longer ahead, with a refusal if a member will not reach its version.
 async fn over(ahead: &mut Option<CatchingUp>) -> Option<Refusal> {
     match ahead {
         Some(ahead) => ahead.over().await,

@@ -159,8 +159,8 @@ async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
-/// Whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and yields to
-/// other tasks in between: any number of such objects may be no records.
+/// Returns whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and
+/// yields to other tasks in between: any number of such objects may be no records.
 async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
     let (keys, scope) = (release.key_prefix(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
     let mut after = keys.clone();

@@ -25,10 +25,10 @@ pub(crate) struct Release {
 /// The records of a release that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
-    /// All.
+    /// All records count.
     Any,
-    /// All. If several clusters have some, only records that say that Helm works on the release, as it makes hooks
-    /// then.
+    /// All records count. If several clusters have some, only records that show that Helm works on the release: Helm
+    /// makes hooks during that work.
     PendingIfSeveral,
     /// Only records that say that Helm works on the release.
     Pending,
@@ -47,7 +47,7 @@ const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed
 /// such objects are few.
 const ASKED_FOR: usize = 100;
 
-/// Whether the answer to a write may be a record of a release. An answer without a name may be one.
+/// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
 pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
     let answered =
         || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
@@ -72,7 +72,7 @@ impl Release {
             (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
-        // It becomes a part of a path.
+        // The namespace becomes a part of a path.
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
@@ -101,7 +101,7 @@ impl Release {
         ReleaseName { namespace: self.namespace, name: self.name }
     }
 
-    /// Whether one of its records names the release, rather than an object that belongs to it.
+    /// Returns whether one of its records names the release, rather than an object that belongs to it.
     pub(crate) fn is_known_by_record(&self) -> bool {
         self.records.is_some()
     }
@@ -120,13 +120,13 @@ impl Release {
         format!("{}/{KEY_BEGIN}{}", self.namespace, of_name.unwrap_or_default())
     }
 
-    /// Whether a record of the release may have this name.
+    /// Returns whether a record of the release may have this name.
     pub(crate) fn has_name(&self, record: &str) -> bool {
         release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
-    /// Whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm may
-    /// write ConfigMaps.
+    /// Returns whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm
+    /// may write ConfigMaps.
     pub(crate) fn has_record(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
@@ -160,7 +160,7 @@ impl Release {
     }
 }
 
-/// Whether `helm test` makes the hook, at any time, by the list of events in its annotation.
+/// Returns whether `helm test` makes the hook, at any time, by the list of events in its annotation.
 fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
