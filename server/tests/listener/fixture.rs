@@ -40,7 +40,7 @@ use tributary_sources::data_directory::DataDirectory;
 /// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A listener as `tributary serve` starts it.
+/// A running listener, configured like that of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,

@@ -28,7 +28,6 @@ pub(crate) fn no_window() -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
 }
 
-/// A received frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -117,7 +116,7 @@ pub(crate) fn status(frame: &Frame) -> Option<u16> {
     }
 }
 
-/// The last stream that the server answers, as its GOAWAY says.
+/// The last stream of a GOAWAY: the server answers no later stream.
 pub(crate) fn goaway_last(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }

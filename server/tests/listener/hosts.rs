@@ -30,7 +30,6 @@ use tributary_server::handler::Handler;
 use crate::StandIn;
 use crate::fixture::text;
 
-/// A certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -67,7 +66,6 @@ pub(crate) struct Endpoint {
     address: SocketAddr,
     hosts: Arc<Hosts>,
     tls: Arc<TlsSettings>,
-    /// Signs serving certificates.
     servers: Authority,
     /// `--client-ca-file`: signs client certificates for hosts without authorities of their own.
     pub(crate) people: Authority,

@@ -33,7 +33,7 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};
 
-/// A request as the member received it.
+/// A request at the member.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     line: String,
@@ -101,7 +101,7 @@ async fn over(member: &Member) -> Server {
     start(router_to(member).await).await
 }
 
-/// A router with this member as its only cluster, `one`.
+/// A router with one cluster, `one`, whose only server is `member`.
 pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
@@ -131,7 +131,7 @@ fn head(server: &Server, method: &str) -> String {
     )
 }
 
-/// A request that no server must see as a request. It has the token, so a server that parses it forwards it.
+/// Bytes that no server must parse as a request. The token in them would let Tributary forward the request.
 fn smuggled(server: &Server) -> String {
     format!("GET /clusters/one/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
 }
@@ -294,7 +294,7 @@ async fn request_smuggling_by_absolute_targets_leads_nowhere_else() {
         (&*format!("GET {ASKED}"), &member.address.to_string().parse().unwrap())
     );
     assert!(asked.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{asked:?}");
-    // Tributary refuses paths that leave their cluster.
+    // Tributary refuses paths that leave the cluster.
     for target in
         ["//evil.example/api", "/clusters/one/../two/api", "/clusters/one/%2e%2e/two", "/clusters/one//api", "*"]
     {
@@ -575,7 +575,7 @@ async fn cve_2023_44487_heads_that_never_end_have_a_constant_number_of_places() 
     let over_http2 =
         [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();
     let authority = server.address.to_string();
-    // Trailers of a stream that stays open, as its client reads none of its answer.
+    // Trailers of a stream that stays open because the client reads no answer.
     let head = [(":method", "GET"), (":scheme", "https"), (":authority", &*authority), (":path", "/api")];
     let head = head.map(|(name, value)| frames::literal(name, value.as_bytes())).concat();
     let trailers = [

@@ -53,7 +53,7 @@ pub(crate) struct Talker(pub(crate) Arc<Made>);
 pub(crate) struct Made {
     bytes: AtomicUsize,
     objects: AtomicUsize,
-    /// Objects in memory.
+    /// The number of objects in memory.
     held: AtomicUsize,
     /// Requests that wait for `go`, or for the end of their own bodies.
     pub(crate) late: AtomicUsize,
@@ -305,7 +305,7 @@ async fn settled(number: impl Fn() -> usize) -> usize {
     last
 }
 
-/// Checks that the connection is open and that the server answers another request on it.
+/// Checks that the connection is open and the server answers a further request.
 async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Server) {
     client.ready().await.expect("the connection is open");
     let answer = tokio::time::timeout(SOON, client.send_request(get(server, "/"))).await;
@@ -461,7 +461,7 @@ async fn what_all_connections_do_not_take_is_bounded() {
     // Without the bound, each connection would get 20 MiB. Each connection may have one frame in any case.
     let made = settled(|| talker.bytes()).await;
     assert!(made <= (4 << 20) + (CONNECTIONS + 1) * FRAME_BYTES, "{made} bytes are made for clients that take none");
-    // Clients that read their answers are not affected.
+    // The listener does not delay clients that read.
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/large"))).await.expect("it is answered");
     assert_eq!(text(answer.unwrap()).await.len(), LARGE_BYTES);
