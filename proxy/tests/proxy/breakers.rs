@@ -267,7 +267,7 @@ fn own() -> RequestIdentity {
     RequestIdentity::Own(OwnToken::new(b"anns", None).unwrap())
 }
 
-/// Answers `/hang` never, other requests with a token with 200, and the rest with 401.
+/// Answers requests without a token with 401, and the rest with 200. `/hang` with a token stays unanswered.
 async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body::Body> {
     if seen.all("authorization").is_empty() {
         return text(StatusCode::UNAUTHORIZED, "who are you".to_owned());

@@ -164,7 +164,7 @@ async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // The endpoint gets at least seven of seventy requests, as it is in slow start (`slow_start.rs`).
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }

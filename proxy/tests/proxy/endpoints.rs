@@ -219,7 +219,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
             client.send_request(request, RequestIdentity::Member).await
         })
     };
-    // All are in flight at both endpoints when one endpoint is cut.
+    // The requests are in flight at both endpoints when one endpoint is cut.
     let reads: Vec<_> = (0..40).map(|_| load(Method::GET, "/slow")).collect();
     let writes: Vec<_> = (0..40).map(|_| load(Method::POST, "/slow")).collect();
     let slow = || member.seen().iter().filter(|seen| seen.uri.path() == "/slow").count();

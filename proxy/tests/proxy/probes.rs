@@ -116,7 +116,7 @@ async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
     // The number includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    // The endpoint gets at least seven of seventy requests, as it is in slow start.
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests.
     let mut first = 0;
     for _ in 0..7 {
         first += scene.ten().await[0];

@@ -137,7 +137,7 @@ async fn a_connection_that_is_idle_is_anybodys() {
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
 
-/// Frames in flight at the client's end permanently reduce the connection's budget.
+/// Frames in flight when a client leaves permanently reduce the connection's budget.
 #[tokio::test]
 async fn a_connection_on_which_something_was_left_unread_is_nobody_elses() {
     let Chatty { member, .. } = Chatty::start().await;

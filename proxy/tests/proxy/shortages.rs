@@ -22,7 +22,7 @@ use crate::plugins::TOKEN;
 /// Environment variable of the process without free descriptors.
 const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
 
-/// Sends more requests than failures would open an endpoint's breaker.
+/// Sends twice as many requests as failures open an endpoint's breaker.
 async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     let mut errors = Vec::new();
     for _ in 0..2 * BreakerTuning::default().consecutive_failures {

@@ -14,7 +14,8 @@ use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, Requ
 use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ENDPOINTS, Takes, client_of};
 
-/// Requests of a round. Of seventy requests, an endpoint in slow start gets seven for each tenth of its share.
+/// Requests of a round. An endpoint in slow start is a candidate for seven of seventy requests for each tenth of its
+/// share.
 const ROUND: usize = 70;
 
 /// A client of two endpoints. The test sets whether each refuses connections.
@@ -75,7 +76,7 @@ impl Scene {
         assert!(self.client.set_addresses(&kube::Config::new(url(hosts[0])), &further).await.unwrap());
     }
 
-    /// The first endpoint has just recovered beside the second.
+    /// Expects a slow start of the first endpoint, which has just recovered beside the second.
     async fn expect_a_slow_start(&self, how: &str) {
         let mut shares = vec![self.of_a_round().await];
         sleep(Duration::from_secs(5)).await;

@@ -30,7 +30,7 @@ async fn bodies_stream_in_both_directions() {
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // An HTTP/1.1 member answers after the first frame of the body.
+        // The first frame must be there before the answer: an HTTP/1.1 member answers right after the head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =

@@ -1,5 +1,5 @@
-//! Watches of many clients share a few connections. Clients that do not read, leave, or come in thousands do not affect
-//! other clients.
+//! Watches of many clients share a few connections. Slow readers, clients that leave, and thousands of new clients do
+//! not affect other clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -203,7 +203,7 @@ async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
 }
 
 /// kube-apiserver sets `impersonatedUser` only after authorization of the impersonation. Health checks answer every
-/// user, so nobody authorizes impersonation there.
+/// user, so Tributary does not authorize impersonation there.
 #[tokio::test]
 async fn what_everybody_is_told_nobody_is_told_as_another() {
     let (_member, router) = router_over("eu").await;

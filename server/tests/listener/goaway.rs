@@ -82,7 +82,7 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
     // The server still answers a request that was on its way when the server sent GOAWAY.
     client.get(3, "/api").await;
     assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
-    // The server names the last stream only after the client has acknowledged the first GOAWAY.
+    // The server names the last stream only after the client has answered the PING behind the first GOAWAY.
     let ping = client.ping.take().expect("the server asks whether the client has heard");
     client.send(&frames::pong(&ping.payload)).await;
     let second = client.next(frames::GOAWAY).await;
@@ -136,7 +136,7 @@ async fn who_asks_for_nothing_hears_of_a_drain_too() {
     text(http2.send_request(request()).await.unwrap()).await;
     text(http1.send_request(request()).await.unwrap()).await;
     server.stop.cancel();
-    // The drain cuts connections of clients that ignore its end.
+    // Idle connections close during the drain, so that the end of the drain cuts none.
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
     drop((http2, http1));
 }

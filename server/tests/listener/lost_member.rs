@@ -54,7 +54,7 @@ async fn over(dies: &CancellationToken) -> Server {
         }
     }));
     config.root_cert = Some(vec![certificate]);
-    // No authority signed the certificate, and the test is about the end of an answer.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect(name.clone(), config, ClientTuning::default()).await;

@@ -112,7 +112,7 @@ async fn over(member: &Arc<Member>, clients: usize) -> Server {
     let address = listen(Arc::clone(member), acceptor).await;
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Some(vec![certificate]);
-    // No authority signed the certificate, and the test is about the number of connections.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;

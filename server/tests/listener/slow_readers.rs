@@ -495,7 +495,7 @@ async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() 
     let mut pages = reluctant(&server).await;
     let log = pages.send_request(get(&server, "/log")).await.unwrap();
     pass(Duration::from_secs(120)).await;
-    // The listener cuts answers of the clients with the most unread bytes. A client that reads a log page by page may
+    // The listener cuts answers of clients with many unread bytes. A client that reads a log page by page may
     // go on.
     let mut log = log.into_body();
     for _ in 0..100 {

@@ -87,7 +87,7 @@ async fn over(seen: &Seen) -> Server {
     }
     let mut config = kube::Config::new(urls[0].clone());
     config.root_cert = Some(vec![certificate]);
-    // No authority signed the certificate, and the test is about the choice of a server.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
     // The program's value on eight cores.

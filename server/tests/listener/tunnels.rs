@@ -107,7 +107,7 @@ impl Whole {
         let (url, certificate) = Member { opened: sender, asked }.listen().await;
         let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![certificate]);
-        // No authority signed the certificate, and the test is about tunnels.
+        // The certificate is self-signed and no CA.
         config.accept_invalid_certs = true;
         // A probe during a time step fails by its timeout, so one failure does not mean that the member is down.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };

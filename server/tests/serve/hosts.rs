@@ -63,7 +63,7 @@ async fn one_persons_clusters_have_hosts_beside_the_kubeconfig_that_is_written()
     }
     assert!(get(&written, "all", "/readyz?verbose").await.unwrap().contains("two"));
 
-    // The kind of authentication is fixed at the start.
+    // The endpoint was started for one user, so it refuses a host's authority for clients.
     add_to_upstream_cluster(&config, &one, &format!("{HOST}  secureServing: {{ clientCAFile: one.ca }}\n"));
     program.logged("the endpoint was started for one person", 1).await;
     assert_eq!(get_at(&written, "one.test", nodes).await.0, 200, "the old configuration stays");
