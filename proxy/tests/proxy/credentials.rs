@@ -296,7 +296,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // The proxy does not repeat a request with a body. The client gets 503 and no 401, as its own credentials are valid.
+    // The proxy does not repeat a request with a body. The client gets no 401, as its own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
