@@ -322,7 +322,7 @@ impl Tributary {
         self.process.log_tail(lines)
     }
 
-    /// Whether the process is still running.
+    /// Returns whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.exit_status().is_none()
     }

@@ -25,7 +25,7 @@ pub(crate) fn denies(policy: &Policy) -> bool {
     matches!(policy.outcome.action, Action::Deny { .. })
 }
 
-/// Whether a rule matches a request; `denies` says whether its policy denies.
+/// Returns whether a rule matches a request; `denies` says whether its policy denies.
 pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
     let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
@@ -78,7 +78,7 @@ fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>
     }
 }
 
-/// Whether a list of entries matches a value; `is_match` compares one entry with the value.
+/// Returns whether a list of entries matches a value; `is_match` compares one entry with the value.
 fn list(entries: &[String], empty: bool, is_match: impl Fn(&str) -> bool) -> bool {
     list_by(entries, empty, &is_match, &is_match)
 }

@@ -57,7 +57,7 @@ fn run_short(test: &str) {
     own_process::run(&mut command, &format!("shortages::{test}"));
 }
 
-/// Whether this process has the low limit.
+/// Returns whether this process has the low limit.
 fn is_short() -> bool {
     std::env::var_os(IS_SHORT).is_some()
 }

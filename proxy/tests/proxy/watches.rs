@@ -57,7 +57,7 @@ impl Teller {
         self.watches.lock().unwrap().remove(&path(watch)).unwrap();
     }
 
-    /// Whether the member's stream of this watch was reset.
+    /// Returns whether the member's stream of this watch was reset.
     fn is_given_up(&self, watch: u16) -> bool {
         self.watches.lock().unwrap()[&path(watch)].is_closed()
     }

@@ -154,7 +154,7 @@ impl Whole {
         (client, TokioIo::new(soon(opened).await.unwrap()))
     }
 
-    /// Whether the tunnel and its connection are counted.
+    /// Returns whether the tunnel and its connection are counted.
     fn is_open(&self) -> bool {
         self.tuning.tunnels.len() == 1 && self.server.connections.get() == 1
     }

@@ -7,7 +7,7 @@ use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, get, member};
 
-/// Whether the metrics say that the endpoint of a cluster is left out for this reason.
+/// Returns whether the metrics say that the endpoint of a cluster is left out for this reason.
 async fn is_left_out(kubeconfig: &Path, cluster: &SimulatedCluster, reason: &str) -> bool {
     let labels = format!("{{cluster=\"{}\",endpoint=\"{}\",reason=\"{reason}\"}}", cluster.name(), cluster.address());
     let metric = format!("tributary_endpoint_left_out{labels} ");
