@@ -16,7 +16,7 @@ pub enum ChangeType {
 }
 
 impl ChangeType {
-    /// Returns the type as watch events spell it.
+    /// Returns the `type` of a watch event.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

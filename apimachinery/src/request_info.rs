@@ -52,7 +52,7 @@ impl Verb {
         Self::DeleteCollection,
     ];
 
-    /// Returns the verb as RBAC spells it.
+    /// Returns the verb's name in RBAC rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -258,7 +258,7 @@ impl RequestInfo {
         self.resource().is_some_and(|request| request.subresource.as_deref() == Some("proxy"))
     }
 
-    /// Returns the resource request, if it is one.
+    /// Returns the resource request; `None` for a non-resource path.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.target {
             RequestTarget::Resource(request) => Some(request),

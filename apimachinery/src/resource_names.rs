@@ -17,7 +17,7 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// Adds a resource with its other names.
+    /// Adds a resource with its short names, singular and kind.
     pub fn add<'a>(&mut self, group: &str, resource: &'a str, others: impl IntoIterator<Item = &'a str>) {
         let full = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         for name in others.into_iter().chain([resource]).filter(|name| !name.is_empty()) {

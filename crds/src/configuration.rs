@@ -7,7 +7,7 @@ use crate::{MergedEndpoint, Origin, ResourceRegistry, UpstreamCluster};
 /// The objects of one source: a file, a directory or a hub cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigurationObjects {
-    /// The clusters.
+    /// The clusters, one object for each member.
     pub clusters: Vec<UpstreamCluster>,
     /// The registered resources and their settings.
     pub registries: Vec<ResourceRegistry>,

@@ -31,7 +31,7 @@ const NAME_MAX: usize = 63;
 /// A converted cluster, and the differences to the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
-    /// The converted cluster.
+    /// The UpstreamCluster of Tributary.
     pub cluster: UpstreamCluster,
     /// The differences and losses, each with its path in the manifest. They contain no secrets.
     pub differences: Vec<String>,
@@ -59,7 +59,7 @@ pub fn is_manifest(document: &Value) -> bool {
     says("apiVersion", API_VERSION) && says("kind", "UpstreamCluster")
 }
 
-/// Converts a manifest.
+/// Converts a KubeGateway manifest to an UpstreamCluster of Tributary.
 ///
 /// # Errors
 /// [`ConversionError`].

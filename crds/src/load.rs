@@ -63,7 +63,7 @@ pub enum LoadError {
         origin: Origin,
         /// The kind and name of the object.
         object: String,
-        /// serde_json's error.
+        /// The error of the JSON decoder.
         #[source]
         source: serde_json::Error,
     },

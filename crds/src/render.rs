@@ -14,7 +14,7 @@ pub struct Manifest {
     pub yaml: String,
 }
 
-/// Returns the CustomResourceDefinitions.
+/// Returns the CustomResourceDefinitions of the three kinds.
 pub fn definitions() -> [CustomResourceDefinition; 3] {
     [UpstreamCluster::crd(), ResourceRegistry::crd(), MergedEndpoint::crd()]
 }

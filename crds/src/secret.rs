@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct SecretText(String);
 
 impl SecretText {
-    /// Wraps a text.
+    /// Creates a secret from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

@@ -23,8 +23,7 @@ use tokio_rustls::TlsAcceptor;
 /// Makes the answer to a request from its head; `None` for an unknown path.
 pub type Responder = Box<dyn Fn(&Parts) -> Option<Value> + Send>;
 
-/// A running aggregated API server. Dropping it stops the server; the member then reports the APIService as
-/// unavailable.
+/// A running aggregated API server. Dropping it stops the server, and the member reports the APIService as unavailable.
 #[derive(Debug)]
 pub struct AggregatedServer {
     port: u16,
@@ -36,7 +35,7 @@ pub struct AggregatedServer {
 #[derive(Clone)]
 struct Acceptor(TlsAcceptor);
 
-/// The possible answers, in the order in which the server tries them.
+/// Configured answers, in the order in which the server tries them.
 #[derive(Default)]
 struct Behavior {
     delay: Duration,
@@ -46,7 +45,7 @@ struct Behavior {
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion of an object that the server sends back, for a path without a page.
+    /// The resourceVersion of echoed objects. The server echoes a request's object at paths without a page.
     echo: Option<String>,
     requests: usize,
 }
@@ -73,12 +72,12 @@ impl AggregatedServer {
         Ok(server)
     }
 
-    /// Answers a path with this document from now on. `path` is decoded and has no query.
+    /// Answers a path with this document. `path` is decoded and has no query.
     pub fn set(&self, path: &str, document: Value) {
         lock(&self.behavior).pages.insert(path.to_owned(), document);
     }
 
-    /// Describes the resources of a group and version: `/apis/GROUP/VERSION` has them from now on.
+    /// Sets the resources of a group and version, the answer at `/apis/GROUP/VERSION`.
     pub fn set_resources(&self, group_version: &str, resources: &Value) {
         let list = json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
@@ -86,37 +85,37 @@ impl AggregatedServer {
         self.set(&format!("/apis/{group_version}"), list);
     }
 
-    /// Answers a path with 404 from now on.
+    /// Answers a path with 404.
     pub fn remove(&self, path: &str) {
         lock(&self.behavior).pages.remove(path);
     }
 
-    /// Lets this function answer paths without a page.
+    /// Answers paths without a page by this function.
     pub fn respond(&self, responder: Responder) {
         lock(&self.behavior).responder = Some(responder);
     }
 
-    /// Sends back each object that a client sends to a path without a page, with this resourceVersion.
+    /// Echoes the object of each request to a path without a page, with this resourceVersion.
     pub fn echo(&self, resource_version: &str) {
         lock(&self.behavior).echo = Some(resource_version.to_owned());
     }
 
-    /// Delays each answer from now on.
+    /// Delays each answer.
     pub fn delay(&self, delay: Duration) {
         lock(&self.behavior).delay = delay;
     }
 
-    /// Answers each request with this status from now on, or no longer.
+    /// Answers each request with this status; `None` ends that.
     pub fn fail(&self, status: Option<StatusCode>) {
         lock(&self.behavior).failure = status;
     }
 
-    /// Redirects everything but discovery to another server from now on, or no longer.
+    /// Redirects all requests except discovery to another server; `None` ends that.
     pub fn redirect_to(&self, other: Option<&Self>) {
         lock(&self.behavior).redirect = other.map(Self::url);
     }
 
-    /// Registers a group and version with a member: an ExternalName Service and an APIService. The member may need
+    /// Registers a group and version with a member: an ExternalName Service and an APIService. The member may take
     /// seconds to find the server.
     ///
     /// # Errors

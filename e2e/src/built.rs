@@ -1,7 +1,7 @@
-//! Checks that a program which cargo has built is up to date with its sources.
+//! Checks that cargo has built a program from the current sources.
 //!
 //! Cargo writes `tributary.d` beside the program only for `cargo build`. The lists of sources in `deps`, one per crate,
-//! by which cargo itself decides what to build, exist after every kind of build.
+//! exist after every kind of build; cargo itself uses these lists.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -14,7 +14,7 @@ use std::{
 /// The crate of the program, and the prefix of the names of all crates of the project.
 const PROGRAM: &str = "tributary";
 
-/// Crates of the project that are part of no program, so that their changes do not make a program old.
+/// Crates that are part of no program. A change of such a crate does not make a program outdated.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
 /// The commands that build up-to-date programs.
@@ -22,8 +22,8 @@ pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` 
                                  --profile dist -p tributary-server --locked`), or name another program in \
                                  TRIBUTARY_BIN";
 
-/// Checks that no source of a program has changed since the program was built. `workspace` is the folder to which paths
-/// of sources are relative. Costs a look at each of a thousand files.
+/// Checks that no source of a program has changed since the build. Paths of sources are relative to `workspace`. Reads
+/// the modification times of a thousand files.
 ///
 /// # Errors
 /// If a source has changed, with the remedy; or if cargo's lists of sources are not beside the program.
@@ -56,7 +56,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         for line in fs::read_to_string(&path)?.lines() {
             let Some((made, from)) = line.split_once(": ") else { continue };
-            // The tests of a library are a program, and a check by clippy produces no library.
+            // Tests of a library are a program of their own, and clippy produces no library.
             let is_in_program = match Path::new(made).extension() {
                 Some(extension) => extension == "rlib",
                 None => of == PROGRAM,
@@ -116,7 +116,7 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // These sources are not part of the program.
+        // The program does not contain these files.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }

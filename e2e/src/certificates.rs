@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 /// The certificates and keys that a member's servers read from files and its clients from a kubeconfig. All PEM.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
-    /// The authority's certificate.
+    /// The certificate of the authority (PEM).
     pub authority: String,
     /// The serving certificate for 127.0.0.1 and localhost.
     pub serving_certificate: String,
@@ -22,7 +22,7 @@ pub struct TestCertificates {
 }
 
 impl TestCertificates {
-    /// Makes a fresh set; takes a few milliseconds (ECDSA P-256).
+    /// Makes new certificates and keys in a few milliseconds (ECDSA P-256).
     ///
     /// # Errors
     /// When key generation or signing fails.

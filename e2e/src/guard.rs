@@ -1,9 +1,9 @@
-//! A guard process that outlives a test process which dies without cleaning up (SIGKILL, abort, Ctrl-C), kills what
-//! that process started and removes its temporary folders.
+//! A guard process. If a test process dies without cleaning up (SIGKILL, abort, Ctrl-C), the guard kills the processes
+//! of the test and removes its temporary folders.
 //!
-//! It is a small shell script that reads the process groups from a pipe. The pipe closes when the test process ends, in
-//! whatever way, and then the script acts. This needs neither `unsafe` nor a parent-death signal (which fires when the
-//! *thread* that spawned ends, not the process).
+//! The guard is a small shell script that reads process groups from a pipe. The pipe closes at the end of the test
+//! process, and the script then cleans up. This needs no `unsafe` and no parent-death signal, which Linux sends at the
+//! end of the spawning *thread*.
 
 use std::{
     io::Write,
@@ -31,7 +31,7 @@ for folder in $folders; do rm -rf -- "$folder"; done
 
 struct Guard {
     input: Mutex<ChildStdin>,
-    /// Kept so that the pipe's reader is known to live; never waited for: it ends after this process.
+    /// The script that reads the pipe. Nobody waits for the script, which ends after this process.
     _script: Child,
 }
 
@@ -66,23 +66,23 @@ pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }
 
-/// Removes a process group that has ended from the guard, so that a reused id is never killed.
+/// Removes an ended process group from the guard, so that the guard never kills a group with a reused id.
 pub(crate) fn remove_group(group: u32) {
     print_line(&format!("del {group}\n"));
 }
 
-/// Removes a temporary folder at the end of this process, if it still exists. Paths with blanks are ignored silently,
-/// because the script splits at blanks.
+/// Removes a temporary folder at the end of this process, if it still exists. The guard ignores paths with blanks,
+/// because the script splits lines at blanks.
 pub fn remove_folder_at_exit(folder: &Path) {
     if let Some(folder) = folder.to_str().filter(|folder| !folder.contains(char::is_whitespace)) {
         print_line(&format!("dir {folder}\n"));
     }
 }
 
-/// A temporary folder that is removed on drop, or by the guard.
+/// Creates a temporary folder. Dropping it, or else the guard, removes the folder.
 ///
 /// # Errors
-/// Where the system refuses the folder.
+/// If the folder cannot be created.
 pub fn temporary_folder(prefix: &str) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new().prefix(&format!("tributary-e2e-{prefix}-")).tempdir()?;
     remove_folder_at_exit(folder.path());

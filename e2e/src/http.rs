@@ -18,11 +18,11 @@ use std::{path::Path, time::Duration};
 /// The timeout for a complete response (not a watch); longer than kube-apiserver's own timeout of 60 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(70);
 
-/// A client of one server. Clones share their connections: HTTP/2 where the server offers it.
+/// A client of one server. Clones share connections: HTTP/2 if the server supports it.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// Scheme and authority.
+    /// Scheme, host and port of the server.
     origin: String,
     /// The prefix for each path, without a trailing slash: `/clusters/member1`, or empty.
     prefix: String,
@@ -32,7 +32,7 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client of the server that a context of a kubeconfig names (the current context for `None`).
+    /// Creates a client of the server in a kubeconfig's context (the current context for `None`).
     ///
     /// # Errors
     /// When the kubeconfig or its certificates cannot be read.
@@ -81,7 +81,7 @@ impl HttpClient {
         self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
     }
 
-    /// The same server and connections without credentials.
+    /// Returns a client with the same server and connections, and no credentials.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { authorization: None, ..self.clone() }
@@ -117,7 +117,7 @@ impl HttpClient {
         }
     }
 
-    /// Begins a GET.
+    /// Begins a GET of this path.
     #[must_use]
     pub fn get(&self, path: &str) -> RequestBuilder {
         self.request(Method::GET, path)
@@ -148,7 +148,7 @@ impl HttpClient {
         self.request(Method::DELETE, path)
     }
 
-    /// Opens a watch: a GET whose answer is a stream of JSON events.
+    /// Opens a watch: a GET with a stream of JSON events as answer.
     ///
     /// # Errors
     /// When the request fails or the status is not 200.
@@ -157,7 +157,7 @@ impl HttpClient {
     }
 }
 
-/// A request being made.
+/// A request before it is sent.
 #[derive(Clone, Debug)]
 pub struct RequestBuilder {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -168,8 +168,8 @@ pub struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// Sets a header, replacing one of that name. Names and values that HTTP forbids are programming errors of a test
-    /// and are left out, which its assertion then shows.
+    /// Sets a header and replaces headers with the same name. An invalid name or value is a programming error of the
+    /// test: the header is omitted, and the test's assertion fails.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
@@ -178,7 +178,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds a header beside those of that name; what HTTP forbids is left out, as by [`header`](Self::header).
+    /// Adds a header and keeps headers with the same name. Omits invalid headers, like [`header`](Self::header).
     #[must_use]
     pub fn header_beside(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
@@ -187,7 +187,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Removes a header.
+    /// Removes all headers with this name.
     #[must_use]
     pub fn without_header(mut self, name: &str) -> Self {
         self.headers.remove(name);
@@ -213,10 +213,10 @@ impl RequestBuilder {
         self.header("content-type", content_type)
     }
 
-    /// Sends and reads the whole answer.
+    /// Sends the request and reads the whole answer.
     ///
     /// # Errors
-    /// When there is none, or not within 70 s. An HTTP error status is an answer, not an error.
+    /// Without an answer within 70 s. An HTTP error status is an answer, not an error.
     pub async fn send(self) -> anyhow::Result<HttpResponse> {
         let shown = format!("{} {}", self.method, self.url);
         let whole = async {
@@ -230,10 +230,10 @@ impl RequestBuilder {
             .with_context(|| format!("{shown}: no answer in {ANSWER_TIMEOUT:?}"))?
     }
 
-    /// Sends and returns as soon as the headers are there.
+    /// Sends the request and returns after the head of the answer.
     ///
     /// # Errors
-    /// When there is no answer within 70 s.
+    /// Without an answer within 70 s.
     pub async fn stream(self) -> anyhow::Result<Streaming> {
         let shown = format!("{} {}", self.method, self.url);
         let mut request = Request::builder().method(self.method).uri(&self.url);
@@ -250,16 +250,16 @@ impl RequestBuilder {
     }
 }
 
-/// A whole answer.
+/// An answer with its whole body.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
     /// Method and URL, for messages.
     pub request: String,
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: StatusCode,
-    /// The headers.
+    /// The headers of the answer.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole body of the answer.
     pub body: Bytes,
 }
 
@@ -279,10 +279,10 @@ impl HttpResponse {
             .with_context(|| format!("{}: {} and not JSON: {}", self.request, self.status, shorten(&self.text())))
     }
 
-    /// Returns this response if it has that status.
+    /// Checks the status and returns the response.
     ///
     /// # Errors
-    /// If it has another status; the message shows the body.
+    /// On a different status; the message shows the body.
     pub fn expect(self, status: u16) -> anyhow::Result<Self> {
         if self.status.as_u16() != status {
             bail!("{}: {} where {status} was due: {}", self.request, self.status, shorten(&self.text()));
@@ -305,14 +305,14 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// An answer whose body is still coming.
+/// An answer before the end of its body.
 #[derive(Debug)]
 pub struct Streaming {
     /// Method and URL, for messages.
     pub request: String,
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: StatusCode,
-    /// The headers.
+    /// The headers of the answer.
     pub headers: HeaderMap,
     /// The rest of the body.
     pub body: Incoming,
@@ -335,7 +335,7 @@ impl Streaming {
 #[derive(Debug)]
 pub struct EventStream {
     request: String,
-    /// The answer's headers.
+    /// The headers of the watch's answer.
     pub headers: HeaderMap,
     body: Incoming,
     buffer: BytesMut,
@@ -355,7 +355,7 @@ impl EventStream {
         }
     }
 
-    /// The next event, which must come.
+    /// Returns the next event.
     ///
     /// # Errors
     /// As [`EventStream::next`], and at the end of the stream.
@@ -363,7 +363,7 @@ impl EventStream {
         self.next(patience).await?.with_context(|| format!("{}: the stream ended", self.request))
     }
 
-    /// All events until none comes for `quiet` or the stream ends; the flag says that it ended.
+    /// Reads events until none comes for `quiet` or the stream ends. The flag is true at the end of the stream.
     ///
     /// # Errors
     /// When the stream breaks or a line is not JSON.

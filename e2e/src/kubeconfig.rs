@@ -6,7 +6,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-/// How one server is reached: what a context of a kubeconfig says.
+/// Address and credentials of one server, as in a kubeconfig's context.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Name of the context, the cluster and the user.
@@ -20,7 +20,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// The cluster, user and context entries of a kubeconfig, changed by a test if it wants a broken one.
+    /// The cluster, user and context entries of a kubeconfig. Tests change them for invalid kubeconfigs.
     #[must_use]
     pub fn entries(&self) -> ContextParts {
         ContextParts {
@@ -45,7 +45,7 @@ pub struct ContextParts {
     pub user: Value,
 }
 
-/// Writes a kubeconfig with one context per member, the first being the current one.
+/// Writes a kubeconfig with one context per member. The first is the current context.
 ///
 /// # Errors
 /// When the file cannot be written.

@@ -1,5 +1,5 @@
-//! The real kubectl, and Helm, which is run in the same way. Each has a home folder of its own, so that no cache or
-//! setting of the user has an effect.
+//! The real kubectl and Helm. Each instance has its own home folder, so that caches and settings of the user have no
+//! effect.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// The timeout for one command; a stuck one fails its test instead of the whole run.
+/// The timeout of a command. A stuck command fails its own test and not the whole run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// kubectl for one kubeconfig.
@@ -27,13 +27,13 @@ pub struct Kubectl {
 /// The output of a command.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
-    /// Arguments, for messages.
+    /// The arguments, for messages.
     pub command: String,
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Standard output.
+    /// Standard output of the command.
     pub stdout: String,
-    /// Standard error.
+    /// Standard error of the command.
     pub stderr: String,
 }
 
@@ -70,7 +70,7 @@ impl Kubectl {
         Self::with_kubeconfig("kubectl", tools.server("kubectl"), kubeconfig)
     }
 
-    /// Helm of a major version that uses `kubeconfig`: it is run as kubectl is.
+    /// Helm of a major version with `kubeconfig`. Its methods run Helm instead of kubectl.
     ///
     /// # Errors
     /// When no temporary folder can be made.
@@ -83,7 +83,7 @@ impl Kubectl {
         Ok(Self { name, program, kubeconfig, home, runs: AtomicUsize::new(0) })
     }
 
-    /// The command, ready to be changed and spawned.
+    /// A command for this kubeconfig. The caller may change and spawn it.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
@@ -97,10 +97,10 @@ impl Kubectl {
         command
     }
 
-    /// A file in kubectl's home, for manifests; returns its path.
+    /// Writes a file in kubectl's home, for manifests, and returns its path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
         let path = self.home.path().join(name);
         std::fs::write(&path, text).with_context(|| format!("write {name}"))?;
@@ -110,7 +110,7 @@ impl Kubectl {
     /// Runs kubectl to its end.
     ///
     /// # Errors
-    /// When it cannot be started or runs longer than 90 s. A failed command is an output, not an error.
+    /// When kubectl cannot be started or runs longer than 90 s. A failed command is an output, not an error.
     pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         self.run_with(self.command(arguments), None).await
     }

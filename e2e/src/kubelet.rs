@@ -1,4 +1,4 @@
-//! A kubelet that rejects every client: its client CA differs from that of its kube-apiserver.
+//! A kubelet with a foreign client CA, which rejects its kube-apiserver and every other client.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -21,10 +21,10 @@ pub struct RefusingKubelet {
 }
 
 impl RefusingKubelet {
-    /// Starts it on a free port of 127.0.0.1.
+    /// Starts a kubelet on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// When no certificate can be made or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("kubelet")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -39,7 +39,7 @@ impl RefusingKubelet {
         Ok(Self { port, task })
     }
 
-    /// Makes a node of this name in a member whose kubelet this is.
+    /// Registers a node with this kubelet in a member.
     ///
     /// # Errors
     /// When the member refuses the node.

@@ -14,16 +14,16 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// The line before the conditions of a stage, and a condition that keeps a pod running whose container sleeps for
-/// minutes. Without it the pod completes at once, and specs that wait for a running job would rarely see it.
+/// The line before a stage's conditions, and a condition that keeps pods running whose container is a `sleep` of
+/// minutes. Otherwise such a pod completes at once, and specs that wait for a running job would rarely see it.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
-/// The folder of programs that replace those of this machine for pods, below the member's folder.
+/// The folder of programs that replace this machine's programs for pods, in the member's folder.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// The `tar` for pods. kwok never tells a command that its input has ended, and GNU tar reads on after the end of an
-/// archive until then; so Python unpacks archives, because it stops at their end.
+/// The `tar` for pods. kwok never closes a command's input, and GNU tar reads on after the end of an archive. Therefore
+/// Python unpacks archives, as it stops at their end.
 const TAR: &str = r#"#!/bin/sh
 case " $* " in
   *" -xmf - "*)
@@ -36,10 +36,10 @@ PATH=${PATH#*:}
 exec tar "$@"
 "#;
 
-/// Writes kwok's configuration for the member `name` into `folder`, and the container log that it serves.
+/// Writes kwok's configuration for the member `name` into `folder`, and the container log that kwok serves.
 ///
-/// Every pod has the same log, [`log_line`] for `hello`; exec runs the command on this machine with `MEMBER` set to the
-/// member's name; port 8080 of every pod leads to `forward_port` on 127.0.0.1.
+/// Every pod has the same log, [`log_line`] for `hello`. An exec runs the command on this machine, with `MEMBER` set to
+/// the member's name. Port 8080 of every pod leads to `forward_port` on 127.0.0.1.
 pub(crate) fn write_configuration(folder: &Path, stages: &Path, name: &str, forward_port: u16) -> anyhow::Result<()> {
     let programs = folder.join(PROGRAMS);
     fs::create_dir_all(&programs).context("make a folder for programs")?;

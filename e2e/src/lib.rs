@@ -1,5 +1,5 @@
-//! Fixtures of the end-to-end tests and the benchmarks: real members (etcd + kube-apiserver, and if asked for a
-//! controller manager and kwok), the `tributary` binary in front of them, kubectl, and a plain HTTP client.
+//! Fixtures of the end-to-end tests and the benchmarks: real members (etcd and kube-apiserver, optionally a controller
+//! manager and kwok), the `tributary` binary before them, kubectl, and a plain HTTP client.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {

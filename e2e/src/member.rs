@@ -1,4 +1,4 @@
-//! A member cluster: etcd and kube-apiserver, and if asked for kube-controller-manager and kwok, on loopback ports in a
+//! A member cluster: etcd and kube-apiserver, optionally kube-controller-manager and kwok, on loopback ports in a
 //! temporary folder.
 
 use crate::{
@@ -59,44 +59,44 @@ impl MemberBuilder {
         self
     }
 
-    /// Runs kube-controller-manager with what its flag `--controllers` is given here.
+    /// Runs kube-controller-manager with this value of its flag `--controllers`.
     #[must_use]
     pub fn controllers_named(mut self, list: &str) -> Self {
         self.controllers = Some(list.to_owned());
         self
     }
 
-    /// Runs this kube-scheduler too. Without one, pods that name no node stay pending.
+    /// Runs this kube-scheduler. Without a scheduler, pods without `nodeName` stay pending.
     #[must_use]
     pub fn scheduler(mut self, program: &Path) -> Self {
         self.scheduler = Some(program.to_owned());
         self
     }
 
-    /// Has pods mount a service account's token, as in a whole cluster: a pod is refused until its namespace has the
-    /// service account, which a controller makes.
+    /// Mounts a service account's token in pods, as in a complete cluster. kube-apiserver refuses a pod until a
+    /// controller has created the namespace's service account.
     #[must_use]
     pub fn service_accounts(mut self, yes: bool) -> Self {
         self.service_accounts = yes;
         self
     }
 
-    /// Takes the taint `node.kubernetes.io/not-ready` off the nodes once they are ready. In a whole cluster the node
-    /// lifecycle controller does; without it no pod is scheduled there.
+    /// Removes the taint `node.kubernetes.io/not-ready` from ready nodes. In a complete cluster the node lifecycle
+    /// controller does. No pod is scheduled to a node with the taint.
     #[must_use]
     pub fn schedulable(mut self, yes: bool) -> Self {
         self.schedulable = yes;
         self
     }
 
-    /// Runs kwok too, which plays the nodes and their kubelets.
+    /// Runs kwok, which simulates nodes and their kubelets.
     #[must_use]
     pub fn kwok(mut self, yes: bool) -> Self {
         self.kwok = yes;
         self
     }
 
-    /// Creates this many Node objects, named `<member>-node-0` and so on. They become Ready where kwok runs.
+    /// Creates `count` Node objects, named `<member>-node-0` and so on. kwok makes them Ready.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
@@ -110,14 +110,14 @@ impl MemberBuilder {
         self
     }
 
-    /// Has kube-apiserver's authorizers be what these flags say, in place of `--authorization-mode=RBAC`.
+    /// Sets these authorization flags of kube-apiserver instead of `--authorization-mode=RBAC`.
     #[must_use]
     pub fn authorization(mut self, flags: &[String]) -> Self {
         self.authorization = flags.to_vec();
         self
     }
 
-    /// Starts it and waits until it is ready, about 4 s on an idle machine.
+    /// Starts the member and waits until it is ready, about 4 s on an idle machine.
     ///
     /// # Errors
     /// When a program does not start or is not ready in time; the message has the end of its log.
@@ -187,7 +187,7 @@ struct MemberProcesses {
     etcd: Option<Process>,
 }
 
-/// A running member. Dropping it kills its processes and removes its folder.
+/// A running member. Dropping it kills the processes and removes the folder.
 #[derive(Debug)]
 pub struct TestCluster {
     builder: MemberBuilder,
@@ -202,7 +202,7 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Begins a member of etcd and kube-apiserver alone.
+    /// Begins a member with only etcd and kube-apiserver.
     #[must_use]
     pub fn builder(name: &str) -> MemberBuilder {
         MemberBuilder {
@@ -242,13 +242,13 @@ impl TestCluster {
         self.folder().join("kubeconfig")
     }
 
-    /// A client of its kube-apiserver.
+    /// A client of the member's kube-apiserver.
     #[must_use]
     pub fn http(&self) -> &HttpClient {
         &self.http
     }
 
-    /// A client of its kube-apiserver with a certificate for a user with this name and these groups.
+    /// A client of the member's kube-apiserver, with a certificate for a user with this name and these groups.
     ///
     /// # Errors
     /// When the certificate cannot be made.
@@ -273,7 +273,7 @@ impl TestCluster {
         kubeconfig::write_entries(path, &[kubeconfig::ContextParts { user, ..self.access.entries() }])
     }
 
-    /// A kube client of its kube-apiserver.
+    /// A kube client of the member's kube-apiserver.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -316,21 +316,22 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts another kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
+    /// Starts a further kube-apiserver on the same etcd and returns the port on 127.0.0.1. The process lives as long as
+    /// the member.
     ///
     /// # Errors
-    /// When it does not start or is not ready in time.
+    /// When the process does not start or is not ready in time.
     pub async fn start_another_apiserver(&self) -> anyhow::Result<u16> {
         let port = ports::free_port()?;
         self.start_apiserver_at(port).await?;
         Ok(port)
     }
 
-    /// Restarts the kube-apiserver at a port as in an upgrade: it gets SIGTERM, and after it has ended, another one
-    /// takes its place.
+    /// Restarts the kube-apiserver at a port as in an upgrade: sends SIGTERM, waits for the end, and starts a new
+    /// process.
     ///
     /// # Errors
-    /// When it does not end, or is not ready again in time.
+    /// When the process does not end, or the new one is not ready in time.
     pub async fn restart_apiserver(&self, port: u16) -> anyhow::Result<()> {
         let ending = {
             let mut processes = self.processes.lock().await;
@@ -362,10 +363,10 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Kills only the kube-apiserver (SIGKILL): its state stays, and its watch cache is rebuilt.
+    /// Kills kube-apiserver but not etcd (SIGKILL): the data stays, and a restart rebuilds the watch cache.
     ///
     /// # Errors
-    /// When it does not end.
+    /// When the process does not end.
     pub async fn kill_apiserver(&self) -> anyhow::Result<()> {
         let process = self.processes.lock().await.apiserver.take();
         match process {
@@ -384,7 +385,7 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Restores the last backup, as after a disaster: later changes are undone, and their revisions are used again.
+    /// Restores the last backup, as after a disaster: later changes are lost, and etcd uses their revisions again.
     ///
     /// # Errors
     /// As [`back_up`](Self::back_up), and when there is no backup.
@@ -394,7 +395,7 @@ impl TestCluster {
         self.start_again().await
     }
 
-    /// Replaces the cluster by another one at the same address: its data is deleted, and its uids are new.
+    /// Replaces the cluster by a new one at the same address: deletes all data, so that UIDs are new.
     ///
     /// # Errors
     /// When a program does not end or start, or the data cannot be removed.
@@ -433,10 +434,10 @@ impl TestCluster {
         self.signal_apiserver(Signal::CONT).await
     }
 
-    /// Suspends etcd (SIGSTOP): kube-apiserver answers from memory only, and learns nothing new.
+    /// Suspends etcd (SIGSTOP): kube-apiserver answers only from its watch cache, which gets no events.
     ///
     /// # Errors
-    /// When it is not running.
+    /// When etcd is not running.
     pub async fn freeze_etcd(&self) -> anyhow::Result<()> {
         self.signal_etcd(Signal::STOP).await
     }
@@ -465,7 +466,7 @@ impl TestCluster {
         processes.apiserver.as_ref().context("kube-apiserver is not running")?.signal(signal)
     }
 
-    /// Starts the programs that are not running, with the same ports and data, and waits until all are ready.
+    /// Starts the stopped programs, with the same ports and data, and waits until all are ready.
     ///
     /// # Errors
     /// When a program does not start or is not ready in time; the message has the end of its log.
@@ -502,7 +503,7 @@ impl TestCluster {
                     bail!("{} of {} ended: {status}\n{}", process.name(), self.name(), process.log_tail(20));
                 }
             }
-            // It becomes ready a moment before the namespace exists that every client expects.
+            // kube-apiserver becomes ready a moment before it has created the namespace `default`.
             if self.answers_ok("/readyz").await && self.answers_ok("/api/v1/namespaces/default").await {
                 return Ok(());
             }
@@ -572,7 +573,7 @@ impl TestCluster {
         log.write_all(kwok::log_line(text).as_bytes()).context("write the container log")
     }
 
-    /// The plain HTTP port on 127.0.0.1 that port 8080 of every pod leads to: etcd's, which answers `/health`.
+    /// The plain HTTP port on 127.0.0.1 to which port 8080 of every pod leads: etcd's, which answers `/health`.
     #[must_use]
     pub fn forwarded_port(&self) -> u16 {
         self.ports.etcd
@@ -674,7 +675,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // Without this flag it would listen on all addresses.
+        // The default is all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

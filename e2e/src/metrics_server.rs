@@ -10,7 +10,7 @@ use std::{
 
 const GROUP_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// A running metrics server. Dropping it stops the server; the member then reports the metrics API as unavailable.
+/// A running metrics server. Dropping it stops the server, and the member reports the metrics API as unavailable.
 #[derive(Debug)]
 pub struct MetricsServer {
     server: AggregatedServer,
@@ -24,10 +24,10 @@ struct Figures {
 }
 
 impl MetricsServer {
-    /// Starts it on a free port of 127.0.0.1, without figures.
+    /// Starts a metrics server without figures on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// When no certificate can be made or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let server = AggregatedServer::start().await?;
         server.set_resources(GROUP_VERSION, &resources());

@@ -4,7 +4,7 @@ use crate::TestCluster;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// A unique name for a namespace, over all tests and runs.
+/// A name for a namespace, unique among all tests and runs.
 #[must_use]
 pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}-{:06x}", rand::random::<u32>() & 0x00ff_ffff)
@@ -13,7 +13,7 @@ pub fn unique_name(prefix: &str) -> String {
 /// Creates a namespace in each member.
 ///
 /// # Errors
-/// When a member refuses.
+/// When a member refuses the namespace.
 pub async fn create(name: &str, members: &[&TestCluster]) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     for member in members {

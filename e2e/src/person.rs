@@ -1,4 +1,4 @@
-//! Users with client certificates, and the authority that issues these.
+//! Users with client certificates, and their certificate authority.
 
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -32,7 +32,7 @@ impl PeopleAuthority {
         &self.pem
     }
 
-    /// A serving certificate for these host names from the same authority, and its key. PEM.
+    /// A serving certificate of the authority for these host names, and its key (PEM).
     ///
     /// # Errors
     /// When key generation or signing fails.

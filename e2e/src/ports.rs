@@ -1,4 +1,4 @@
-//! Free loopback ports that stay free while a stopped server waits to be started again.
+//! Free loopback ports that stay free between the stop and the restart of a server.
 
 use anyhow::{Context, bail};
 use rand::Rng;
@@ -8,11 +8,11 @@ use std::{
     sync::Mutex,
 };
 
-/// Below the range from which Linux takes the local ports of outgoing connections (32768 on), so that no connection
-/// takes the port of a member that is down for a moment.
+/// A range below Linux's local ports of outgoing connections (from 32768), so that no connection takes the port of a
+/// stopped member.
 const RANGE: std::ops::Range<u16> = 15_000..32_000;
 
-/// Enough to find a free one even when most of the range is taken.
+/// Enough tries to find a free port even if most of the range is in use.
 const TRIES: usize = 2_000;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
@@ -37,7 +37,7 @@ pub fn free_port() -> anyhow::Result<u16> {
 /// Waits until a server accepts connections on a loopback port.
 ///
 /// # Errors
-/// When no server does within `patience`.
+/// When no server accepts a connection within `patience`.
 pub async fn wait_until_open(port: u16, patience: std::time::Duration) -> anyhow::Result<()> {
     let attempt = async {
         while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {

@@ -1,4 +1,4 @@
-//! One child process: its own process group, its output in a file, killed on drop.
+//! A child process in its own process group, with its output in a file. Dropping it kills the group.
 
 use crate::guard;
 use anyhow::{Context, bail};
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The polling interval. Short, compared with the seconds that servers take to start.
+/// The polling interval: short compared with the seconds that servers take to start.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running child. Dropping it kills its whole process group.
@@ -97,7 +97,7 @@ impl Process {
         read_lossy(&self.errors)
     }
 
-    /// The exit status, if it has ended.
+    /// The exit status of an ended process.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().ok().flatten();
@@ -117,10 +117,10 @@ impl Process {
         rustix::process::kill_process_group(group, signal).with_context(|| format!("signal {}", self.name))
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the process.
     ///
     /// # Errors
-    /// When it still runs after `patience`.
+    /// When the process still runs after `patience`.
     pub async fn wait(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         let deadline = Instant::now() + patience;
         loop {
@@ -134,7 +134,7 @@ impl Process {
         }
     }
 
-    /// Sends SIGTERM, then SIGKILL when `patience` is over.
+    /// Sends SIGTERM, and SIGKILL after `patience`.
     ///
     /// # Errors
     /// When even SIGKILL does not end the process.
@@ -157,10 +157,10 @@ impl Process {
         self.wait(Duration::from_secs(10)).await
     }
 
-    /// Waits until standard output satisfies `check`, and returns it.
+    /// Waits until `check` accepts the standard output, and returns the output.
     ///
     /// # Errors
-    /// When it does not within `patience`; the message shows the output so far.
+    /// When `check` accepts none within `patience`; the message shows the output so far.
     pub async fn wait_for_output(
         &mut self,
         patience: Duration,

@@ -1,7 +1,7 @@
-//! A gate in front of a member that passes requests on, but holds back or refuses requests for roles and bindings.
+//! A gate before a member: a proxy that can hold back or refuse requests for roles and bindings.
 //!
-//! It terminates TLS with a certificate authority of its own, because it must see the paths of requests. It speaks
-//! HTTP/2 like a kube-apiserver, so that held requests share their connections with the others.
+//! The gate terminates TLS with a certificate authority of its own, because it must see the paths of requests. It
+//! speaks HTTP/2 like kube-apiserver, so that held requests share connections with all others.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -35,27 +35,27 @@ type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 /// The treatment of requests for roles and bindings. All other requests pass, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
-    /// All requests pass.
+    /// All requests pass the gate.
     Clear,
     /// Open watches get no more events, and stay open. New requests pass.
     OpenSilent,
     /// Watches get no events: the heads of responses pass, but not the bodies. Lists pass.
     Silent,
-    /// As [`Silent`](Self::Silent), and open watches of all other resources get no more events either. New watches of
-    /// those pass.
+    /// As [`Silent`](Self::Silent), and open watches of all further resources get no more events. New watches of
+    /// further resources pass.
     SilentBesideOpen,
     /// Open streams are reset, and new requests are reset without a response.
     Refused,
 }
 
-/// The current treatment, and its number since the start.
+/// The current treatment, and the number of changes since the start.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
     turn: u64,
 }
 
-/// A running gate. Dropping it closes its port and all its connections.
+/// A running gate. Dropping it closes the port and all connections.
 #[derive(Debug)]
 pub struct RightsGate {
     port: u16,
@@ -65,10 +65,10 @@ pub struct RightsGate {
 }
 
 impl RightsGate {
-    /// Starts a gate in front of a member, on a free port of 127.0.0.1. Everything passes at first.
+    /// Starts a gate before a member, on a free port of 127.0.0.1. All requests pass at first.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// When no certificate can be made or no port is free.
     pub async fn start(member: &TestCluster) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("gate")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -98,7 +98,7 @@ impl RightsGate {
         &self.authority
     }
 
-    /// Changes the treatment, also for open streams. Events that were held back are delivered once they may pass.
+    /// Changes the treatment, also for open streams. The gate delivers held events once they may pass.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
     }
@@ -112,7 +112,7 @@ impl Drop for RightsGate {
 
 type MemberClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts the member and has no credentials of its own: the requests carry them.
+/// A client without credentials that trusts the member. The requests carry the credentials.
 fn client(member: &TestCluster) -> MemberClient {
     let tls = rustls::ClientConfig::clone(&member.http().tls);
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_all_versions().build();
@@ -181,7 +181,7 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// The body of a response that may be held back: of a request for roles or bindings, or of a watch.
+/// The body of a response that the gate may hold back: for roles or bindings, or a watch.
 struct HeldBody {
     body: Incoming,
     is_of_rights: bool,

@@ -59,7 +59,7 @@ pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
     run_with(arguments, &[]).await
 }
 
-/// As [`run`], with additional environment variables.
+/// [`run`] with additional environment variables.
 ///
 /// # Errors
 /// As [`run`].
@@ -85,7 +85,7 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
 pub struct TributaryBuilder {
     /// The served kubeconfig, and the served contexts in it.
     contexts: Option<(PathBuf, Vec<String>)>,
-    /// The binary, if not that of [`binary`].
+    /// The binary; `None` for the one of [`binary`].
     program: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
@@ -109,7 +109,7 @@ impl TributaryBuilder {
         self
     }
 
-    /// Runs the binary at `path` instead of that of [`binary`], for example of another version.
+    /// Runs the binary at `path` instead of [`binary`], for example one of another version.
     #[must_use]
     pub fn program(mut self, path: &Path) -> Self {
         self.program = Some(path.to_owned());
@@ -151,10 +151,10 @@ impl TributaryBuilder {
         self
     }
 
-    /// Starts it and waits for the line `ready: <url>`.
+    /// Starts the server and waits for the line `ready: <url>`.
     ///
     /// # Errors
-    /// When it ends, or does not print the line within 60 s; the message has the end of its log.
+    /// When the process ends, or does not print the line within 60 s; the message has the end of its log.
     pub async fn start(self) -> anyhow::Result<Tributary> {
         let temporary = match &self.folder {
             Some(_) => None,
@@ -234,10 +234,10 @@ impl Tributary {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
     }
 
-    /// Writes a kubeconfig for one of its users: the context `all`, and one for each of these clusters.
+    /// Writes a kubeconfig for a user: the context `all`, and one for each of these clusters.
     ///
     /// # Errors
-    /// When its serving certificate's authority cannot be read, or the file cannot be written.
+    /// When the serving certificate's authority cannot be read, or the file cannot be written.
     pub fn kubeconfig_of(&self, path: &Path, user: &Value, clusters: &[&str]) -> anyhow::Result<()> {
         let authority = std::fs::read(self.folder.join("data/ca.crt")).context("read the serving authority")?;
         let entries = |name: &str, path: String| ContextParts {
@@ -259,19 +259,19 @@ impl Tributary {
         &self.url
     }
 
-    /// The folder with its log, data and kubeconfig.
+    /// The folder with log, data and kubeconfig.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The kubeconfig that it wrote: the context `all` (current), and one per cluster.
+    /// The kubeconfig that the server wrote: the context `all` (current), and one per cluster.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// The process id.
+    /// The id of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -302,7 +302,7 @@ impl Tributary {
         kube::Client::try_from(config).context("make a client")
     }
 
-    /// kubectl with the kubeconfig that it wrote.
+    /// kubectl with the kubeconfig of the server.
     ///
     /// # Errors
     /// When no temporary folder can be made.
@@ -316,18 +316,18 @@ impl Tributary {
         self.process.errors()
     }
 
-    /// The last lines of its log.
+    /// The last lines of the log.
     #[must_use]
     pub fn log_tail(&self, lines: usize) -> String {
         self.process.log_tail(lines)
     }
 
-    /// Whether the process is still running.
+    /// Returns whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.exit_status().is_none()
     }
 
-    /// Asks it to reload its configuration (SIGHUP).
+    /// Reloads the configuration (SIGHUP).
     ///
     /// # Errors
     /// When the process has ended.
@@ -335,10 +335,10 @@ impl Tributary {
         self.process.signal(Signal::HUP)
     }
 
-    /// Stops it with SIGTERM, and returns its exit status.
+    /// Stops the server with SIGTERM, and returns the exit status.
     ///
     /// # Errors
-    /// When it does not end.
+    /// When the process does not end.
     pub async fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
         self.process.terminate(STOP_PATIENCE).await
     }

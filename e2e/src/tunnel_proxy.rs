@@ -24,7 +24,7 @@ pub enum ProxyKind {
     Http,
     /// CONNECT, over HTTP in TLS.
     Https,
-    /// SOCKS version 5 (RFC 1928).
+    /// SOCKS version 5 (RFC 1928), without authentication.
     Socks5,
 }
 
@@ -42,7 +42,7 @@ impl TunnelProxy {
     /// Starts a proxy on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When no certificate can be made or no port be had.
+    /// When no certificate can be made or no port is free.
     pub async fn start(kind: ProxyKind) -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("proxy")?;
         let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
@@ -110,7 +110,7 @@ async fn serve(kind: ProxyKind, stream: TcpStream, acceptor: &TlsAcceptor) -> an
     }
 }
 
-/// Answers CONNECT. The client must send nothing else before the answer.
+/// Answers CONNECT. The client must send no byte between its request and the answer.
 async fn connect(mut client: impl AsyncRead + AsyncWrite + Unpin) -> anyhow::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

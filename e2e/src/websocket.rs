@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 /// The timeout for a handshake on a busy machine.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An open WebSocket.
+/// An open WebSocket over TLS.
 pub type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
 
 /// The result of a handshake.
@@ -26,8 +26,8 @@ pub enum Opened {
 }
 
 impl HttpClient {
-    /// Opens a WebSocket on a new connection. `headers` are sent in addition to those of the handshake; a name without
-    /// a value removes that header of the handshake.
+    /// Opens a WebSocket on a new connection. `headers` are added to the handshake's headers; a name without a value
+    /// removes a header of the handshake.
     ///
     /// # Errors
     /// When there is no connection, or no answer within 30 s.
@@ -73,7 +73,7 @@ impl HttpClient {
     }
 }
 
-/// The next message that is not a ping; `None` after the server has closed the WebSocket.
+/// The next message other than a ping; `None` after the server has closed the WebSocket.
 ///
 /// # Errors
 /// When no message comes within `patience`, or the connection breaks.

@@ -31,7 +31,7 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// Whether the limit is unused, so that the account may be forgotten.
     fn is_at_rest(&self, now: Instant) -> bool;
 
-    /// Another limit comes into force. Taken slots stay taken; a token bucket begins anew.
+    /// Adapts to a new limit. Taken slots stay taken; a token bucket starts full.
     fn change_limit(&mut self);
 }
 

@@ -121,13 +121,13 @@ impl<W> FairQueues<W> {
         used.settled += least.saturating_sub(used.until(now));
     }
 
-    /// Queue whose turn it is, and the seats of its first request.
+    /// The next queue in turn, and the seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
         self.turn = self.turn.or_else(|| self.least_used(now));
         Some((self.turn?, self.awaited()?))
     }
 
-    /// Seats of the request whose turn it is.
+    /// Seats of the next request in turn.
     pub(crate) fn awaited(&self) -> Option<u32> {
         Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }

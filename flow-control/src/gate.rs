@@ -20,7 +20,7 @@ use crate::schema::Queueing;
 #[derive(Debug)]
 pub(crate) struct Gate<A: Allowance> {
     limiter: Mutex<Limiter<A, oneshot::Sender<Held<A>>>>,
-    /// Notifies tasks that another limit is in force.
+    /// Notifies waiting tasks of a new limit.
     changed: Notify,
 }
 
@@ -77,7 +77,7 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Another limit comes into force. Taken slots stay taken; token buckets begin anew.
+    /// Sets a new limit. Taken slots stay taken; token buckets start full.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();

@@ -54,7 +54,7 @@ pub(crate) struct LimiterPermit {
     turn: Option<Turn>,
 }
 
-/// Queue that gave a request its turn.
+/// Queue from which a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     generation: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Ticket {
 pub(crate) enum LimiterDecision {
     /// The request is admitted.
     Admitted(LimiterPermit),
-    /// The request waits.
+    /// The request waits in a queue.
     Waits {
         /// Identifier of the waiting request.
         ticket: Ticket,

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::attributes::Flow;
 
-/// A waiting request.
+/// A request that waits for a free slot or token.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
     /// Number of the request, ascending.

@@ -40,7 +40,7 @@ impl Schema {
 /// Kind of limit. The state of a schema survives changes within one variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
-    /// No limit.
+    /// No limit: requests are only counted.
     Exempt,
     /// Limit of requests in flight.
     MaxRequestsInflight(Limited<MaxRequestsInflight>),

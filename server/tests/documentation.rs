@@ -1,7 +1,7 @@
-//! What the documents say of flags and fields is what the code says, and every path that they name exists.
+//! Checks the documents against the code: their tables of flags and fields, the manifests of accounts, and paths.
 //!
-//! The tables of flags and fields in `docs/configuration.md` are made from the command line's definition and from the
-//! CustomResourceDefinitions' schemas. This writes them anew:
+//! The tables of flags and fields in `docs/configuration.md` are generated from the command line's definition and from
+//! the CustomResourceDefinitions' schemas. To write them:
 //!
 //! ```text
 //! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test documentation
@@ -39,8 +39,8 @@ fn tables_of_flags_and_fields_are_the_codes() {
     );
 }
 
-/// What guides the compiler counts for one compiler alone: with another one the released program would be slower, and
-/// nobody would notice.
+/// The profile for profile-guided optimization is valid for one compiler version only. With another version the
+/// released program would be slower, and no other check would fail.
 #[test]
 fn the_profile_is_of_the_compiler_that_builds_the_released_program() {
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
@@ -49,7 +49,7 @@ fn the_profile_is_of_the_compiler_that_builds_the_released_program() {
     assert!(root().join(&profile).exists(), "{profile} is missing: deploy/container/profile.sh makes it");
 }
 
-/// Where the manifests of accounts in clusters are, by impersonation and profile.
+/// The folder of the manifests of accounts in members, by impersonation and profile.
 const MEMBERS: &str = "deploy/members";
 
 #[test]
@@ -85,7 +85,7 @@ fn paths_that_documents_name_exist() {
             }
         }
         for named in named_paths(&text) {
-            // A path in text is one from the root of the repository.
+            // Paths in text are relative to the root of the repository.
             if !root().join(&named).exists() {
                 missing.insert(format!("{}: the path {named}", document.display()));
             }
@@ -94,7 +94,7 @@ fn paths_that_documents_name_exist() {
     assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
 }
 
-/// As `CONTRIBUTING.md` says. A row of a table stands on one line whatever its length, and so do a link and a drawing.
+/// The limit of `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
 #[test]
 fn comments_have_at_most_as_many_columns_as_code() {
     let is_wide = |line: &str| {
@@ -116,7 +116,6 @@ fn comments_have_at_most_as_many_columns_as_code() {
     assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
 }
 
-/// The Rust files of the workspace.
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -150,7 +149,7 @@ fn every_limit_is_described() {
 
 // Flags
 
-/// Every table of the document, by its name there.
+/// Every table of the document, with its name there.
 fn tables() -> Vec<(String, String)> {
     let program = tributary_server::cli::Cli::command();
     let mut tables = vec![("every command".to_owned(), flags(&program, Some("Logging")))];
@@ -197,7 +196,7 @@ fn tables() -> Vec<(String, String)> {
     tables
 }
 
-/// The flags of a command that stand under a heading of its help.
+/// The table of a command's flags under one heading of its help.
 fn flags(command: &Command, heading: Option<&str>) -> String {
     let is_shown = |argument: &&Arg| argument.get_help_heading() == heading && !argument.is_hide_set();
     let mut table = String::from("| flag | default | meaning |\n|---|---|---|\n");
@@ -247,7 +246,7 @@ fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     row(&[&name, &default, &meaning])
 }
 
-/// A default value. Bytes are told in MiB, too.
+/// A default value, and its size in MiB for whole MiB.
 fn with_unit(value: &str) -> String {
     match value.parse::<u64>() {
         Ok(bytes) if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("`{value}` ({} MiB)", bytes >> 20),
@@ -255,7 +254,7 @@ fn with_unit(value: &str) -> String {
     }
 }
 
-/// A help text, and the default that it tells in `[default: …]`.
+/// A help text without its `[default: …]`, and the default.
 fn without_default(help: &str) -> (String, String) {
     match help.split_once(" [default: ") {
         Some((before, default)) => (before.to_owned(), default.trim_end_matches(']').to_owned()),
@@ -353,7 +352,7 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
-/// The text with a table between its marks.
+/// The text with the table between its marks.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let (begin, end) = (format!("<!-- table: {name} -->\n"), "<!-- end -->");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{CONFIGURATION} lacks {begin}"));
@@ -367,7 +366,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// What a newcomer reads, by its path from the root.
+/// The documents for newcomers, as paths from the root.
 fn documents() -> Vec<PathBuf> {
     let mut documents = markdown_files(".");
     documents.extend(markdown_files("docs"));
@@ -389,7 +388,7 @@ fn links(text: &str) -> impl Iterator<Item = String> {
     files.filter(|file| !file.is_empty() && !file.contains("://") && !file.contains(' ')).map(str::to_owned)
 }
 
-/// The paths in a document's text: what stands between backquotes and begins with a folder of the repository.
+/// The paths in a document's text: texts between backquotes that begin with a folder of the repository.
 fn named_paths(text: &str) -> impl Iterator<Item = String> {
     let folders: Vec<String> = fs::read_dir(root())
         .unwrap()

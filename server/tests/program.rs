@@ -1,4 +1,4 @@
-//! The binary, run as a user runs it: exit codes, messages, files and signals.
+//! The binary as a user runs it: exit codes, messages, files and signals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &Path)]) -> (Option<i32>, S
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A kubeconfig with one good context and some that are not.
+/// A kubeconfig with one valid context and several invalid ones.
 fn kubeconfig(directory: &Path) -> PathBuf {
     let path = directory.join("config");
     let text = r#"
@@ -298,7 +298,7 @@ fn configurations_are_checked() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
-    // Where there is nothing, it is said where, and what to do.
+    // A folder without objects: the message has the path and a remedy.
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let empty = empty.to_str().unwrap();
@@ -325,8 +325,8 @@ fn configurations_are_checked() {
     }
 }
 
-/// Clients that take every connection they can get, and do not say who they are, leave descriptors for the members and
-/// connections for others.
+/// Unauthenticated clients open as many connections as they can. The program keeps descriptors for members, and accepts
+/// other clients' connections.
 #[test]
 fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `deploy/container/build.sh`, which makes the released program, with a `cargo` that compiles nothing.
+//! Tests of `deploy/container/build.sh`, which builds the released program. A stand-in for `cargo` compiles nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,11 +7,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A target for which there are counts.
+/// A target with a profile for profile-guided optimization.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs it where this program has been built before, below a folder whose name has a blank. What it tells the compiler
-/// is in the file `flags` there, a line each.
+/// Runs the script over an existing build, in a folder with a space in its name. The compiler's flags are in the file
+/// `flags`, one per line.
 fn build(folder: &Path, unguided: &str) -> Output {
     let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
     let built = objects.join("static").join(TARGET).join("dist");
@@ -30,7 +30,7 @@ fn build(folder: &Path, unguided: &str) -> Output {
     command.env("UNGUIDED", unguided).env_remove("PROFILE").env("RUSTFLAGS", "-C debuginfo=0").output().unwrap()
 }
 
-/// The compiler says nothing of it, and the program would be slower without anybody's knowing.
+/// The compiler does not warn about a profile of another program, and the program would be slower.
 #[test]
 fn counts_of_another_program_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn whoever_does_without_counts_is_told_so() {
     let output = build(folder.path(), "1");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("not guided by a profile"), "{errors}");
-    // It is no static program, which is refused as well.
+    // The program of the test is not static, which is an error, too.
     assert!(errors.contains("needs a dynamic linker"), "{errors}");
     let flags = fs::read_to_string(folder.path().join("flags")).unwrap();
     assert!(!flags.contains("profile-use"), "{flags}");

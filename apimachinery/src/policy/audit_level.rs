@@ -21,7 +21,7 @@ impl AuditLevel {
     /// The levels in ascending order of detail.
     pub const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
 
-    /// Returns the level as policies spell it.
+    /// Returns the level's name in audit policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",

@@ -625,7 +625,7 @@ mod protobuf_bodies {
 
     #[test]
     fn unchanged_protobuf_body_keeps_its_bytes() {
-        // Length prefixes that are longer than need be stay as they are.
+        // Length prefixes with more bytes than necessary stay unchanged.
         let odd = b"k8s\0\x12\x86\x00\x0a\x04\x0a\x02ab";
         let given = Bytes::from_static(odd);
         let same = rewrite(Format::Protobuf, BodyKind::Object, &given, true, &mut native).unwrap();
@@ -642,7 +642,7 @@ mod protobuf_bodies {
         assert_eq!(read(Format::Protobuf, BodyKind::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
     }
 
-    /// Bodies as kube-apiserver 1.36.3 encodes them, in base64.
+    /// Bodies from kube-apiserver 1.36.3, in base64.
     mod of_a_real_server {
         use base64::Engine;
 

@@ -1,4 +1,4 @@
-//! An object that is ordered by its key.
+//! An object with the order of keys.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Object;
 
-/// An object that is ordered by its key.
+/// An object with the order of keys.
 #[derive(Clone)]
 pub(super) struct ByKey(pub(super) Arc<Object>);
 

@@ -314,7 +314,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
     }
 }
 
-/// Reports credentials that are given both as data and as a file.
+/// Reports credentials with two sources: data and a file.
 fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_>) {
     let Credentials {
         token,

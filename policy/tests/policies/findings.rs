@@ -326,7 +326,7 @@ fn denial_of_create_without_patch_and_update_is_a_warning() {
         (creating("*", "pods"), none),
         (creating("-get", "pods"), none),
         (creating("delete", "pods"), none),
-        // These resources are never created by name.
+        // A request to create one of these resources never has a name.
         (creating("create", "pods/exec pods/eviction */binding"), none),
         (creating("create", "tokenreviews"), none),
         (

@@ -1,4 +1,4 @@
-//! Policies decide as the contract says, and as a direct transcription of it does.
+//! Decisions of policies follow the contract and equal those of its direct transcription.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -25,7 +25,7 @@ pub(crate) fn denies(policy: &Policy) -> bool {
     matches!(policy.outcome.action, Action::Deny { .. })
 }
 
-/// Whether a rule matches a request; `denies` says whether its policy denies.
+/// Returns whether a rule matches a request; `denies` says whether its policy denies.
 pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
     let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
@@ -57,8 +57,8 @@ pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>)
     verb && (anybody || user || account) && group && agent && target
 }
 
-/// Whether entries take a request by its name: by each spelling, and by all of them, as what denies is to take more and
-/// what does not is to take less.
+/// Whether entries match the name of a request. A proxied object has several spellings of its name (`web`, `web:80`). A
+/// denying rule needs one matching spelling, and any other rule needs all of them.
 fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>) -> bool {
     let written = resource.name;
     let parts: Vec<_> = written.split(':').collect();
@@ -78,12 +78,12 @@ fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>
     }
 }
 
-/// Whether a list of entries takes what `is_match` says each entry means.
+/// Returns whether a list of entries matches a value; `is_match` compares one entry with the value.
 fn list(entries: &[String], empty: bool, is_match: impl Fn(&str) -> bool) -> bool {
     list_by(entries, empty, &is_match, &is_match)
 }
 
-/// As [`list`], by what an entry means and what an inverted one does.
+/// Like [`list`], with a separate comparison for inverted entries (`-x`).
 fn list_by(
     entries: &[String],
     empty: bool,

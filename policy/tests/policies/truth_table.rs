@@ -4,7 +4,7 @@ use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, Polic
 
 use crate::{denying, entries, everything, path, resource};
 
-/// Whether a policy with only this rule matches the request. Checks that the explanation agrees.
+/// Returns whether a policy with only this rule matches the request. Checks that the explanation agrees.
 fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
     let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
     let taken = matches!(policies.decide(asked).verdict, Verdict::Taken { .. });

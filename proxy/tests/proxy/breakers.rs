@@ -1,5 +1,5 @@
-//! Circuit breakers: after failures of their own endpoints are sent nothing for a while, then one request tries; and no
-//! more than so many requests are in flight.
+//! Circuit breakers: an endpoint with repeated failures gets no requests for a while, and then a single trial request.
+//! Limits of requests in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client_with};
 use crate::member::{self, Member, Options, SOON, Seen, SendRequest, eventually, full, get, text};
 
-/// A member of one address that refuses connections when the test says so, and counts who tries.
+/// A client of one endpoint that can refuse connections, with a count of dials.
 struct Scene {
     client: ClusterClient,
     dials: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl Scene {
         Self::failing(breaker, "http://member.example", || BoxError::from("connection refused")).await
     }
 
-    /// As [`new`](Self::new), of a member there, and of a connector that fails so.
+    /// Like [`new`](Self::new), with this URL and a connector that fails with `failure`.
     async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, refusing) = (dials.clone(), refuses.clone());
@@ -42,7 +42,7 @@ impl Scene {
             counted.fetch_add(1, Ordering::SeqCst);
             let refused = refusing.load(Ordering::SeqCst);
             async move {
-                // Others find the dial under way.
+                // Other requests find the dial in progress.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if refused {
                     return Err(failure());
@@ -64,7 +64,7 @@ impl Scene {
         answer.map(|response| response.status())
     }
 
-    /// So many requests at once, and how many of them are answered.
+    /// Sends `count` requests at once. Returns the number of answered ones.
     async fn at_once(&self, count: usize) -> usize {
         join_all((0..count).map(|_| self.ask())).await.into_iter().flatten().count()
     }
@@ -118,7 +118,7 @@ async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
     assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
 }
 
-/// Whoever has this machine's ports or files used up is not to have everybody cut off from a member that is well.
+/// If this machine has no free ports or files, the proxy must not stop requests to a healthy member.
 #[tokio::test(start_paused = true)]
 async fn what_is_used_up_here_is_held_against_no_endpoint() {
     type Failure = fn() -> BoxError;
@@ -151,10 +151,10 @@ async fn what_is_used_up_here_is_held_against_no_endpoint() {
     }
 }
 
-/// Linux says the same where this machine has no address from which to reach the member, as where IPv6 is off.
+/// Linux reports the same error if this machine has no source address for the member, for example without IPv6.
 #[tokio::test(start_paused = true)]
 async fn an_address_that_cannot_be_reached_from_here_is_a_failure_as_any_other() {
-    // A link-local address without its link is reached from nowhere.
+    // No machine can reach a link-local address without the name of a link.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
     for dials in 1..=3 {
@@ -251,7 +251,7 @@ async fn no_more_requests_are_in_flight_than_may_be() {
         eventually("all are in flight", || in_flight() == most).await;
         let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
-        // What lasts, and what this process asks, is none of them.
+        // Watches and Tributary's own requests do not count toward the limit.
         client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
         client.transport().oneshot(get("/api")).await.unwrap();
         slow.iter().for_each(tokio::task::JoinHandle::abort);
@@ -262,12 +262,12 @@ async fn no_more_requests_are_in_flight_than_may_be() {
     released.cancel();
 }
 
-/// A user's own token, which is passed on over connections without credentials of ours.
+/// A user's own token. The proxy forwards it over connections without Tributary's credentials.
 fn own() -> RequestIdentity {
     RequestIdentity::Own(OwnToken::new(b"anns", None).unwrap())
 }
 
-/// Answers whoever comes with a token, but to `/hang`, and nobody else.
+/// Answers requests without a token with 401, and the rest with 200. `/hang` with a token stays unanswered.
 async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body::Body> {
     if seen.all("authorization").is_empty() {
         return text(StatusCode::UNAUTHORIZED, "who are you".to_owned());
@@ -278,7 +278,7 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
     text(StatusCode::OK, seen.uri.path().to_owned())
 }
 
-/// Nobody but the trial asks such endpoints, which may last for ever.
+/// While a breaker is open, the endpoint gets only trial requests, and a trial may never be answered.
 #[tokio::test]
 async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_breaker_opens() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;

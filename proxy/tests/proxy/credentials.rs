@@ -46,7 +46,7 @@ pub(crate) fn quick() -> ClientTuning {
     }
 }
 
-/// A member that wants one token.
+/// A member with one valid token.
 async fn wants(token: &'static str) -> Member {
     Member::start(Options::default(), move |seen, _| async move {
         let expected = format!("Bearer {token}");
@@ -85,7 +85,7 @@ async fn a_token_file_is_read_again() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().all("authorization"), ["Bearer second"]);
-    // A file that was removed after the start does not cost the token.
+    // The token stays valid after the removal of its file.
     std::fs::remove_file(&path).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -125,20 +125,20 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // What is passed on to others is rejected before it gets there.
+    // The member rejects these requests before it passes them to a workload or kubelet.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
         let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     }
 }
 
-/// kube-apiserver's own 401 (`filters.Unauthorized`), which every server built on its library gives, too.
+/// kube-apiserver's own 401 (`filters.Unauthorized`). Every server built on the apiserver library sends the same body.
 pub(crate) const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
 
-/// What kube-apiserver makes of a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+/// kube-apiserver's answer to a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
 const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;
 
-/// What somebody behind a member says who is asked by this path.
+/// The 401 body of the kubelet, workload or API server behind the member, by path.
 fn said_behind(path: &str) -> &'static str {
     match path {
         _ if path.ends_with("/log") => KUBELET_401,
@@ -147,7 +147,7 @@ fn said_behind(path: &str) -> &'static str {
     }
 }
 
-/// What a webhook refuses so.
+/// The answer of kube-apiserver to a webhook's denial with code 401.
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
@@ -184,8 +184,8 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
     assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
 }
 
-/// Each kube-apiserver remembers by itself for a while whom it has known: another endpoint says nothing of the 401 of
-/// this one.
+/// Each kube-apiserver has its own cache of authentications. A successful request to another endpoint therefore does
+/// not show that the first endpoint accepts the credentials.
 #[tokio::test]
 async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
     let rejecting = Arc::new(AtomicU16::new(0));
@@ -199,7 +199,7 @@ async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
     for _ in 0..6 {
-        // A client of which nothing is remembered.
+        // A new client has no memory of former checks.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
         let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
         let error =
@@ -208,7 +208,7 @@ async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
     }
 }
 
-/// A read that may be sent to this endpoint alone.
+/// A read for this endpoint alone.
 fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     let url = gate.url().to_string().trim_end_matches('/').to_owned();
     let mut request = get(path);
@@ -216,7 +216,7 @@ fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     request
 }
 
-/// What a workload refuses by whichever endpoint, in any order, costs each of them one question a second.
+/// 401 answers of a workload cost each endpoint one check per second, however the requests alternate between endpoints.
 #[tokio::test]
 async fn what_an_endpoint_said_of_us_is_remembered_whatever_others_say() {
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -281,7 +281,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            // Our own questions are answered in any case: they may come before the token is replaced.
+            // The member accepts Tributary's own requests, which may come before the replacement of the token.
             if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
@@ -296,7 +296,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // A body is not sent twice. The client is not told that nobody knows it, for it is not meant: it is to come again.
+    // The proxy does not repeat a request with a body. The client gets no 401, as its own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -305,7 +305,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
-    // Nor is whoever opens an exec meanwhile.
+    // An exec gets 503 for the same reason.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -314,8 +314,8 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// A workload that has acted may wait until our token was replaced before it answers 401: whoever asked is not told
-/// that nothing was carried out, and to come again.
+/// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, which would say
+/// that the request was not processed.
 #[tokio::test]
 async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
@@ -338,13 +338,13 @@ async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile(
     let refused = client.send_request(post, RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
-    // A read may be tried again, and then it is the client's as well.
+    // A read may be sent again. Its second 401 is the client's, too.
     let refused = client.send_request(get(path), RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
 
-/// Of two kube-apiservers one may hear of a new token a moment later: it rejects it once, and then knows it.
+/// One of two kube-apiservers may learn of a new token later: it rejects the token once, and then accepts it.
 #[tokio::test]
 async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     let rejects = Arc::new(AtomicBool::new(false));
@@ -376,19 +376,19 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
         client.send_request(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
-    // What admission refuses so is the client's.
+    // A 401 of an admission webhook is the client's.
     let denied = client.send_request(post("denied"), RequestIdentity::Member).await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(member::read(denied).await, WEBHOOK_401);
-    // And so is what somebody behind it says.
+    // A 401 of a workload is the client's, too.
     rejects.store(true, Ordering::SeqCst);
     let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
     let proxied = client.send_request(proxied, RequestIdentity::Member).await.unwrap();
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
-/// A member that rejects a request of a client's in kube-apiserver's words whenever this says so, and never our own
-/// question; and a client of it.
+/// A member and its client. The member answers clients' requests with kube-apiserver's 401 while `is_rejected` returns
+/// true. It always accepts Tributary's own request for `/api`.
 async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (Member, ClusterClient) {
     let member = Member::start(Options::default(), move |seen, _| {
         let is_rejected = seen.uri.path() != "/api" && is_rejected();
@@ -406,8 +406,8 @@ async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (M
     (member, client)
 }
 
-/// Two kube-apiservers behind one address, one of which rejects our credentials for good: what it is asked is not sent
-/// again without end.
+/// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits
+/// repeated requests.
 #[tokio::test]
 async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
     let requests = Arc::new(AtomicU16::new(0));
@@ -424,14 +424,14 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
         }
     }
     assert!(for_now > 0);
-    // Half of a fifth, and of 20 more: `retry_budget.rs`. What is sent again counts as sent, too. Without a bound it is
-    // 150.
+    // Half of the budget: a fifth of the requests, and 20 more (`retry_budget.rs`). Repeated requests count, too.
+    // Without the budget there would be 150.
     let again = requests.load(Ordering::SeqCst) - 300;
     assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }
 
-/// Before anything is carried out it is known who asks: custom resources, reviews, discovery and logs are no exception,
-/// nor is what an API server behind the cluster serves, which may not trust the cluster.
+/// Authentication precedes everything else in kube-apiserver, for custom resources, reviews, discovery and logs, too.
+/// The same holds for an aggregated API server that does not trust the cluster.
 #[tokio::test]
 async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
     let rejections = Arc::new(AtomicU16::new(0));
@@ -450,7 +450,7 @@ async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
     for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
         rejections.store(1, Ordering::SeqCst);
         assert_eq!(ask("GET", path).await.unwrap().status(), StatusCode::OK, "{path}");
-        // For ever.
+        // The member rejects all further requests.
         rejections.store(u16::MAX, Ordering::SeqCst);
         let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");
@@ -468,7 +468,7 @@ async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// A read is sent again with what the plugin gives after a 401, unless it ran a moment ago.
+/// After a 401, the proxy sends a read again with the plugin's new credentials, unless the plugin ran a moment ago.
 #[tokio::test]
 async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
@@ -499,7 +499,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 #[tokio::test]
 async fn expiring_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    // `date` cuts fractions off, and what has expired before it is given is an error.
+    // `date` truncates fractions of a second, and credentials that expire before they are returned are an error.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
@@ -612,7 +612,7 @@ async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() 
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
-    // One for the question whether the 401 is about us.
+    // One connection is for the check whether the 401 concerns Tributary's credentials.
     assert_eq!((runs(&exec), member.connections()), (2, 3));
 }
 

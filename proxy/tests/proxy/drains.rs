@@ -1,5 +1,5 @@
-//! Endpoints that come and go, or are drained, while the client stays: what is under way at one that goes may end, and
-//! new requests go to the others.
+//! Endpoints that a client adds, removes or drains. Requests in progress at a removed endpoint may end, and new
+//! requests go to the remaining endpoints.
 
 use futures::FutureExt;
 use http::{Request, StatusCode};
@@ -12,7 +12,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client};
 use crate::member::{Body, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// A member whose watches stay open, and whose short answers are the path.
+/// A member whose watches stay open. Short requests get the path.
 async fn watchable() -> Member {
     Member::start(Options::default(), |seen, _| async move {
         if !seen.uri.query().is_some_and(|query| query.contains("watch")) {
@@ -26,7 +26,7 @@ async fn watchable() -> Member {
     .await
 }
 
-/// The member at these addresses.
+/// Sets the client's endpoints to these addresses of the member.
 async fn move_to(client: &ClusterClient, member: &Member, gates: &[&Gate]) -> bool {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
@@ -38,7 +38,7 @@ fn addresses(client: &ClusterClient) -> Vec<String> {
     client.endpoints().iter().map(|endpoint| format!("https://{}/", endpoint.address)).collect()
 }
 
-/// Two watches that have begun.
+/// Opens two watches and reads the first event of each.
 async fn two_watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in 0..2 {
@@ -66,21 +66,21 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
     assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
     assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
     let sent_before = leaving[0].requests;
-    // So many that the new one has its turns among them.
+    // With 80 requests, the new endpoint gets some during its slow start.
     for _ in 0..40 {
         assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
         assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
-    // The new one has some already: its share comes little by little (`slow_start.rs`).
+    // The new endpoint is in slow start (`slow_start.rs`).
     let is_at_new = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[2].url().authority();
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
     assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
-    // Both watches go on, that of the endpoint that stays over the connection that it has.
+    // Both watches continue. The remaining endpoint's watch keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // The new one is asked whether it is well, and nobody asks the old one any longer.
+    // The client probes the new endpoint, and no longer the old one.
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
     drop(watches);
     eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
@@ -110,7 +110,7 @@ async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there()
     ask("/a").await.unwrap().unwrap();
     let last = ask("/abc");
     eventually("it is under way", || member.seen().len() == 2).await;
-    // The one that stays is known to be lost.
+    // The remaining endpoint is known to be lost.
     for _ in 0..2 {
         ask("/a").await.unwrap().unwrap();
     }
@@ -129,7 +129,7 @@ async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there()
 #[tokio::test]
 async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() {
     let member = watchable().await;
-    // Takes connections, and says nothing on them.
+    // Accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -164,13 +164,14 @@ async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // Of seventy turns seven at least are its own: its share comes little by little (`slow_start.rs`).
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     assert!((1..=40).contains(&requests[0]) && requests[0] + requests[1] == 75, "{requests:?}");
-    // What shows nothing of being the same cluster is left to others.
+    // The client does not take addresses that share no endpoint with the current ones: they may belong to another
+    // cluster.
     let elsewhere = Gate::to(&member).await;
     assert!(!move_to(&client, &member, &[&elsewhere]).await);
     assert_eq!(client.endpoints().len(), 2);
@@ -181,7 +182,7 @@ async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
     assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
 }
 
-/// Those of these that are drained from now on.
+/// Drains exactly these endpoints.
 fn drain(client: &ClusterClient, gates: &[&Gate]) {
     client.set_drained(&EndpointSubset::new(&gates.iter().map(|gate| gate.url().to_string()).collect::<Vec<_>>()));
 }
@@ -216,16 +217,16 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
     let statuses = client.endpoints();
     assert!(is_drained(&statuses[0]) && !is_drained(&statuses[1]), "{statuses:?}");
     assert_eq!(statuses[0].outstanding, 1, "its watch is under way");
-    // Those of both go on, over the connections that they have.
+    // The watches of both endpoints continue on their connections.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // It is asked whether it is well, as before.
+    // Probes of the drained endpoint continue.
     let asked = || at_gate(&member.seen(), &gates[0], "/readyz");
     let before = asked();
     eventually("the drained one is asked", || asked() > before).await;
     assert!(client.reachability().borrow().is_reachable());
 
-    // That it is not well is seen while it is drained, and says nothing of the member.
+    // Probes detect the loss of the drained endpoint. The member stays reachable.
     gates[0].close().await;
     let cause = || client.endpoints()[0].left_out.as_ref().unwrap().cause.to_string();
     eventually("it is seen to be lost", || cause().starts_with("the configuration drains it; it cannot be reached"))
@@ -241,7 +242,7 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
-    // Its share comes little by little (`slow_start.rs`).
+    // The endpoint is in slow start (`slow_start.rs`).
     let part = at_gate(&member.seen().split_off(before), &gates[0], "/api");
     assert!((1..=40).contains(&part), "it has a part again: {part}");
     tending.abort();
@@ -298,7 +299,7 @@ async fn one_that_is_drained_does_not_take_the_place_of_others_that_are_lost() {
 #[tokio::test]
 async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_another() {
     let member = watchable().await;
-    // Takes connections, and says nothing on them.
+    // Accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gate = Gate::to(&member).await;
@@ -320,7 +321,8 @@ async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_an
     assert_eq!(member.last().uri.authority(), gate.url().authority());
 }
 
-/// A farewell in two steps (RFC 9113 §6.8): new requests take another connection, and those under way end there.
+/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in progress end
+/// on the old one.
 #[tokio::test]
 async fn what_is_under_way_when_a_member_says_goodbye_ends_as_it_would() {
     let (sender, release) = tokio::sync::watch::channel(false);

@@ -1,4 +1,4 @@
-//! A member with two addresses: requests are spread over both, and one that fails is left out until it is back.
+//! A member with two addresses: requests spread over both, and a lost endpoint gets none until it is reachable again.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use tributary_proxy::{
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// An address that leads to a member, as long as it is open.
+/// An address that forwards connections to a member while it is open.
 pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
-    /// How long it holds a connection: which one it is, from 0, and what its client says first.
+    /// Delay of a connection, by its number (from 0) and the first bytes of the client.
     delay: Option<Delay>,
     task: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,7 @@ impl Gate {
         gate
     }
 
-    /// One that holds each connection for a while after the first that its client says.
+    /// A gate that delays each connection after the client's first bytes.
     async fn slow(member: &Member, delay: Delay) -> Self {
         let mut gate = Self { port: Port::reserve(), to: member.address, delay: Some(delay), task: None };
         gate.open().await;
@@ -64,7 +64,7 @@ impl Gate {
         }));
     }
 
-    /// Cuts every connection, and takes no more.
+    /// Cuts all connections and accepts no more.
     pub(crate) async fn close(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
@@ -87,12 +87,12 @@ pub(crate) async fn client_with(tuning: ClientTuning, member: &Member, gates: [&
     ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], tuning).await.unwrap()
 }
 
-/// Answers with the path, but to watches, which stay open.
+/// A member that answers with the path. Its watches stay open.
 async fn busy_member() -> Member {
     member_that_holds(CancellationToken::new()).await
 }
 
-/// As [`busy_member`], and holds the answers of `/slow` until `released`.
+/// Like [`busy_member`], but answers `/slow` only after `released` is cancelled.
 async fn member_that_holds(released: CancellationToken) -> Member {
     Member::start(Options::default(), move |seen, _| answer(seen, released.clone())).await
 }
@@ -134,7 +134,7 @@ async fn requests_are_spread() {
     }
     let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
     assert_eq!(outstanding(), [5, 5]);
-    // Half of the watches end, all of one endpoint: new ones go there.
+    // All watches of one endpoint end. New watches go to this endpoint.
     let mut ended = false;
     watches.retain(|_| {
         ended = !ended;
@@ -163,7 +163,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
     assert!(is_lost(&client.endpoints()[0]) && !is_lost(&client.endpoints()[1]));
 
-    // Whether it is back is found out by who asks it all the time.
+    // Probes detect that the endpoint is reachable again.
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].open().await;
@@ -175,11 +175,11 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     tending.abort();
     let is_first = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[0].url().authority();
     let first = member.seen()[before..].iter().filter(is_first).count();
-    // Its share comes little by little (`slow_start.rs`).
+    // The endpoint is in slow start (`slow_start.rs`).
     assert!((1..=40).contains(&first), "{first} of 70");
 }
 
-/// As while it is found out what each of a cluster's servers is configured to do.
+/// Discovery of each server's configuration sends requests to a single endpoint in this way.
 #[tokio::test]
 async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
     let member = busy_member().await;
@@ -219,7 +219,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
             client.send_request(request, RequestIdentity::Member).await
         })
     };
-    // In flight at both endpoints when the one is cut.
+    // The requests are in flight at both endpoints when one endpoint is cut.
     let reads: Vec<_> = (0..40).map(|_| load(Method::GET, "/slow")).collect();
     let writes: Vec<_> = (0..40).map(|_| load(Method::POST, "/slow")).collect();
     let slow = || member.seen().iter().filter(|seen| seen.uri.path() == "/slow").count();
@@ -234,7 +234,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     for write in writes {
         match write.await.unwrap() {
             Ok(response) => assert_eq!(response.status(), StatusCode::OK),
-            // It may have been carried out, so it must not be sent again.
+            // The member may have processed the write, so the proxy must not repeat it.
             Err(error) => {
                 assert!(matches!(error, ForwardError::Send { sent: tributary_proxy::Sent::Maybe, .. }), "{error}");
                 broken += 1;
@@ -242,7 +242,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
         }
     }
     assert_eq!(broken, 20, "the writes of the endpoint that was cut");
-    // One of the watches is over; opened again, it goes to the other endpoint.
+    // One watch has ended. A new watch goes to the other endpoint.
     let ended = futures::future::select_all(watches.iter_mut().map(|watch| watch.frame()));
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
@@ -259,7 +259,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
 #[tokio::test]
 async fn a_silent_one_costs_a_second_once() {
     let member = busy_member().await;
-    // Accepts, and never says a word.
+    // Accepts connections and never sends a byte.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::to(&member).await;
     let name = ClusterName::new("c1").unwrap();
@@ -276,12 +276,12 @@ async fn a_silent_one_costs_a_second_once() {
     assert!(is_lost(&client.endpoints()[0]));
 }
 
-/// How often each was found to be there again, the first time included.
+/// How often each endpoint became reachable, including the first time.
 fn recoveries(client: &ClusterClient) -> Vec<u64> {
     client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
 }
 
-/// What opens a WebSocket, as the server hands it over.
+/// A request for a WebSocket, with the extension that hyper's server adds.
 pub(crate) fn exec() -> Request<Body> {
     let mut exec = get("/api/v1/namespaces/a/pods/p/exec");
     exec.headers_mut().insert("connection", "Upgrade".parse().unwrap());
@@ -294,7 +294,7 @@ pub(crate) fn exec() -> Request<Body> {
 #[tokio::test]
 async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long() {
     let member = busy_member().await;
-    // A dial for a tunnel offers HTTP/1.1 alone.
+    // A dial for a tunnel offers only HTTP/1.1 in ALPN.
     let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
         true => Duration::ZERO,
         false => Duration::from_millis(1_200),
@@ -321,7 +321,7 @@ async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long
     assert_eq!(recoveries(&client), before, "none was taken for lost meanwhile");
 }
 
-/// Over HTTP/1.1 each request has a connection of its own, and nothing is heard of a member while it works.
+/// Over HTTP/1.1 each request has its own connection, and a busy member sends nothing until it answers.
 #[tokio::test]
 async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http1() {
     let released = CancellationToken::new();
@@ -340,7 +340,7 @@ async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http
     };
     let mut held = vec![slow(), slow()];
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // The third goes to the first as well, and finds no connection within a second.
+    // The third request chooses the first endpoint, too, and gets no connection within a second.
     held.push(slow());
     eventually("all three are being answered", || member.seen().len() == 3).await;
     assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());
@@ -370,7 +370,7 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     gates[1].open().await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // No client has to ask.
+    // Probes run without requests of clients.
     reachability.wait_for(Reachability::is_reachable).await.unwrap();
     tending.abort();
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);

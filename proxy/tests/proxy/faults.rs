@@ -1,5 +1,5 @@
-//! Whatever a member does to its connections, a write is carried out once at most, whole, and what its client is told
-//! of it is true.
+//! Random faults of a member's connections: the member processes each write at most once and completely, and the client
+//! gets a true answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity, Sent}
 use crate::member::SendRequest;
 use crate::member::channel;
 
-/// What was carried out: each body's number and length, and how often.
+/// Processed requests: the length of each body, by the body's number.
 type CarriedOut = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
 
-/// Takes requests, and does to each, or to its connection, what is drawn.
+/// Accepts requests, and applies a random fault to each request or its connection.
 async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
     let mut random = StdRng::seed_from_u64(seed);
     let Ok(mut connection) = h2::server::handshake(io).await else { return };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let carried_out = carried_out.clone();
-        // Most of what ends a connection ends all that is on it.
+        // Most faults end all streams of the connection.
         let fault = random.random_range(0..100);
         let reason = [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR][fault % 3];
         match fault {
@@ -56,7 +56,7 @@ async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
     }
 }
 
-/// The number that a body begins with, and its length, if it is whole.
+/// The number at the beginning of a body, and the body's length. `None` if the body is incomplete.
 async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
     let mut whole = Vec::new();
     while let Some(data) = body.data().await {
@@ -87,7 +87,7 @@ async fn a_write_is_carried_out_once_at_most_and_what_is_told_of_it_is_true() {
             let client = client.clone();
             async move {
                 let mut random = StdRng::seed_from_u64(number as u64);
-                // Some are longer than what is kept to be sent again, and than a stream's window.
+                // Some bodies are longer than the proxy's retry buffer and longer than a stream's window.
                 let pieces = random.random_range(0..4) * random.random_range(0..12);
                 let (sender, body) = channel();
                 let begin = Bytes::from(format!("{number} "));

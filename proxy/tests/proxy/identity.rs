@@ -1,4 +1,4 @@
-//! In whose name a member sees a request, and what of a client's head reaches it.
+//! The user of a request at the member, and the headers of the client that the proxy forwards.
 
 use http::{HeaderMap, Response, StatusCode};
 use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};

@@ -1,4 +1,4 @@
-//! A client against fake members over real TLS, HTTP/2 and HTTP/1.1 on loopback.
+//! Tests of the client against fake members over real TLS, HTTP/2 and HTTP/1.1 on loopback.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
 
 mod breakers;

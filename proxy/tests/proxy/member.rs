@@ -1,4 +1,4 @@
-//! Fake members on loopback: real TLS and HTTP, scripted answers, and every request kept for inspection.
+//! Fake members on loopback: real TLS and HTTP, scripted answers, and a record of every request.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,11 +23,10 @@ pub(crate) use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_proxy::{ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, ForwardError, RequestIdentity};
 
-/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A port of this machine that refuses connections unless somebody listens on it beside;
-/// nobody else is given it meanwhile.
+/// A reserved port. It refuses connections unless a test listens on it, and no other process gets the port.
 pub(crate) struct Port {
     address: SocketAddr,
     _socket: TcpSocket,
@@ -36,7 +35,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn reserve() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // Allows the listener beside it, which tokio's own bind allows as well.
+        // Allows a second socket on the port, with tokio's listener, which sets the option, too.
         socket.set_reuseaddr(true).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         Self { address: socket.local_addr().unwrap(), _socket: socket }
@@ -51,7 +50,6 @@ impl Port {
     }
 }
 
-/// A certificate authority of a test.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) der: CertificateDer<'static>,
@@ -92,7 +90,7 @@ impl Authority {
     }
 }
 
-/// A request as a member saw it.
+/// A request at a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
@@ -112,12 +110,12 @@ impl Seen {
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = dyn Fn(Seen, Incoming) -> Answer + Send + Sync;
 
-/// How a member listens.
+/// TLS and HTTP options of a member.
 pub(crate) struct Options {
     pub(crate) alpn: Vec<&'static str>,
     pub(crate) max_streams: Option<u32>,
     pub(crate) client_authority: Option<CertificateDer<'static>>,
-    /// Whether a client may show none, as to a kube-apiserver.
+    /// Whether the client certificate is optional, as in kube-apiserver.
     pub(crate) certificate_is_optional: bool,
     pub(crate) plain: bool,
 }
@@ -169,7 +167,7 @@ impl Member {
         Self { address, authority, plain, shared, goaway }
     }
 
-    /// A member that answers everything with 200 and the path.
+    /// A member that answers every request with 200 and the path.
     pub(crate) async fn echo() -> Self {
         Self::start(Options::default(), |seen, _| async move { text(StatusCode::OK, seen.uri.path().to_owned()) }).await
     }
@@ -316,7 +314,7 @@ pub(crate) fn server_config(authority: &Authority, options: &Options) -> Arc<rus
     Arc::new(config)
 }
 
-/// A server that shows its authority's own certificate.
+/// TLS configuration of a server with its authority's own certificate.
 pub(crate) fn self_signed(authority: &Authority) -> Arc<rustls::ServerConfig> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(authority.issuer.key().serialize_der()));
     let builder = rustls::ServerConfig::builder().with_no_client_auth();
@@ -333,7 +331,7 @@ pub(crate) fn text(status: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// A read, classified as the router does it.
+/// A GET with the request class that the router adds.
 pub(crate) fn get(path: &str) -> Request<Body> {
     let mut request = Request::get(path).body(empty()).unwrap();
     let info = RequestInfo::parse("GET", request.uri().path(), request.uri().query());
@@ -345,7 +343,7 @@ pub(crate) fn get(path: &str) -> Request<Body> {
 
 /// Forwards the requests of tests.
 pub(crate) trait SendRequest {
-    /// Forwards a request, whose extensions stand for the context.
+    /// Forwards a request. The request's extensions become the forward context.
     fn send_request(
         &self,
         request: Request<Body>,
@@ -373,7 +371,7 @@ pub(crate) async fn read(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A body fed by a channel, and one item per chunk.
+/// A body with one frame per item of the channel.
 pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {
@@ -383,7 +381,6 @@ pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     (sender, BodyExt::boxed_unsync(http_body_util::StreamBody::new(stream)))
 }
 
-/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! Dialing: TLS faults, proxies, members that are gone or silent, and what reachability says.
+//! Dials: TLS errors, HTTP proxies, lost or silent members, and the resulting reachability.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn a_wrong_authority_is_a_tls_error_that_says_so() {
     assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
     assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
 
-    // Without an authority the system's roots count, never nothing at all.
+    // Without a configured authority, the client verifies against the system's roots.
     config.root_cert = None;
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     assert!(matches!(
@@ -51,7 +51,7 @@ async fn the_certificate_is_checked_against_the_server_name() {
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
-    // The other way round: the address is not in the certificate, the server name is.
+    // Conversely: the certificate contains the server name and not the URL's host.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
@@ -138,7 +138,7 @@ async fn health_tells_what_readyz_says() {
 
 #[tokio::test]
 async fn a_silent_dial_ends() {
-    // Accepts, and never says a word.
+    // Accepts connections and never sends a byte.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_millis(200), ..ClientTuning::default() };
@@ -171,7 +171,7 @@ async fn the_transport_fills_in_the_rest() {
     assert_eq!(member.last().uri.authority().unwrap().as_str(), member.address.to_string());
 }
 
-/// A TCP relay that can go silent without closing anything, as a firewall that forgot the flow does.
+/// A TCP relay that can stop forwarding without closing connections, like a firewall that has lost the flow.
 async fn relay(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -218,14 +218,14 @@ async fn a_half_open_connection_is_noticed() {
     config.cluster_url = format!("https://{address}").parse().unwrap();
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
-        // Longer than a busy machine lets the other side of a living connection wait.
+        // Long enough for the peer's answer on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;
     let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
-    // Idle, but alive: pings are answered.
+    // An idle connection stays open, as the member answers pings.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
 

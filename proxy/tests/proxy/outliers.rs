@@ -1,4 +1,4 @@
-//! An endpoint that answers, and whose answers are errors: it is left out by its own fault only, and never the last
+//! Outlier detection: an endpoint with error answers is ejected only for its own errors, and never if it is the last
 //! one.
 
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset, RequestIdenti
 use crate::endpoints::{Gate, client_with};
 use crate::member::{Member, Options, SOON, Seen, SendRequest, eventually, get, text};
 
-/// What is wrong at an address.
+/// The fault of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Everything but `/readyz` is answered 500.
+    /// 500 for every request except `/readyz`.
     Errors,
-    /// Everything but `/readyz` breaks off before it is answered.
+    /// A reset before the answer for every request except `/readyz`.
     BreaksOff,
-    /// The answer takes a second.
+    /// An answer after a second.
     Slow,
 }
 
-/// The authorities at which something is wrong.
+/// The faults by authority.
 type Broken = Arc<Mutex<BTreeMap<String, Fault>>>;
 
-/// A member with two addresses, both of which it can break, and a task that watches over them.
+/// A member with two endpoints whose faults the test sets, and the probing task.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -53,7 +53,7 @@ impl Scene {
         self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string(), fault);
     }
 
-    /// Why the first is left out.
+    /// The cause for which the first endpoint is left out.
     fn cause(&self) -> String {
         self.client.endpoints()[0].left_out.as_ref().map(ToString::to_string).unwrap_or_default()
     }
@@ -67,14 +67,14 @@ impl Scene {
         ejected.try_into().unwrap()
     }
 
-    /// How many of the requests of [`load`](Self::load) each endpoint was sent: our own questions are for other paths.
+    /// The number of requests of [`load`](Self::load) at each endpoint. Tributary's own requests have other paths.
     fn loaded(&self) -> [usize; 2] {
         let seen = self.member.seen();
         let load = || seen.iter().filter(|seen| seen.uri.path() == "/api/v1/pods");
         self.gates.each_ref().map(|gate| load().filter(|seen| seen.uri.authority() == gate.url().authority()).count())
     }
 
-    /// Asks for so long, some requests at once, and gives how many went to each endpoint.
+    /// Sends four parallel sequences of requests for this time. Returns the number of requests at each endpoint.
     async fn load(&self, lasting: Duration) -> [usize; 2] {
         let before = self.loaded();
         let until = Instant::now() + lasting;
@@ -107,12 +107,12 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
     };
     match of_request {
         Some(Fault::Errors) => return text(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned()),
-        // The stream is reset, as by a handler of Go that panics.
+        // A panic resets the stream, like a panic in a Go handler.
         Some(Fault::BreaksOff) => std::panic::resume_unwind(Box::new(())),
         Some(Fault::Slow) => sleep(Duration::from_secs(1)).await,
         None => {}
     }
-    // A sound one takes its time, so that the broken one has the fewest in flight.
+    // A healthy endpoint answers slowly, so that the broken endpoint has the fewest requests in flight.
     if path == "/api/v1/pods" {
         sleep(Duration::from_millis(10)).await;
     }
@@ -123,7 +123,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 async fn one_that_answers_500_at_once_gets_little_and_comes_back_slowly() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
-    // Its first 500 is among these; 3 s after it, it has next to nothing.
+    // The first 500 is among these requests. After 3 s, the endpoint gets almost no requests.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
     let [broken, sound] = scene.load(Duration::from_secs(2)).await;
@@ -146,7 +146,7 @@ async fn a_broken_resource_ejects_nobody_and_costs_few_questions() {
         assert_eq!(scene.ejected(), [false, false]);
     }
     let asked = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
-    // At each of two endpoints one a second, and one at once.
+    // Per endpoint, one check at once and then one per second.
     assert!((2..=6).contains(&asked), "{asked} questions");
 }
 
@@ -162,7 +162,7 @@ async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_o
     scene.break_off(0, Fault::BreaksOff);
     let until = Instant::now() + SOON;
     while scene.ejected() != [true, false] {
-        // One that breaks off is sent again, unless too many have been.
+        // The proxy repeats a request after a reset, within the retry budget.
         let _ = scene.client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await;
         assert!(Instant::now() < until, "{:?}", scene.client.endpoints());
     }

@@ -1,8 +1,8 @@
-//! Tests that need a process of their own, for what all tests of one share: its descriptors, its environment.
+//! Tests in a process of their own, because they change the descriptors or the environment of the process.
 
 use std::process::Command;
 
-/// Runs this test alone, by a command that starts this program with the arguments that are added to it.
+/// Runs one test with `command`, which starts the test program with additional arguments.
 pub(crate) fn run(command: &mut Command, test: &str) {
     let output = command.args(["--exact", test, "--nocapture"]).output().unwrap();
     let [told, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));

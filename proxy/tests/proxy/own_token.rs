@@ -1,4 +1,4 @@
-//! Users' own tokens: they reach a member by connections that show nothing of ours.
+//! Users' own tokens: the proxy forwards them over connections without Tributary's credentials.
 
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
@@ -10,7 +10,7 @@ use tributary_proxy::{
 use crate::identity::names;
 use crate::member::{self, Authority, Member, Options, SendRequest, empty, get, text};
 
-/// A member that knows clients by certificates, which ours has, and what its client is made with.
+/// A member that accepts Tributary's client certificate, and the configuration of a client with the certificate.
 async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
     let users = Authority::new();
     let leaf = users.leaf("tributary");

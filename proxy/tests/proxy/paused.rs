@@ -1,4 +1,4 @@
-//! Several endpoints of a member in this process, under paused time: what takes seconds, or an hour.
+//! Endpoints within the test's process, under paused time: tests that would take seconds or an hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use tributary_proxy::{
 
 use crate::member::{Authority, Body, Options, SendRequest, channel, full, get, server_config};
 
-/// The endpoints' URLs but for the scheme.
+/// The hosts of the endpoints' URLs.
 pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 
-/// How an endpoint takes a connection.
+/// How an endpoint accepts connections.
 #[derive(Clone)]
 pub(crate) enum Takes {
     /// HTTP/2 without TLS, at once.
     Plain,
-    /// HTTP/1.1 alone, one request on each connection, after a handshake of so long.
+    /// HTTP/1.1 with one request per connection, after a TLS handshake of this duration.
     Http1(TlsAcceptor, Duration),
     Refuses,
 }
 
-/// Watches stay open, and all else is answered with the path.
+/// Answers with the path. Watches stay open.
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
     if !request.uri().query().is_some_and(|query| query.contains("watch")) {
         return Ok(Response::new(full(request.uri().path().to_owned())));
@@ -63,12 +63,12 @@ async fn serve(takes: Takes, stream: DuplexStream) {
     }
 }
 
-/// A client of endpoints that take connections so.
+/// A client of endpoints with fixed behaviors.
 async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
     client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
 }
 
-/// A client of endpoints that take connections as is said at that moment.
+/// A client of endpoints whose behaviors the test can change between connections.
 pub(crate) async fn client_of(
     scheme: &str,
     authority: &Authority,
@@ -78,7 +78,7 @@ pub(crate) async fn client_of(
     client_at(ENDPOINTS.map(|host| format!("{scheme}://{host}")), authority, takes, tuning).await
 }
 
-/// As [`client_of`], of endpoints with these addresses, whose hosts are [`ENDPOINTS`].
+/// Like [`client_of`], with these URLs, whose hosts are [`ENDPOINTS`].
 async fn client_at(
     addresses: [String; 2],
     authority: &Authority,
@@ -102,14 +102,14 @@ async fn client_at(
     let [first, second] = addresses.map(|address| address.parse::<Uri>().unwrap());
     let mut config = kube::Config::new(first);
     config.root_cert = Some(vec![authority.der.to_vec()]);
-    // The servers' certificate is for it.
+    // The name in the servers' certificate.
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let (name, further) = (ClusterName::new("c1").unwrap(), [Address::from(second)]);
     let connector = Connector::new(connector);
     ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap()
 }
 
-/// How often each endpoint was found to be there after it was not, the first time included.
+/// How often each endpoint became reachable, including the first time.
 fn recoveries(client: &ClusterClient) -> Vec<u64> {
     client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
 }
@@ -123,11 +123,11 @@ async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take()
     let client = client("https", &authority, takes, ClientTuning::default()).await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // Both have been asked whether they are well.
+    // The client has probed both endpoints.
     sleep(Duration::from_secs(15)).await;
     let (asked_before, before) = (client.endpoints()[1].requests, recoveries(&client));
     for _ in 0..20 {
-        // Nothing is heard of it for seconds.
+        // The endpoint is silent for seconds.
         sleep(Duration::from_secs(3)).await;
         let answered = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answered.status(), StatusCode::OK);
@@ -142,7 +142,7 @@ async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take()
     tending.abort();
 }
 
-/// A watch that has begun at each endpoint.
+/// Opens one watch at each endpoint and reads its first event.
 async fn watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in ENDPOINTS {
@@ -155,12 +155,12 @@ async fn watches(client: &ClusterClient) -> Vec<Body> {
     watches
 }
 
-/// How many of these go on.
+/// The number of watches that continue.
 fn under_way(watches: &mut [Body]) -> usize {
     watches.iter_mut().filter_map(|watch| watch.frame().now_or_never().is_none().then_some(())).count()
 }
 
-/// The longest that a kube-apiserver lets a watch last.
+/// The longest duration of a watch in kube-apiserver.
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +179,7 @@ async fn what_is_under_way_at_one_that_is_drained_breaks_off_after_an_hour_and_n
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 1, "the other goes on");
     assert_eq!(client.endpoints()[0].outstanding, 0);
-    // What is asked for anew goes to the other.
+    // A new watch goes to the other endpoint.
     let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(client.endpoints()[1].outstanding, 2);
     drop(watch);
@@ -194,7 +194,7 @@ async fn one_that_is_drained_no_longer_within_the_hour_keeps_what_is_under_way()
     client.set_drained(&EndpointSubset::default());
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 2);
-    // The hour begins anew.
+    // The second drain has a new hour.
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR - Duration::from_secs(2)).await;
     assert_eq!(under_way(&mut watches), 2);
@@ -216,7 +216,7 @@ async fn ask(client: &ClusterClient) -> Result<StatusCode, ForwardError> {
     client.send_request(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
 }
 
-/// Asks for an upgrade of what takes none, in this user's name.
+/// Sends an upgrade request as this user for a path without upgrades.
 async fn ask_to_switch(client: &ClusterClient, user: &str) -> Result<StatusCode, ForwardError> {
     ask_to_switch_at(client, user, "/apis/example.com/v1/widgets").await
 }
@@ -230,7 +230,7 @@ async fn ask_to_switch_at(client: &ClusterClient, user: &str, path: &str) -> Res
     client.send_request(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
 }
 
-/// A client of a member that switches nothing, and answers all with 200. Its addresses have this path.
+/// A client of a member that answers every upgrade request with 200. The endpoints' URLs have this path.
 async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
@@ -240,10 +240,10 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }
 
-/// kubectl asks for each twice where it is denied: by WebSocket, and by SPDY.
+/// After a denial, kubectl sends each exec twice: by WebSocket and by SPDY.
 #[tokio::test(start_paused = true)]
 async fn exec_and_what_else_kube_apiserver_switches_may_be_denied_any_number_of_times() {
-    // Behind Rancher a cluster's address has a path, which its clients do not ask for.
+    // Rancher's URL of a cluster has a path, which clients do not send.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;
         for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {
@@ -273,7 +273,7 @@ async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else
     let wait = refused.retry_after().unwrap();
     assert!(wait <= Duration::from_millis(250), "{wait:?}");
     assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "she has had none");
-    // Without the header it is a request as any other.
+    // Requests without the upgrade headers are not limited.
     assert_eq!(ask(&client).await.unwrap(), StatusCode::OK);
     sleep(wait).await;
     assert_eq!(ask_to_switch(&client, "eve").await.unwrap(), StatusCode::OK, "one is forgotten");

@@ -1,4 +1,4 @@
-//! Credential plugins as processes, many of them and failing ones.
+//! Credential plugins as processes: simultaneous runs, shared runs, and failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,22 +11,21 @@ use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Member, SendRequest, get};
 
-/// What a plugin says that gives a token for ever.
+/// A plugin's script with a token that never expires.
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
 
-/// A client of the member with a plugin, and the tuning of others.
+/// A client of the member with a plugin. Clients with the same tuning share plugins.
 async fn client(member: &Member, exec: &ExecConfig, tuning: &ClientTuning) -> ClusterClient {
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
     member::connect(config, tuning.clone()).await
 }
 
-/// The same plugin with other arguments.
 fn with_argument(exec: &ExecConfig, argument: usize) -> ExecConfig {
     ExecConfig { args: Some(vec![argument.to_string()]), ..exec.clone() }
 }
 
-/// A plugin that notes how many of its kind run while it does.
+/// A plugin that records the number of simultaneous runs.
 fn counting_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -67,7 +66,7 @@ async fn users_of_one_plugin_share_its_run() {
         answer.unwrap();
     }
     assert_eq!(runs(&exec), 1);
-    // One that is told for which cluster it runs, runs for each.
+    // A plugin that gets information about the cluster runs once for each cluster.
     let cluster = serde_json::from_value(serde_json::json!({"server": "https://127.0.0.1"})).unwrap();
     let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
@@ -86,7 +85,7 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
     let client = client(&member, &exec, &tuning).await;
     assert_eq!(client.credentials_problem(), None);
     let begun = Instant::now();
-    // With the same pause each time it would run a hundred times.
+    // With a constant pause, the plugin would run a hundred times.
     while begun.elapsed() < Duration::from_secs(2) {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -115,8 +114,8 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
 }
 
-/// A plugin whose tokens are numbered by its runs. They live for an hour; as soon as `folder` has a file `short`, for
-/// two to three seconds, and as soon as it has a file `fail` it fails.
+/// A plugin with a numbered token per run. Tokens live for an hour, or for two to three seconds if `folder` has a file
+/// `short`. The plugin fails if `folder` has a file `fail`.
 fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -128,7 +127,7 @@ fn numbering_plugin(folder: &Path) -> ExecConfig {
     plugin(folder, &script)
 }
 
-/// A member that rejects everything.
+/// A member that answers every request with 401.
 async fn rejecting() -> Member {
     Member::start(member::Options::default(), |_, _| async {
         member::text(http::StatusCode::UNAUTHORIZED, String::new())
@@ -136,7 +135,7 @@ async fn rejecting() -> Member {
     .await
 }
 
-/// The number of the run whose token the member saw last.
+/// The number in the last token at the member.
 fn last_run(member: &Member) -> u32 {
     member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
 }
@@ -148,7 +147,7 @@ async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // Pauses of 0.2, 0.4, 0.8, 1.6 and 3.2 s are over, and one of 6.4 s has begun, if they are the plugin's.
+    // If pauses belonged to the plugin, those of 0.2 s to 3.2 s would be over, and one of 6.4 s would have begun.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();

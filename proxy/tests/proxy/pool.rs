@@ -1,4 +1,4 @@
-//! Connections: how many, when the next one, what happens when one goes.
+//! Connections of a pool: their number, the time of the next dial, and lost connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use tributary_proxy::{ClientTuning, ForwardError, PoolStatistics, RequestIdentit
 
 use crate::member::{self, Authority, Member, Options, SOON, SendRequest, channel, empty, eventually, full, get, text};
 
-/// A member on which watches go on until dropped.
+/// A member whose watches last until they are dropped.
 async fn watchable(options: Options) -> Member {
     Member::start(options, |seen, _| async move {
         if seen.uri.query() == Some("watch=true") {
             let (sender, body) = channel();
-            // Lives as long as the body's receiver.
+            // Keeps the sender until the body's receiver is dropped.
             tokio::spawn(async move { sender.closed().await });
             Response::new(body)
         } else {
@@ -31,7 +31,7 @@ async fn watchable(options: Options) -> Member {
 async fn watches_open_the_next_connection_before_streams_run_out() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
-    // At once: none may be queued behind another's end.
+    // All at once: no watch may wait for another watch's end.
     let watches = (0..12).map(|_| client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let watches = tokio::time::timeout(SOON, futures::future::try_join_all(watches));
     let watches = watches.await.expect("watches wait for each other").unwrap();
@@ -39,7 +39,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     assert_eq!(statistics.long_streams, 12);
     assert!((3..=4).contains(&statistics.long_connections), "{statistics:?}");
 
-    // Short requests have their own connection and reuse it.
+    // Short requests reuse a connection of their own.
     for _ in 0..10 {
         let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
@@ -64,13 +64,13 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
         for _ in 0..5 {
             watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
-        // Nobody waits for this dial, nor has anybody waited for the ones before.
+        // Neither this request nor an earlier one waits for the dial.
         let next = || client.pool_statistics().long_connections == round + 1;
         eventually(&format!("connection {} is there before it is needed", round + 1), next).await;
     }
 }
 
-/// The connection is driven where it was dialed: when the one runtime ends, the other's connections go on.
+/// A connection's task runs in the runtime of the dial: if one runtime ends, the other runtime's connections continue.
 #[tokio::test]
 async fn requests_take_connections_of_their_own_runtime() {
     let member = watchable(Options::default()).await;
@@ -82,7 +82,7 @@ async fn requests_take_connections_of_their_own_runtime() {
         assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
     };
     ask(&ours).await;
-    // It takes what there is, and another is dialed for those who come later.
+    // The request uses the existing connection. The pool dials another one for later requests of the same runtime.
     ask(&clients).await;
     eventually("clients have their own", || client.pool_statistics().short_connections == 2).await;
     for _ in 0..3 {
@@ -106,8 +106,7 @@ async fn concurrent_first_requests_share_one_dial() {
     assert_eq!(member.connections(), 1);
 }
 
-/// Requests that are long under way, one after the other: each connection's part of them, where they spread and where
-/// not.
+/// Long requests, one after the other: the part of each connection with and without spreading.
 #[tokio::test]
 async fn many_short_requests_spread_over_several_connections() {
     for (over, expected) in [(1, 1), (3, 3)] {
@@ -170,7 +169,7 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
     assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "short");
-    // The place is free once the connection of the watch that was dropped has ended.
+    // The place is free once the connection of the dropped watch has ended.
     watches.pop();
     while let Err(error) = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
@@ -178,7 +177,7 @@ async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for
     }
 }
 
-/// Opens one after the other until one is refused; gives them, and the refusal.
+/// Calls `open` until it fails. Returns the results and the error.
 async fn until_refused<F, T, E>(open: impl Fn() -> F) -> (Vec<T>, E)
 where
     F: Future<Output = Result<T, E>>,
@@ -196,15 +195,15 @@ where
 async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/1.1 all share eight. Over HTTP/2 this process has four connections of two streams, the cachers of
-    // single namespaces three, and clients three for their watches.
+    // Over HTTP/1.1, all users share eight connections. Over HTTP/2 with two streams each, Tributary has four
+    // connections, the cachers of single namespaces three, and clients three for watches.
     for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
     {
         let member = watchable(options).await;
         let tuning = ClientTuning { max_http1_requests: 8, max_connections: 4, ..ClientTuning::default() };
         let client = member::connect(member.config(), tuning).await;
         let watch = || get("/api/v1/pods?watch=true");
-        // What speaks which HTTP is known from the first answer on.
+        // The pool knows the member's HTTP version after the first answer.
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
         let (mut watches, error) = until_refused(|| client.send_request(watch(), RequestIdentity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
@@ -217,7 +216,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
         let (mut own, error) = until_refused(|| client.transport().oneshot(watch())).await;
         assert!(error.to_string().contains("connections to it are in use"), "{error}");
         assert_eq!((own.len(), carried()), (of_ours, of_clients));
-        // What clients leave of HTTP/1.1 is anybody's; what this process has they do not take.
+        // Over HTTP/1.1, every user may take places that clients have left. Clients do not take Tributary's places.
         watches.clear();
         if !shared {
             let taken = of_clients + of_namespaces + of_ours;
@@ -242,8 +241,8 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
     }
 }
 
-/// RFC 9113 §5.2: what is not read of one stream takes the connection's window from all others. How much a client
-/// leaves unread is its own business.
+/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). A client may leave answers
+/// unread without effect on others.
 #[tokio::test]
 async fn answers_that_are_not_read_leave_a_window_to_others() {
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -256,7 +255,7 @@ async fn answers_that_are_not_read_leave_a_window_to_others() {
         ClientTuning { client_windows, own_windows: client_windows, max_connections: 4, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     let ask = |path| client.send_request(get(path), RequestIdentity::Member);
-    // Of three connections with four streams all but one are taken.
+    // Eleven answers take all but one of the twelve streams (three connections of four).
     let mut unread = Vec::new();
     for _ in 0..11 {
         unread.push(ask("/large").await.unwrap());
@@ -271,7 +270,7 @@ async fn answers_that_are_not_read_leave_a_window_to_others() {
     unread.push(ask("/large").await.unwrap());
     let error = ask("/api").await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    // Read or dropped unread, an answer gives back what it held.
+    // Reading or dropping an answer frees its stream.
     for answer in unread.split_off(6) {
         assert_eq!(tokio::time::timeout(SOON, member::read(answer)).await.expect("the rest").len(), 1 << 20);
     }
@@ -305,7 +304,7 @@ async fn goaway_moves_requests_to_another_connection() {
     let client = member.client().await;
     let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
-        // Right after the GOAWAY, so that requests meet it in every stage.
+        // Requests meet the GOAWAY in every stage.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
         let (get, post) = tokio::join!(
@@ -318,13 +317,13 @@ async fn goaway_moves_requests_to_another_connection() {
         }
     }
     assert!(member.connections() > 5, "{}", member.connections());
-    // A body is never sent twice.
+    // The proxy never sends a body twice.
     let posts = member.seen().iter().filter(|seen| seen.method == Method::POST).count();
     assert!(posts <= 20, "{posts}");
     drop(watch);
 }
 
-/// A member that breaks the first connections after reading a request, and answers on later ones.
+/// A member that cuts its first connections after a request, and answers on later ones.
 async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));

@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the client of a
-//! member must hold. `docs/precedents.md` lists all of them.
+//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: faults that the client
+//! of a member can have. `docs/precedents.md` lists all of them.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::member::{self, Member, Options, SOON, SendRequest, empty, get, text};
 use crate::proxies::connect_proxy;
 use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 
-/// Asks for an upgrade that the member answers with `answer`, and goes on with another request as if bytes were joined.
-/// Checks that it meets our own server and that no byte of it reaches the member as part of a tunnel.
+/// Sends an upgrade request that the member refuses with `answer`, and then a second request on the connection.
+/// Tributary's server must answer the second request. No byte of it may reach the member as part of a tunnel.
 async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     let member = RawMember::start(answer).await;
     let tuning = ClientTuning::default();
@@ -29,7 +29,7 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     read_body(&mut tcp, &head).await;
     let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
     tcp.write_all(smuggled.as_bytes()).await.unwrap();
-    // Once our own server has answered it, no byte of it is under way to the member.
+    // Once Tributary's server has answered, no byte is on its way to the member.
     let second = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("our own server answers");
     assert!(second.starts_with("HTTP/1.1 "), "{second}");
     assert!(member.after.lock().unwrap().is_empty(), "{answer}");
@@ -39,7 +39,7 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     }
 }
 
-/// Reads the body that a head announces by its length.
+/// Reads a body with a Content-Length.
 async fn read_body(tcp: &mut TcpStream, head: &str) {
     let head = head.to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
@@ -106,7 +106,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_p
     assert!(elsewhere.seen().is_empty());
 }
 
-/// A request in which a client claims everything that it must not, some of it twice and in other spellings.
+/// A request with every header that a client must not set, some of them twice or in other spellings.
 fn forged(connection: &str) -> Request<Body> {
     let mut request = Request::get("http://elsewhere:1/api/v1/pods?labelSelector=a%3Db");
     for (name, value) in [
@@ -158,7 +158,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         assert_eq!(names(&seen.headers), ["accept", "authorization", "te", "user-agent", "x-forwarded-for"]);
         assert_eq!(seen.all("authorization"), ["Bearer member-token"]);
         assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
-        // As somebody else: the member must see the caller, never the user of the connection alone.
+        // As another user: the member must see the impersonated user, never only the connection's user.
         let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
         client.send_request(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
         let seen = member.last();
@@ -236,14 +236,14 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
     let mut clients = Vec::new();
     let folder = tempfile::tempdir().unwrap();
     for cluster in CLUSTERS {
-        // Tells who the member takes the request for, by each of the ways in which it may be told.
+        // Answers with the credentials and the impersonation headers of the request.
         let member = Member::start(Options::default(), |seen, _| async move {
             let told = ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
             text(StatusCode::OK, told.join(" "))
         })
         .await;
         let mut config = member.config();
-        // One token is embedded and one is read from a file, and read again with every request.
+        // One token is in the configuration. The other is in a file, which the client reads for each request.
         if cluster == "one" {
             config.auth_info.token = Some("token-of-one".to_owned().into());
         } else {

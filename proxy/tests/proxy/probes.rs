@@ -1,5 +1,4 @@
-//! How endpoints are asked whether they are well, where a cluster says it itself: the path, the times, and how many
-//! answers in a row count.
+//! Configured probes of endpoints: path, period, timeout, and thresholds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::member::{Member, Options, SendRequest, eventually, get, text};
 
 const PATH: &str = "/healthz";
 
-/// A member with two addresses, and a task that watches over them. At the first address the probe's path is
-/// answered as the test says, and not before it says so, and `/livez/ping` never.
+/// A member with two endpoints, and the probing task. The test sets each answer to the first endpoint's probe. The
+/// member never answers `/livez/ping`.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -41,7 +40,7 @@ impl Scene {
                     "/livez/ping" if is_first => None,
                     _ => Some(StatusCode::OK),
                 };
-                // Without an answer the question stays open until the connection is cut.
+                // The probe stays open until the connection is cut.
                 let Some(status) = status else { return std::future::pending().await };
                 text(status, seen.uri.path().to_owned())
             }
@@ -56,15 +55,15 @@ impl Scene {
         Self { member, gates, answers, client, tending }
     }
 
-    /// How often the first endpoint was asked.
+    /// The number of probes of the first endpoint.
     fn asked(&self) -> usize {
         let authority = self.gates[0].url().authority().unwrap().clone();
         let seen = self.member.seen();
         seen.iter().filter(|seen| seen.uri.path() == PATH && seen.uri.authority() == Some(&authority)).count()
     }
 
-    /// Answers the first endpoint's next probe, and gives whether the endpoint is ready then. The one after it is put
-    /// only when this one is noted.
+    /// Answers the first endpoint's next probe. Returns whether the endpoint is ready once the following probe shows
+    /// that the answer was processed.
     async fn after(&self, status: u16) -> bool {
         eventually("it is asked", || self.asked() > 0).await;
         let before = self.asked();
@@ -73,7 +72,7 @@ impl Scene {
         self.client.endpoints()[0].is_ready
     }
 
-    /// Why the first endpoint cannot be reached, if that is so.
+    /// The reason for which the first endpoint is unreachable, if it is.
     fn reason(&self) -> Option<String> {
         match &self.client.endpoints()[0].reachability.state {
             ReachabilityState::Unreachable { reason, .. } => Some(reason.to_string()),
@@ -81,8 +80,8 @@ impl Scene {
         }
     }
 
-    /// How many of ten requests at once go to each endpoint. The probe that is open at the first is one in flight
-    /// there.
+    /// Sends ten requests at once. Returns the number at each endpoint. The open probe is a request in flight at the
+    /// first endpoint.
     async fn ten(&self) -> [u64; 2] {
         let before = requests(&self.client);
         let asking = (0..10).map(|_| self.client.send_request(get("/api"), RequestIdentity::Member));
@@ -102,7 +101,7 @@ fn probe() -> Probe {
     Probe {
         path: PathAndQuery::from_static(PATH),
         interval: Duration::from_millis(250),
-        // Longer than the test takes with an answer.
+        // Longer than the test takes to answer.
         answer_within: Duration::from_secs(60),
         ..Probe::default()
     }
@@ -114,16 +113,16 @@ async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
     assert!(scene.after(200).await);
     assert!(!scene.after(500).await);
     let [first, second] = scene.ten().await;
-    // Probes of its own that the second endpoint was sent meanwhile are among them.
+    // The number includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    // Its share comes little by little: of seventy turns seven at least are its own.
+    // In slow start, the endpoint is a candidate for at least seven of seventy requests.
     let mut first = 0;
     for _ in 0..7 {
         first += scene.ten().await[0];
     }
     assert!(first > 0);
-    // A path of one's own that is not there is no sign of health.
+    // With a configured path, 404 is a failure.
     assert!(!scene.after(404).await);
 }
 
@@ -142,7 +141,7 @@ async fn so_many_in_a_row_count() {
         (500, true),
         (500, false),
         (200, false),
-        // One that is not well, and fails between its successes, begins anew.
+        // A failure resets the count of successes.
         (500, false),
         (200, false),
         (200, true),
@@ -157,7 +156,7 @@ async fn what_it_answered_before_it_was_lost_counts_no_longer() {
     eventually("it is asked", || scene.asked() > 0).await;
     scene.answers.send(StatusCode::OK).unwrap();
     sleep(Duration::from_millis(200)).await;
-    // Between two probes, a request finds that it is gone.
+    // Between two probes, a request detects the loss of the endpoint.
     scene.gates[0].close().await;
     while scene.reason().is_none() {
         scene.ten().await;

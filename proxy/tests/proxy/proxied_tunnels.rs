@@ -1,6 +1,5 @@
-//! Tunnels to a member that is reached through a proxy of each kind: each side may finish its half, and neither has to
-//! say anything. Each test is a process of its own: a proxy over TLS is checked against the system's roots, and the
-//! environment says which those are.
+//! Tunnels through proxies of each kind: each side may close its half, and an idle tunnel stays open. Each test runs in
+//! its own process, because the environment sets the system's roots that verify the TLS proxy.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,20 +16,20 @@ use crate::member::{self, Authority, SOON, eventually};
 use crate::upgrades::{WEBSOCKET, ask, front, member_that_switches};
 use crate::{own_process, proxies};
 
-/// Says in the environment that this is such a process.
+/// Environment variable of the test's own process.
 const IS_OWN: &str = "TRIBUTARY_TEST_PROXIED_TUNNELS";
 
-/// Says in the environment in which file the system's roots are.
+/// Environment variable with the file of the system's roots.
 const ROOTS: &str = "SSL_CERT_FILE";
 
-/// What is said last, in bytes: many times what a tunnel holds, so that it is passed on while its reader reads.
+/// The size of the last message, in bytes: many times a tunnel's buffers, so that the message passes only while its
+/// receiver reads.
 const LONG_BYTES: usize = 2 << 20;
 
-/// How long nothing is said.
+/// How long the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// In which pieces that passes. Half an hour: longer than every limit of what is idle, each of which comes to its end
-/// again and again.
+/// The step in which the idle time passes: longer than each idle timeout, so that each timeout expires repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
 /// Both ends of a tunnel through a proxy.
@@ -41,7 +40,7 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// Opens one to a member that is reached through the proxy of this URL alone.
+    /// Opens a tunnel to a member through the proxy with this URL.
     async fn open(proxy: &str, asked: &mut UnboundedReceiver<String>) -> Self {
         let (switched, switches) = oneshot::channel();
         let mut config = member_that_switches(|tls| async move {
@@ -59,7 +58,7 @@ impl Tunnel {
     }
 }
 
-/// Shows something of a tunnel through a proxy of each kind, in a process of its own, of the test of this name.
+/// Calls `show` with a tunnel through a proxy of each kind. Runs the test in a process of its own.
 fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
     if std::env::var_os(IS_OWN).is_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -72,14 +71,14 @@ fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
         let authority = Authority::new();
         std::fs::write(std::env::var_os(ROOTS).unwrap(), &authority.pem).unwrap();
         for (proxy, mut asked) in proxies::of_each_kind(&authority).await {
-            // Is seen if it fails.
+            // Visible if the test fails.
             println!("through {proxy}");
             show(Tunnel::open(&proxy, &mut asked).await).await;
         }
     });
 }
 
-/// What has to come, and does not wait for time to pass.
+/// Waits for an event that needs no passage of time.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
@@ -92,7 +91,7 @@ async fn silence() {
     }
 }
 
-/// One side says something, and the other one hears it at once.
+/// `speaker` sends bytes, and `hearer` must receive them at once.
 async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     speaker.write_all(words).await.unwrap();
     speaker.flush().await.unwrap();
@@ -101,7 +100,7 @@ async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncR
     assert_eq!(heard, words);
 }
 
-/// One side says the last that it has to say, and the other one is to hear that it was all.
+/// `speaker` sends its last bytes and closes its half. `hearer` must receive the bytes and the end.
 async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
         speaker.write_all(words).await.unwrap();
@@ -143,7 +142,7 @@ fn a_member_that_has_finished_hears_through_a_proxy_what_its_client_says_a_day_l
     });
 }
 
-/// One side of a tunnel finishes its half, and the other one its own a day later: that is the tunnel's end.
+/// One side closes its half, and the other side a day later: then the tunnel ends.
 async fn finish_a_day_apart(
     first: &mut (impl AsyncRead + AsyncWrite + Unpin),
     last: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -155,6 +154,6 @@ async fn finish_a_day_apart(
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
     says(last, first, b"well,").await;
     finishes(last, first, &long()).await;
-    // While either side still holds its own.
+    // The tunnel ends although both sockets are still open.
     eventually("the tunnel ends with both halves", || tuning.tunnels.is_empty()).await;
 }

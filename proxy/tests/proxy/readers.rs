@@ -1,4 +1,4 @@
-//! Logs and what is proxied to workloads: what one client leaves unread is nobody else's matter.
+//! Logs and proxied requests to workloads: unread bytes of one client do not affect another client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, Reque
 
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
-/// So many pieces of one byte cost more than the budget of a connection's unread frames.
+/// Number of frames of one byte that exceeds a connection's budget of unread frames.
 const TOO_MANY: usize = 40_000;
 
-/// A member that writes one log in pieces of one byte, after which nothing comes, and has another that ends; what else
-/// it is asked has one event once it happens.
+/// A member with three kinds of answers. `/chatty/`: frames of one byte and no end. `/short/`: one frame and the end.
+/// Other paths: one event after `happens`.
 struct Chatty {
     member: Member,
     happens: Arc<Notify>,
@@ -61,7 +61,7 @@ fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// A request of this client for what lasts.
+/// A log request of this client.
 fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
     let mut request = get(&format!("/api/v1/namespaces/a/pods/{pod}/log?follow=true"));
     request.extensions_mut().insert(class);
@@ -75,8 +75,8 @@ async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tribu
     opened.await.expect("an answer").expect("a log")
 }
 
-/// h2 ends a connection with all its streams once too many tiny DATA frames have not been read, because each takes far
-/// more memory than the window counts. How small they are a workload decides, and whether they are read a client.
+/// h2 closes a connection with all its streams after too many unread small DATA frames, because a frame takes more
+/// memory than the window counts. A workload determines the frames' size, and a client whether it reads them.
 #[tokio::test]
 async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() {
     let Chatty { member, happens } = Chatty::start().await;
@@ -95,7 +95,7 @@ async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() 
     open(&client, "quiet", peer(1)).await;
 }
 
-/// A client may have 576 requests that last, which take 36 connections.
+/// A client may have 576 long-running requests, which take 36 connections.
 #[tokio::test]
 async fn as_many_as_one_client_may_have_come_at_once_and_take_nothing_of_others() {
     let Chatty { member, .. } = Chatty::start().await;
@@ -116,7 +116,7 @@ async fn clients_that_read_logs_at_once_share_no_connection() {
     let logs = futures::future::join_all(logs).await;
     let statistics = client.pool_statistics();
     assert_eq!((statistics.long_connections, statistics.long_streams), (20, 20), "{statistics:?}");
-    // One client's own logs do, but not too many of them.
+    // Logs of one client share connections, up to a limit per connection.
     let own = futures::future::join_all((0..20).map(|_| open(&client, "quiet", peer(1)))).await;
     let statistics = client.pool_statistics();
     assert!((21..=22).contains(&statistics.long_connections), "{statistics:?}");
@@ -128,7 +128,7 @@ async fn a_connection_that_is_idle_is_anybodys() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
-        // As hyper's server reads, which asks nothing more of a body that says that it has ended.
+        // Like hyper's server, which does not poll a body again after `is_end_stream`.
         let mut body = open(&client, "short", peer(port)).await.into_body();
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "all");
@@ -137,7 +137,7 @@ async fn a_connection_that_is_idle_is_anybodys() {
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
 
-/// What was on its way when a client went has cost the connection some of its budget, and for good.
+/// Frames in flight when a client leaves permanently reduce the connection's budget.
 #[tokio::test]
 async fn a_connection_on_which_something_was_left_unread_is_nobody_elses() {
     let Chatty { member, .. } = Chatty::start().await;
@@ -155,7 +155,7 @@ async fn where_there_are_too_many_clients_they_share() {
     let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     assert_eq!(client.long_running_for_clients(), 96);
-    // At once, so that most come while the connections that they will share are being dialed.
+    // All at once, so that most requests come while their connections are being dialed.
     let logs = futures::future::join_all((0..40).map(|port| open(&client, "quiet", peer(port)))).await;
     let statistics = client.pool_statistics();
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
@@ -163,22 +163,22 @@ async fn where_there_are_too_many_clients_they_share() {
     let error =
         client.send_request(log("quiet", peer(99), RequestClass::Opaque), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    // What nobody uses makes room for somebody of his own.
+    // An idle connection of one client is closed for another client.
     drop((logs, rest));
     open(&client, "quiet", peer(99)).await;
     assert_eq!(member.connections(), 7);
 }
 
-/// What becomes of a dial.
+/// The result of a dial.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Leads,
     Fails,
-    /// Until it is told to fail.
+    /// The dial waits until the test lets it fail.
     Hangs,
 }
 
-/// Ways to a member that can be told what becomes of each further dial.
+/// A connector to a member. The test sets the result of each further dial.
 #[derive(Clone)]
 struct Ways {
     way: Arc<Mutex<Way>>,

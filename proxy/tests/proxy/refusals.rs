@@ -1,5 +1,5 @@
-//! An endpoint that refuses at once what others answer after a while: it is given no more than its part for that, and
-//! no less either, whoever asks for what is refused. Under paused time.
+//! An endpoint that refuses at once requests that the other endpoint answers slowly: the refusals neither attract nor
+//! repel requests. Under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,36 +21,36 @@ use tributary_proxy::{Address, BoxIo, ClientTuning, ClusterClient, Connector, En
 use crate::member::{Body, SendRequest, channel, get, text};
 use crate::paused::ENDPOINTS;
 
-/// What the first endpoint refuses, and the second answers.
+/// A path that the first endpoint refuses and the second endpoint answers.
 const REFUSED: &str = "/api/v1/secrets";
 
 const ANSWERED: &str = "/api/v1/pods";
 
-/// How long a refusal takes.
+/// Duration of a refusal.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// How long an answer takes, where nothing else is said.
+/// Usual duration of an answer.
 const USUAL: Duration = Duration::from_millis(10);
 
-/// So long after its last answer it is known no longer how long the answers of an endpoint take.
+/// Time after which the proxy forgets the duration of an endpoint's answers.
 const FORGOTTEN: Duration = Duration::from_secs(11);
 
-/// For how long it is asked: thousands of requests.
+/// Duration of a measurement: thousands of requests.
 const MEASURED: Duration = Duration::from_secs(1);
 
-/// A member of two endpoints, the first of which answers with an error at once what the second answers after a while.
+/// A member with two endpoints. The first refuses at once some requests that the second answers slowly.
 struct Scene {
     client: ClusterClient,
-    /// At which endpoint each request was, and its path.
+    /// The endpoint and the path of each request.
     seen: Arc<Mutex<Vec<(usize, String)>>>,
 }
 
-/// What the endpoints do.
+/// The behavior of the endpoints.
 #[derive(Clone, Copy)]
 struct Behavior {
-    /// With what the first refuses.
+    /// The status of the first endpoint's refusals.
     error: StatusCode,
-    /// How long each takes for what it answers.
+    /// Duration of each endpoint's answers.
     usual: [Duration; 2],
 }
 
@@ -73,7 +73,7 @@ impl Scene {
         let (config, tuning) = (kube::Config::new(first), ClientTuning::default());
         let client = ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap();
         let scene = Self { client, seen };
-        // From now on it is known how long an answer of each takes: equals take turns.
+        // After these requests, the proxy knows the duration of each endpoint's answers. Equal endpoints take turns.
         for _ in 0..4 {
             assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
         }
@@ -87,7 +87,7 @@ impl Scene {
         status
     }
 
-    /// So many readers each ask for a path, again and again.
+    /// Runs `readers` sequences of GETs for a path in parallel.
     async fn read(&self, readers: usize, path: &str) {
         self.read_for(MEASURED, readers, path).await;
     }
@@ -102,7 +102,7 @@ impl Scene {
         join_all(reading).await;
     }
 
-    /// The part of the requests for a path that the first was sent, in percent.
+    /// The first endpoint's percentage of the requests for a path.
     fn part(&self, path: &str) -> usize {
         let seen = self.seen.lock();
         let of_path = || seen.iter().filter(|(_, asked)| asked == path);
@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// Answers on a connection to the endpoint of this place.
+/// Serves a connection to the endpoint with this index.
 async fn serve(at: usize, behavior: Behavior, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
     let service = service_fn(move |request: Request<Incoming>| {
         told.lock().push((at, request.uri().path().to_owned()));
@@ -134,7 +134,7 @@ async fn answer(at: usize, behavior: Behavior, request: Request<Incoming>) -> Re
         return Ok(refusal);
     }
     if !is_watch {
-        // Questions whether it is well are answered at once: nothing is known against it.
+        // Immediate answers to probes keep the endpoint healthy.
         let is_read = [REFUSED, ANSWERED].contains(&request.uri().path());
         sleep(if is_read { usual[at] } else { AT_ONCE }).await;
         return Ok(text(StatusCode::OK, "here".to_owned()));
@@ -151,12 +151,14 @@ async fn one_that_refuses_everything_at_once_has_half_of_the_requests_and_not_mo
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
         let part = scene.part(REFUSED);
-        // By the fewest in flight alone it would be nine of ten. What a 429 has asked of the other is among the rest.
+        // By the number of requests in flight alone, the part would be 90 %. A read with answer 429 goes to the second
+        // endpoint, too, and counts there.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
 }
 
-/// It answered before, and quicker than the other, which is in another zone: that counts no longer.
+/// Before the refusals, the first endpoint is faster than the second, which is in another zone. The proxy forgets the
+/// former durations.
 #[tokio::test(start_paused = true)]
 async fn a_nearer_one_that_refuses_everything_from_some_moment_on_has_half_of_the_requests_soon() {
     let usual = [Duration::from_millis(2), USUAL];
@@ -179,7 +181,7 @@ async fn one_that_refuses_one_resource_at_once_has_half_of_that_and_of_everythin
     }
 }
 
-/// One client has the first endpoint refuse a thousand requests a second, as a policy sends it there.
+/// One client makes the first endpoint refuse a thousand requests per second, through a policy's endpoint subset.
 #[tokio::test(start_paused = true)]
 async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
@@ -195,12 +197,12 @@ async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
     tokio::join!(hostile, scene.read(16, ANSWERED));
     let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
     assert!(refused > 300, "{refused}");
-    // One request is in flight there all the time, and what was refused before it counts for no more.
+    // The hostile client always has one request in flight at the first endpoint. Its former refusals do not count.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
 }
 
-/// One client asks the quick endpoint for what it refuses, or has not, 200 times a second.
+/// One client sends 200 requests per second with answer 403 or 404 to the fast endpoint.
 #[tokio::test(start_paused = true)]
 async fn nobody_can_have_others_sent_to_a_slow_endpoint_by_asking_a_quick_one_for_what_is_refused() {
     let measured = Duration::from_secs(4);
@@ -230,7 +232,8 @@ async fn a_slow_endpoint_gets_few_requests() {
     scene.seen.lock().clear();
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
-    // By requests in flight alone, half of the readers would wait for the slow one all the time: 2,400 requests.
+    // By requests in flight alone, half of the readers would always wait for the slow endpoint: 2,400 requests in
+    // total.
     assert!(part >= 99 && all > 4_000, "{part} % of {all}");
 }
 
@@ -247,11 +250,11 @@ async fn one_that_refuses_watches_is_not_given_every_new_one() {
         if answer.status() == StatusCode::OK {
             watches.push(answer.into_body());
         }
-        // Clients come again after a while.
+        // Clients retry after a while.
         sleep(Duration::from_secs(1)).await;
     }
     assert!((45..=55).contains(&scene.part(REFUSED)), "{} %", scene.part(REFUSED));
-    // Once it has refused none for a while, it is given what it lacks.
+    // After a time without refusals, the endpoint gets new watches until both have the same number.
     sleep(Duration::from_secs(10)).await;
     for _ in 0..20 {
         watches.push(watch(ANSWERED).await.into_body());

@@ -1,4 +1,4 @@
-//! Clients share a member's connections: what one asks and gives up again takes nothing from the others.
+//! Clients share a member's connections: cancelled requests of one client do not affect other clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 
 use crate::member::{self, Authority, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
-/// As a kube-apiserver has it (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
+/// Streams per connection in kube-apiserver (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const STREAMS: usize = 100;
 
-/// So many frames `/large` has, which have room in a stream's window together.
+/// Number of frames of `/large`: together they fit into a stream's window.
 const LARGE_FRAMES: usize = 800;
 
-/// How long the member works on `/slow`, whoever still waits for it.
+/// Duration of the member's work for `/slow`, even after a reset.
 const SLOW: Duration = Duration::from_millis(300);
 
-/// A member that bears resets as Go's server does (`scheduleHandler` and `processResetStream` in
-/// `golang.org/x/net/http2/server.go`): a handler runs on though its stream was reset, as many at once as there may be
-/// streams; further requests wait for one to end; and once more than four times as many wait, the connection is closed
-/// with all that is on it. `/watch` goes on until its stream is reset.
+/// A member that handles resets like Go's server (`scheduleHandler` and `processResetStream` in
+/// `golang.org/x/net/http2/server.go`). A handler continues after the reset of its stream, and at most [`STREAMS`]
+/// handlers run. Further requests wait. Once more than four times as many requests wait, the member closes the
+/// connection. `/watch` lasts until its stream is reset.
 struct GoMember {
     address: SocketAddr,
     authority: Authority,
@@ -39,13 +39,13 @@ struct GoMember {
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
-    /// Connections that were closed because of resets.
+    /// Connections that the member closed because of resets.
     calmed: AtomicUsize,
     slow: AtomicUsize,
     held: AtomicUsize,
-    /// So many of those that are held are answered.
+    /// Number of held requests that the member answers.
     released: watch::Sender<usize>,
-    /// Answers that nobody took.
+    /// Answers to streams that were already reset.
     reset: AtomicUsize,
 }
 
@@ -82,7 +82,7 @@ async fn serve(acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream, counts: Arc<
     let Ok(tls) = acceptor.accept(tcp).await else { return };
     let most = u32::try_from(STREAMS).unwrap();
     let mut builder = h2::server::Builder::new();
-    // What its library counts by itself is not what is tried here.
+    // High limits of h2 itself, as the test is about the limits of Go's server.
     builder.max_concurrent_streams(most).max_concurrent_reset_streams(10_000).max_pending_accept_reset_streams(10_000);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(tls).await else { return };
     counts.connections.fetch_add(1, Ordering::SeqCst);
@@ -128,7 +128,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
     }
 }
 
-/// A client's request, by a connection of this number, that occupies one of its places.
+/// A request of the client with this port. The request occupies one of the client's places.
 async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
@@ -137,7 +137,7 @@ async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Bo
     request
 }
 
-/// Asks for what is slow, and for watches, and goes away again, many times at once, until so much was seen of it.
+/// Sends many parallel requests for `/slow` and cancels each after 2 ms, until the member has seen `requests` of them.
 async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: usize) {
     let places = Arc::new(Semaphore::new(128));
     let one = async || {
@@ -153,7 +153,7 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
 #[tokio::test]
 async fn resets_of_one_client_cost_others_no_connection() {
     let member = GoMember::start().await;
-    // Shorter than what is slow takes: every stream is reset.
+    // The patience is shorter than `/slow`, so the proxy resets every stream.
     let client = member.client(Duration::from_millis(20)).await;
     let over = AtomicBool::new(false);
     let asked_by = async |of: u16, path: &'static str| {
@@ -232,7 +232,7 @@ async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
     let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
     let gives_up = async || {
         let answer = client.send_request(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
-        // More than is read for nobody: its stream is reset while the member sends.
+        // The proxy reads only a limited rest of a dropped answer. It resets the stream while the member sends.
         drop(answer.into_body());
     };
     let others = async {
@@ -246,7 +246,7 @@ async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
     assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
-/// One on which much was reset is replaced, but it is there until the last on it has ended.
+/// The pool replaces a connection after many resets, but the old connection stays open until its last stream ends.
 #[tokio::test]
 async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_may_be() {
     let member = GoMember::start().await;
@@ -257,7 +257,7 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
     let places = Arc::new(Semaphore::new(1_000));
     let mut kept = Vec::new();
     for connections in 1..=3_usize {
-        // Something stays on each of them.
+        // One request stays open on each connection.
         let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
         let mut held = Box::pin(held);
         tokio::select! {
@@ -265,7 +265,7 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
             () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
         }
         kept.push(held);
-        // On a busy machine some are given up before they are sent, and nothing of those is reset.
+        // On a busy machine some requests are cancelled before they are sent, without a reset.
         let expected = (connections + 1).min(2);
         let mut given_up = 0;
         while given_up < 130 || Counts::of(&member.counts.connections) < expected {
@@ -282,7 +282,7 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
     }
     let statistics = client.pool_statistics();
     assert_eq!((Counts::of(&member.counts.connections), statistics.short_connections), (2, 2), "{statistics:?}");
-    // Once the last on them has ended, they make room for others.
+    // After their last stream, the old connections free their places.
     member.counts.released.send_replace(3);
     for held in kept {
         assert_eq!(member::read(held.await.unwrap()).await, "answer");
@@ -300,7 +300,7 @@ async fn thousands_of_clients_share_a_few_connections() {
     const CLIENTS: u16 = 5_000;
     const AT_ONCE: usize = 640;
     let member = Member::start(Options::default(), |_, _| async {
-        // Long enough for all that are asked at once to be under way together.
+        // Long enough for all parallel requests to overlap.
         tokio::time::sleep(Duration::from_millis(20)).await;
         text(StatusCode::OK, "short".to_owned())
     })

@@ -1,5 +1,5 @@
-//! What is sent again: what the member has certainly not processed, bodies included, within a budget; and reads that
-//! one endpoint has no room for.
+//! Repeated requests, within a budget: requests that the member certainly has not processed (with their bodies), and
+//! reads that an overloaded endpoint refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client, client_with, requests};
 use crate::member::{Member, Options, SendRequest, eventually, full, get, read, text};
 
-/// What a server does with the first request on a connection, once it has seen its head and some of its body.
+/// A server's refusal of a request, after the head and some of the body.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// It goes away, and names this stream as the last that it processes.
+    /// GOAWAY with this last stream.
     GoAway { last: u32, code: u32 },
-    /// It refuses the stream.
+    /// RST_STREAM of the request's stream.
     Reset { code: u32 },
 }
 
@@ -50,17 +50,17 @@ impl Refusal {
     }
 }
 
-/// A member that speaks HTTP/2 on its first connections by hand and refuses what comes, and answers on the others.
+/// A member that refuses requests on its first connections, with HTTP/2 frames by hand, and answers on later ones.
 struct Refusing {
     client: ClusterClient,
-    /// The requests that were refused.
+    /// The number of refused requests.
     refused: Arc<AtomicUsize>,
-    /// The bodies of those that were processed.
+    /// The bodies of processed requests.
     processed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Refusing {
-    /// So many connections refuse.
+    /// The first `connections` connections refuse.
     async fn first(connections: usize, refusal: Refusal) -> Self {
         let refused = Arc::new(AtomicUsize::new(0));
         let processed = Arc::new(Mutex::new(Vec::new()));
@@ -93,7 +93,7 @@ impl Refusing {
     }
 }
 
-/// Refuses each request on a connection once its head, and the first of its body where there is one, are there.
+/// Refuses each request on a connection, after its head and the first DATA frame of its body.
 async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize>) {
     let mut preface = [0; 24];
     io.read_exact(&mut preface).await.unwrap();
@@ -116,7 +116,7 @@ async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize
     }
 }
 
-/// Answers each request with its body.
+/// Answers each request with its own body.
 async fn serve(io: DuplexStream, processed: Arc<Mutex<Vec<String>>>) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let processed = processed.clone();
@@ -149,7 +149,7 @@ async fn a_write_that_the_member_has_certainly_not_processed_is_sent_again_with_
     ] {
         let scene = Refusing::first(1, refusal).await;
         if let Refusal::Reset { .. } = refusal {
-            // The connection stays, and refuses again.
+            // The connection stays open and refuses the repeated request, too.
             let error = scene.send(post()).await.unwrap_err();
             assert_eq!((error.sent(), error.status_code()), (Sent::No, StatusCode::SERVICE_UNAVAILABLE), "{refusal:?}");
             assert_eq!((scene.refused(), scene.processed().len()), (3, 0), "twice more, {refusal:?}");
@@ -189,14 +189,14 @@ async fn a_member_that_refuses_everything_is_sent_a_fifth_more_and_not_thrice_as
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
     }
     let again = scene.refused() - 200;
-    // Requests of the last 10 s count, which this test may outlast on a busy machine.
+    // The budget counts requests of the last 10 s. On a busy machine the test may take longer.
     assert!((40..=120).contains(&again), "{again} were sent again");
     let retries = scene.client.retries();
     assert_eq!(retries.retries, again as u64);
     assert!(retries.refused > 0, "{retries:?}");
 }
 
-/// Answers so at these authorities, with the advice to come again.
+/// A member that answers with this status and a Retry-After at the given authorities.
 async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> Member {
     Member::start(Options::default(), move |seen, _| {
         let is_limited = authorities.lock().iter().any(|limited| seen.uri.authority().unwrap().as_str() == limited);
@@ -214,7 +214,7 @@ async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> M
 
 #[tokio::test]
 async fn a_read_that_one_endpoint_has_no_room_for_is_asked_of_another() {
-    // By priority and fairness, and by a kube-apiserver that is shutting down.
+    // Status codes of API priority and fairness, and of a kube-apiserver during its shutdown.
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         reads_are_asked_of_another(status).await;
     }
@@ -232,7 +232,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
-    // A write may have been counted, or more: it is the client's to send it again.
+    // The endpoint may have processed a part of a write, so only the client may repeat it.
     let mut refused = 0;
     for _ in 0..20 {
         let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();
@@ -241,28 +241,27 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     assert!((1..20).contains(&refused), "{refused} of 20: some go to each, and none to both");
     assert_eq!(requests(&client).iter().sum::<u64>(), first + second + 20);
-    // Where no other has room either, the member's own answer passes, advice included.
+    // If the other endpoint is overloaded, too, the client gets the member's answer with Retry-After.
     limited.lock().push(gates[1].url().authority().unwrap().to_string());
     let answer = ask().await.unwrap();
     assert_eq!(answer.status(), status);
     assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
 }
 
-/// An answer that there is too much to do, with the advice to come again.
 fn busy() -> Response<Body> {
     let mut answer = text(StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
     answer.headers_mut().insert(http::header::RETRY_AFTER, "7".parse().unwrap());
     answer
 }
 
-/// How the second of two endpoints cannot be asked.
+/// The reason for which the second endpoint cannot take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
-    /// It has as many requests in flight as it may.
+    /// Its requests in flight are at the limit.
     Full,
-    /// It refuses connections, which nobody knows yet.
+    /// The endpoint refuses connections, which the proxy does not know yet.
     Gone,
-    /// What is asked there breaks off.
+    /// The endpoint resets the stream.
     BreaksOff,
 }
 
@@ -300,7 +299,7 @@ async fn a_read_keeps_the_answer_that_it_has_where_no_other_endpoint_can_be_aske
             Other::Gone => gates[1].close().await,
             Other::BreaksOff => {}
         }
-        // Whose turn it is does not matter where the second has no room.
+        // If the second endpoint is full, the first endpoint gets the request in any case.
         let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{other:?}");
         assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7", "{other:?}");
@@ -340,7 +339,7 @@ async fn what_is_sent_again_is_the_same_request() {
     for is_busy in [false, true] {
         let asked = AtomicUsize::new(0);
         let member = Member::start(Options::default(), move |seen, _| {
-            // Who is to blame for what breaks off is found out at other paths.
+            // Tributary's checks after a reset use other paths.
             let is_first = seen.uri.path() == "/api/v1/pods" && asked.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 match (is_first, is_busy) {
@@ -386,7 +385,7 @@ async fn answers_of_too_much_to_do_leave_half_of_what_may_be_sent_again() {
         assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
     }
     let retries = client.retries();
-    // A fifth of the requests and 20, or a little more where these took longer than the 10 s that count.
+    // The budget is a fifth of the requests, and 20. There may be a few more if the test takes longer than 10 s.
     assert!((20..=30).contains(&retries.retries), "{retries:?}");
     let before = requests(&client).iter().sum::<u64>();
     client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();

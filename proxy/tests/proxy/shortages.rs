@@ -1,5 +1,5 @@
-//! A process that has no descriptor left. What it cannot do for want of one is held against no member, also where that
-//! is not a connection: to resolve a name, or to run a plugin. It is a process of its own, as other tests need theirs.
+//! A process without free descriptors: failures to connect, to resolve a name, or to run a plugin do not count against
+//! a member. The tests run in a process of their own, as other tests need descriptors.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +19,10 @@ use crate::member::{self, Port, SendRequest, get};
 use crate::own_process;
 use crate::plugins::TOKEN;
 
-/// Says in the environment that this is that process.
+/// Environment variable of the process without free descriptors.
 const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
 
-/// Asks more often than failures of its own would open an endpoint's breaker.
+/// Sends twice as many requests as failures open an endpoint's breaker.
 async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     let mut errors = Vec::new();
     for _ in 0..2 * BreakerTuning::default().consecutive_failures {
@@ -31,7 +31,7 @@ async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     errors
 }
 
-/// Nothing is known against a member that was asked in vain.
+/// Checks that the errors name the shortage, and that the member's endpoints are not blamed.
 fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     for error in errors {
         assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
@@ -44,12 +44,12 @@ fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     assert!(matches!(endpoint.reachability.state, ReachabilityState::Unknown), "{:?}", endpoint.reachability);
 }
 
-/// Takes all descriptors that are left.
+/// Opens files until no descriptor is free.
 fn take_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Runs a test of this module in a process of its own that may have few files open.
+/// Runs a test of this module in its own process with a low limit of open files.
 fn run_short(test: &str) {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]);
@@ -57,7 +57,7 @@ fn run_short(test: &str) {
     own_process::run(&mut command, &format!("shortages::{test}"));
 }
 
-/// Whether this is the process that is to run short.
+/// Returns whether this process has the low limit.
 fn is_short() -> bool {
     std::env::var_os(IS_SHORT).is_some()
 }
@@ -72,7 +72,7 @@ fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_mem
         let port = Port::reserve();
         let url = || format!("http://localhost:{}", port.address().port()).parse::<Uri>().unwrap();
         let resolving = member::connect(kube::Config::new(url()), ClientTuning::default()).await;
-        // One whose name is resolved once more, as its addresses may have no source here.
+        // A connector whose error makes the proxy resolve the name again, to look for a source address.
         let without_source = Connector::new(tower::service_fn(|_: Uri| async {
             Err::<BoxIo, BoxError>(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
         }));
@@ -102,14 +102,14 @@ fn a_plugin_that_cannot_be_run_for_want_of_descriptors_is_held_against_no_member
         let (folder, port) = (tempfile::tempdir().unwrap(), Port::reserve());
         let mut config = kube::Config::new(format!("http://{}", port.address()).parse().unwrap());
         config.auth_info.exec = Some(plugin(folder.path(), TOKEN));
-        // It does not run again while this lasts.
+        // The plugin does not run again within this time.
         let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(600), ..ClientTuning::default() };
         let client = member::connect(config, tuning).await;
 
         let held = take_descriptors();
         let errors = ask_often(&client).await;
         drop(held);
-        // Why it failed is told until it runs again, and is no fault of the member's then either.
+        // The failure stays until the plugin runs again, and does not count against the member.
         let later = ask_often(&client).await;
         for errors in [errors, later] {
             let is_short = |error: &ForwardError| matches!(error, ForwardError::CredentialsExhausted { .. });

@@ -1,5 +1,5 @@
-//! An endpoint that is used again, or is new beside another, gets its share little by little; one that is alone is
-//! never held back. Under paused time.
+//! Slow start: a recovered or new endpoint gets a growing share of requests, unless it is the only one. Under paused
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, Requ
 use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ENDPOINTS, Takes, client_of};
 
-/// So many turns are a round: of each ten times seven an endpoint takes as many sevens as its share has tenths.
+/// Requests of a round. An endpoint in slow start is a candidate for seven of seventy requests for each tenth of its
+/// share.
 const ROUND: usize = 70;
 
-/// A client of two endpoints, each of which refuses connections while the test says so.
+/// A client of two endpoints. The test sets whether each refuses connections.
 struct Scene {
     client: ClusterClient,
     takes: Arc<Mutex<[Takes; 2]>>,
@@ -30,7 +31,7 @@ impl Scene {
         Self { client, takes }
     }
 
-    /// One that cannot be reached, and is known not to be.
+    /// A scene whose first endpoint is known to be unreachable.
     async fn with_the_first_lost() -> Self {
         let scene = Self::new([Takes::Refuses, Takes::Plain]).await;
         for _ in ENDPOINTS {
@@ -46,7 +47,7 @@ impl Scene {
         answer.into_body().collect().await.unwrap();
     }
 
-    /// How many of a round of requests, one after the other, go to the first.
+    /// Sends a round of sequential requests. Returns the number at the first endpoint.
     async fn of_a_round(&self) -> u64 {
         let sent = || self.client.endpoints()[0].requests;
         let before = sent();
@@ -56,7 +57,7 @@ impl Scene {
         sent() - before
     }
 
-    /// An endpoint that was refusing connections takes them, and is asked whether it does.
+    /// Lets an endpoint accept connections again, and sends a probe.
     async fn is_back(&self, at: usize) {
         self.takes.lock()[at] = Takes::Plain;
         let answer = self.client.transport_to(at).oneshot(get("/readyz")).await.unwrap();
@@ -75,14 +76,14 @@ impl Scene {
         assert!(self.client.set_addresses(&kube::Config::new(url(hosts[0])), &further).await.unwrap());
     }
 
-    /// Its first endpoint begins to be used now, beside the other.
+    /// Expects a slow start of the first endpoint, which has just recovered beside the second.
     async fn expect_a_slow_start(&self, how: &str) {
         let mut shares = vec![self.of_a_round().await];
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
-        // Half of a tenth of the turns, of six tenths, and of all.
+        // Half of a tenth, of six tenths, and of all requests.
         for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
             assert!(expected.contains(share), "{how}: {shares:?}");
         }
@@ -122,7 +123,7 @@ async fn one_that_comes_back_is_not_given_every_new_watch() {
         watches.push(watch.into_body());
     }
     let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
-    // It has the fewest, so that each of its turns is one for it.
+    // The endpoint has the fewest watches, so it gets a watch in each of its turns.
     assert!((4..=9).contains(&outstanding[0]), "{outstanding:?}");
     assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
     sleep(Duration::from_secs(10)).await;
@@ -135,20 +136,20 @@ async fn one_that_comes_back_is_not_given_every_new_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn one_beside_which_no_other_can_be_asked_is_never_held_back() {
-    // The other is drained.
+    // The other endpoint is drained.
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.drain(&[ENDPOINTS[1]]);
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // The other is lost.
+    // The other endpoint is lost.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     let error = scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     scene.is_back(0).await;
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // Both come back: neither is held back for the other.
+    // Both endpoints recover: neither is in slow start.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     scene.is_back(0).await;

@@ -1,4 +1,4 @@
-//! Bodies stream both ways, and cancelling reaches the member.
+//! Streaming of bodies in both directions, and cancellation that reaches the member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use tributary_proxy::{ClientTuning, ForwardError, RequestIdentity};
 
 use crate::member::{self, Member, Options, SOON, SendRequest, channel, get, text};
 
-/// Tells when it is dropped.
 struct Guard(Arc<Notify>);
 
 impl Drop for Guard {
@@ -24,14 +23,14 @@ impl Drop for Guard {
 #[tokio::test]
 async fn bodies_stream_in_both_directions() {
     for alpn in ["h2", "http/1.1"] {
-        // The member sends back each piece as it comes.
+        // The member echoes each frame.
         let member = Member::start(Options { alpn: vec![alpn], ..Options::default() }, |_, body| async move {
             Response::new(body.map_err(Into::into).boxed_unsync())
         })
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // Before the first answer there must be a first piece: an HTTP/1.1 member answers after the head.
+        // The first frame must be there before the answer: an HTTP/1.1 member answers right after the head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
@@ -45,13 +44,13 @@ async fn bodies_stream_in_both_directions() {
             assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), piece);
         }
         drop(sender);
-        // HTTP/2 may end with an empty frame.
+        // An HTTP/2 body may end with an empty frame.
         let rest = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap();
         assert!(rest.to_bytes().is_empty(), "{alpn}");
     }
 }
 
-/// As Go's servers answer: HTTP/2 ends by an empty frame of its own behind the last bytes.
+/// Go's servers end an HTTP/2 answer with an empty frame after the last bytes.
 #[tokio::test]
 async fn the_end_of_an_answer_is_told_with_its_last_bytes() {
     for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {
@@ -155,7 +154,7 @@ async fn encodings_pass_untouched() {
     assert_eq!(member::read(response).await, "\u{1}not really gzip");
 }
 
-/// What forwarding adds to a bare HTTP/2 connection; run with `--ignored --nocapture`.
+/// Measures the latency that forwarding adds to a plain HTTP/2 connection. Run with `--ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
 async fn latency() {
@@ -166,7 +165,7 @@ async fn latency() {
     let mut bare = bare_connection(&member).await;
     let (mut forwarded, mut direct) = (Vec::new(), Vec::new());
     for _ in 0..5000 {
-        // In turns, so that both meet the same noise.
+        // Alternating requests, so that both measurements have the same noise.
         let request = listing("/api/v1/namespaces/a/pods/p");
         let start = tokio::time::Instant::now();
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();

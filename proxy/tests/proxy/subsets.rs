@@ -1,4 +1,4 @@
-//! A policy's endpoints: requests go to these, and to no others whatever becomes of them.
+//! A policy's endpoint subset: requests go only to the subset, even if all its endpoints fail.
 
 use http::{Request, StatusCode};
 use tributary_apimachinery::body::Body;
@@ -17,7 +17,7 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    // As they stand in the configuration, which has no path.
+    // URLs as in the configuration, without a path.
     let [first, second] = gates.each_ref().map(|gate| gate.url().to_string().trim_end_matches('/').to_owned());
     let second_alone = std::slice::from_ref(&second);
     let ask = |urls: &[String]| client.send_request(only(urls, get("/api")), RequestIdentity::Member);
@@ -31,7 +31,7 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
     let [one, two] = requests(&client);
     assert!(one >= 4 && two >= 14, "{one} and {two}");
 
-    // One that is lost is not replaced by the other, however the request is sent.
+    // The other endpoint does not replace a lost endpoint of the subset, for any kind of request.
     gates[1].close().await;
     for request in [get("/api"), get("/api/v1/pods?watch=1"), upgrade()] {
         let error = client.send_request(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();
@@ -49,12 +49,11 @@ async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
         unknown.to_string().ends_with("none of the endpoints that a policy names is one of the cluster's"),
         "{unknown}"
     );
-    // Others are sent on.
+    // Requests without a subset are forwarded.
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
 }
 
-/// Asks for an upgrade that its client's connection could make.
 fn upgrade() -> Request<Body> {
     let mut request = get("/api/v1/namespaces/default/pods/a/exec?command=ls");
     let headers = request.headers_mut();

@@ -1,4 +1,4 @@
-//! Upgrades, through a front server as Tributary's own: bytes both ways after a 101, and none after anything else.
+//! Upgrades through a server like Tributary's: bytes flow both ways after a 101, and never after another answer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, ge
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
 
-/// The head of an answer that switches to a WebSocket.
+/// The head of a 101 to a WebSocket.
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A member of raw bytes: answers each connection's head with `answer`, then echoes in capitals after a 101, and keeps
-/// whatever comes after the head.
+/// A member without an HTTP library. It answers each head with `answer`, records all later bytes, and echoes them in
+/// capitals after a 101.
 pub(crate) struct RawMember {
     pub(crate) config: kube::Config,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
@@ -35,7 +35,7 @@ pub(crate) struct RawMember {
 }
 
 impl RawMember {
-    /// A member that would rather speak HTTP/2: an upgrade must not be offered that.
+    /// The member prefers HTTP/2, which the proxy must not offer for an upgrade.
     pub(crate) async fn start(answer: &'static str) -> Self {
         Self::start_with(Options::default(), answer).await
     }
@@ -84,12 +84,12 @@ pub(crate) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) 
     String::from_utf8(head).unwrap()
 }
 
-/// A server that forwards everything to one member.
+/// A server that forwards every request to one member.
 pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     front_that_keeps(client, || ()).await
 }
 
-/// The same; what `keep` makes is kept for as long as a request's tunnel lasts.
+/// [`front`] with a value of `keep` in each request's tunnel.
 async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
@@ -102,7 +102,7 @@ async fn front_that_keeps<K: Send + 'static>(
     .await
 }
 
-/// The same; this is added to each request.
+/// [`front`] with a change of each request's context.
 async fn front_that_adds(
     client: ClusterClient,
     add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
@@ -193,7 +193,7 @@ async fn bytes_flow_both_ways_after_101() {
             "{head}"
         );
         assert!(!lower.contains("set-cookie"), "{head}");
-        // What the member sent right behind its 101 is there.
+        // The bytes that the member sent immediately after its 101.
         let mut hello = [0; 5];
         tcp.read_exact(&mut hello).await.unwrap();
         assert_eq!(&hello, b"hello");
@@ -234,7 +234,7 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
     assert_eq!(&echo, b"STILL OPEN");
 }
 
-/// The configuration of a member that takes one connection, switches it, and does this on it.
+/// The configuration of a member that accepts one connection, switches protocols, and runs `does` on it.
 pub(crate) async fn member_that_switches<F>(
     does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static,
 ) -> kube::Config
@@ -294,7 +294,7 @@ async fn what_a_client_says_after_its_member_has_finished_arrives() {
     let mut answer = Vec::new();
     tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"that was all");
-    // More than is held on the way: it is passed on, and not only kept.
+    // More bytes than all buffers hold: the proxy must forward them.
     let said = b"and I have this to say. ".repeat(50_000);
     tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
@@ -333,7 +333,7 @@ async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
     for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         told.lock().unwrap().push(end);
-        // Nobody says when the second is to end.
+        // The second tunnel has no end.
         if place == 0 {
             ender.end_when(Box::pin(async { drop(ended.await) }));
         }
@@ -357,7 +357,7 @@ async fn what_is_kept_for_a_tunnel_is_let_go_when_it_ends_or_when_there_is_none(
         let kept = Arc::new(());
         let each = Arc::clone(&kept);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
-        // The front has one of its own, and one for each connection that it has taken.
+        // The server has one reference, and one for each accepted connection.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
         if lasts {
@@ -395,7 +395,7 @@ async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ou
     }
 }
 
-/// It knows us a moment later. A kubelet says it in other words, and what a workload says may be any.
+/// The member accepts the credentials a moment later. A kubelet's 401 has other words, and a workload's any words.
 #[tokio::test]
 async fn a_kube_apiservers_own_401_to_an_upgrade_is_not_the_clients() {
     let pod = "/api/v1/namespaces/a/pods/p";

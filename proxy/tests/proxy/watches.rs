@@ -1,5 +1,5 @@
-//! Watches of many clients share a few connections: who does not read, goes away or comes in thousands takes nothing
-//! from the others.
+//! Watches of many clients share a few connections. Slow readers, clients that leave, and thousands of new clients do
+//! not affect other clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 use crate::endpoints::Gate;
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, channel, eventually, get, text};
 
-/// What the window of a watch is, as the decision about them says.
+/// The flow-control window of a watch, in bytes (see the decision about watches).
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// A member that writes into each watch what it is told to, by its name.
+/// A member that sends bytes to a watch when the test says so. Watches are named by path.
 struct Teller {
     member: Member,
     watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
-    /// How many requests came with a body.
+    /// The number of requests with a body.
     bodies: Arc<AtomicUsize>,
 }
 
@@ -57,13 +57,13 @@ impl Teller {
         self.watches.lock().unwrap().remove(&path(watch)).unwrap();
     }
 
-    /// Whether the member has been told that nobody wants this watch.
+    /// Returns whether the member's stream of this watch was reset.
     fn is_given_up(&self, watch: u16) -> bool {
         self.watches.lock().unwrap()[&path(watch)].is_closed()
     }
 }
 
-/// Each client has a path of its own.
+/// A path of this client's own.
 fn path(of: u16) -> String {
     format!("/api/v1/namespaces/of-{of}/pods")
 }
@@ -74,7 +74,7 @@ fn asked(path: &str, of: u16) -> http::Request<Body> {
     request
 }
 
-/// The watch of this client.
+/// Opens the watch of this client.
 async fn watch(client: &ClusterClient, of: u16) -> Body {
     let watch = client.send_request(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
     tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
@@ -85,7 +85,7 @@ async fn next(watch: &mut Body) -> Option<Bytes> {
     Some(frame.expect("it goes on").into_data().unwrap())
 }
 
-/// All of so many bytes.
+/// Reads at least `length` bytes.
 async fn read(watch: &mut Body, length: usize) -> usize {
     let mut came = 0;
     while came < length {
@@ -94,7 +94,7 @@ async fn read(watch: &mut Body, length: usize) -> usize {
     came
 }
 
-/// Those that come next where so many are there: as many at once as may wait for a connection.
+/// The next clients: as many as may wait for a connection at once.
 fn left(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
     let next = u16::try_from(there).unwrap();
     (next < all).then(|| next..all.min(next + 1_000))
@@ -111,7 +111,7 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert_eq!(statistics.long_streams, usize::from(watches));
     let most = usize::from(watches).div_ceil(100) + 1;
     assert!(statistics.long_connections <= most, "{statistics:?}");
-    // Short ones beside them.
+    // Short requests of the same clients.
     let short = async |of: u16| {
         let answer = client.send_request(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
@@ -122,14 +122,14 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert!(client.pool_statistics().short_connections <= 16, "{:?}", client.pool_statistics());
     let connections = teller.member.connections();
     assert!(connections <= most + 16, "{connections} connections");
-    // Each is sent its own.
+    // Each watch gets its own event.
     for of in 0..watches {
         teller.tell(of, format!("event of {of}"));
     }
     for (of, watch) in all.iter_mut().enumerate() {
         assert_eq!(next(watch).await.unwrap(), format!("event of {of}"));
     }
-    // Those that come after others have ended take their places.
+    // New watches take the places of ended watches.
     all.truncate(all.len() / 2);
     let kept = all.len();
     eventually("they are given back", || client.pool_statistics().long_streams == kept).await;
@@ -150,7 +150,7 @@ async fn watches_of_five_thousand_clients_share_a_few_connections() {
     few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
 }
 
-/// A watch with a body that does not end is none but a watch: it counts among them, and takes its stream from them.
+/// A watch with an unfinished body still counts as a watch, and takes no stream of logs.
 #[tokio::test]
 async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let teller = Teller::start().await;
@@ -158,7 +158,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let client = member::connect(teller.member.config(), tuning).await;
     let all = u16::try_from(client.long_running_for_clients()).unwrap();
     assert_eq!(all, 96);
-    // Of three clients, as many as there may be logs of all.
+    // Three clients together open a watch for each permitted log.
     let (mut watches, mut bodies) = (Vec::new(), Vec::new());
     for of in 0..all {
         let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
@@ -173,7 +173,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let log = client.send_request(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
     let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
     assert_eq!(log.status(), StatusCode::OK);
-    // The member is sent none of it.
+    // The proxy sends no byte of the body to the member.
     assert_eq!(teller.bodies.load(Ordering::SeqCst), 0);
     assert!(teller.member.seen().iter().all(|seen| seen.all("content-type").is_empty()));
     drop((watches, bodies));
@@ -183,33 +183,33 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
 async fn who_does_not_read_holds_up_nobody_on_the_same_connection() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
-    // 80 fit on one before another is dialed.
+    // 80 watches share a connection before the pool dials another.
     let mut slow = join_all((1..80).map(|of| watch(&client, of))).await;
     let mut fast = watch(&client, 0).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
     for of in 1..80 {
         teller.tell(of, vec![b'x'; 16 * WINDOW_BYTES]);
     }
-    // Many times what all of them together may have on the way.
+    // Many times the windows of all watches together.
     for _ in 0..200 {
         teller.tell(0, vec![b'x'; WINDOW_BYTES]);
         assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
     }
-    // What was left unread is whole, and goes on.
+    // The unread watches are complete and continue.
     for slow in &mut slow {
         assert_eq!(read(slow, 16 * WINDOW_BYTES).await, 16 * WINDOW_BYTES);
     }
     assert_eq!(client.pool_statistics().long_connections, 1);
 }
 
-/// As many bytes as the window is, and the member waits: memory is bounded by what streams there may be.
+/// The member stops after one window of bytes, so the number of streams bounds the memory.
 #[tokio::test]
 async fn what_is_held_for_who_does_not_read_is_a_window() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
     teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
-    // What the member had on its way before this event has come before it.
+    // Bytes in flight before this event have arrived before it.
     for _ in 0..3 {
         teller.tell(2, vec![b'x'; WINDOW_BYTES]);
         read(&mut fast, WINDOW_BYTES).await;
@@ -218,7 +218,7 @@ async fn what_is_held_for_who_does_not_read_is_a_window() {
     assert_eq!(read(&mut slow, 3 * WINDOW_BYTES).await, 3 * WINDOW_BYTES);
 }
 
-/// h2 ends a connection once too many tiny frames on it have not been read. How small they are, the events decide.
+/// h2 closes a connection after too many unread small frames. The events determine the frames' size.
 #[tokio::test]
 async fn tiny_events_that_nobody_reads_break_nothing() {
     const EVENTS: usize = 40_000;
@@ -228,7 +228,7 @@ async fn tiny_events_that_nobody_reads_break_nothing() {
     for _ in 0..EVENTS {
         teller.tell(1, Bytes::from_static(b"x"));
     }
-    // Others give theirs up in the midst of as many.
+    // Further clients cancel watches while the member sends an equal number of events.
     for of in 3..9 {
         let given_up = watch(&client, of).await;
         for _ in 0..EVENTS {
@@ -257,7 +257,7 @@ async fn watches_end_as_the_member_ends_them_and_after_goaway_others_take_anothe
     teller.end(1);
     assert_eq!(next(&mut ended).await.unwrap(), "last");
     assert_eq!(next(&mut ended).await, None);
-    // After GOAWAY what there is goes on to its end, and what comes has another connection.
+    // After a GOAWAY, open watches continue to their end, and new ones use another connection.
     teller.member.goaway();
     teller.tell(2, Bytes::from_static(b"event"));
     assert_eq!(next(&mut goes_on).await.unwrap(), "event");
@@ -283,7 +283,7 @@ async fn all_watches_of_a_connection_that_is_lost_break_off_and_can_be_opened_ag
     let client = member::connect(config, ClientTuning::default()).await;
     let mut watches = join_all((0..50).map(|of| watch(&client, of))).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
-    // What has come before is still the client's.
+    // The client still gets an earlier event.
     teller.tell(0, Bytes::from_static(b"event"));
     teller.tell(1, Bytes::from_static(b"event"));
     assert_eq!(next(&mut watches[1]).await.unwrap(), "event");
@@ -316,7 +316,7 @@ async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
     tokio::time::sleep(patience).await;
     drop(old);
     eventually("it is told at once", || teller.is_given_up(2)).await;
-    // None of them counts as one that has worn its connection.
+    // Resets of old watches do not count as wear of the connection.
     for of in 0..150 {
         drop(watch(&client, of).await);
     }
@@ -324,7 +324,7 @@ async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
     assert!(teller.member.connections() <= 2, "more than 80 at once have another dialed");
 }
 
-/// A member that begins no answer.
+/// A member that never answers.
 #[tokio::test]
 async fn connections_are_replaced_on_which_many_were_reset_before_they_were_answered() {
     let asked_for = Arc::new(AtomicUsize::new(0));

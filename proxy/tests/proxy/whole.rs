@@ -1,4 +1,4 @@
-//! What has broken off is never taken for whole: answers of a member, and bodies of requests whose client has gone.
+//! Incomplete bodies never look complete: answers of a member, and requests whose client has left.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,17 +18,17 @@ use crate::member::{self, Member, Options, SendRequest, eventually, full, get, t
 /// How a member ends an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As it should: the last frame says that it is.
+    /// END_STREAM on an empty frame.
     Marked,
-    /// As it should, and then the stream is reset: the member wants no more of the request.
+    /// END_STREAM, and then a reset: the member needs no more of the request.
     EarlyButWhole,
-    /// By a reset without an error, once it is as long as it said.
+    /// A reset with `NO_ERROR` after the announced length.
     AfterItsLength,
-    /// By a reset of the stream.
+    /// A reset before the end.
     Reset(h2::Reason),
 }
 
-/// A member whose answers have a piece, no length, and this end.
+/// A client of a member whose answers have one frame and this end.
 async fn member_that_ends(end: End) -> ClusterClient {
     let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
         let (near, far) = tokio::io::duplex(1 << 20);
@@ -42,7 +42,7 @@ async fn member_that_ends(end: End) -> ClusterClient {
                 let mut body = respond.send_response(head, false).unwrap();
                 body.send_data(Bytes::from_static(b"piece"), false).unwrap();
                 tokio::spawn(async move {
-                    // The piece is on its way first.
+                    // The frame arrives before the end.
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     match end {
                         End::Marked => body.send_data(Bytes::new(), true).unwrap(),
@@ -64,7 +64,7 @@ async fn member_that_ends(end: End) -> ClusterClient {
     ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap()
 }
 
-/// Envoy, for one, resets a stream without an error (`NO_ERROR`) when what is behind it breaks off.
+/// Envoy, for example, resets a stream with `NO_ERROR` if its backend breaks off.
 #[tokio::test]
 async fn an_answer_is_whole_only_where_its_end_is_marked() {
     for (end, is_whole) in [
@@ -88,13 +88,13 @@ async fn an_answer_is_whole_only_where_its_end_is_marked() {
     }
 }
 
-/// A member that notes of each request's body what it was, if it was whole.
+/// A member that records the body of each request: `None` if the body is incomplete.
 async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let ended = Arc::new(Mutex::new(Vec::new()));
     let noted = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
         let noted = noted.clone();
-        // Its handler ends with the stream.
+        // The task of the answer ends with the stream.
         let reading = tokio::spawn(async move {
             let read = body.collect().await.map(|body| body.to_bytes());
             noted.lock().unwrap().push(read.ok());
@@ -108,7 +108,6 @@ async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     (member, ended)
 }
 
-/// Passes on what comes.
 async fn pass_on(
     client: ClusterClient,
     request: Request<hyper::body::Incoming>,
@@ -128,13 +127,13 @@ async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_
     });
     near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
     eventually("the member has its head", || member.seen().len() == 1).await;
-    // As a server does with a connection that it closes by itself.
+    // As if the server closed the connection by itself.
     served.abort();
     eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
 }
 
-/// As Envoy does when its own client breaks off.
+/// Like Envoy after its own client breaks off.
 #[tokio::test]
 async fn the_body_of_a_request_whose_stream_is_reset_without_an_error_does_not_end_as_if_it_were_whole() {
     let (member, ended) = noting().await;

@@ -157,9 +157,9 @@ impl AnswerForm {
 /// Kind of the answer, which limits the forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
-    /// A single object.
+    /// A single object of a resource.
     Object,
-    /// The answer to a question, which is stored nowhere and has no rows to print.
+    /// An answer to a review: no stored object, and no rows to print.
     Review,
     /// A list of objects.
     List,
@@ -202,7 +202,7 @@ impl Preferences {
         Err(NotAcceptable::Unknown { available: representations(answer).to_vec() })
     }
 
-    /// As [`fits_route`](Self::fits_route), for a route that gives nothing but JSON.
+    /// Like [`fits_route`](Self::fits_route), for a route with JSON as the only media type.
     ///
     /// # Errors
     /// [`NotAcceptable`].

@@ -200,7 +200,7 @@ impl Refusal {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
     }
 
-    /// Whether the cause is the request itself, so that every other cluster would refuse it, too.
+    /// Whether the cause is the request itself: each cluster would refuse the request.
     pub fn is_of_request(&self) -> bool {
         match self {
             Self::Request(_) => true,

@@ -1,4 +1,4 @@
-//! The access log of a listener: one line of each request, once its answer is over, and nothing of its secrets.
+//! The access log of a listener: one line per request, written once the answer has ended, without secrets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start_observed, text};
 
-/// Answers as a router would: an object, a watch that does not end, an exec.
+/// A handler in place of the router: an object, a watch that does not end, an exec.
 struct StandIn;
 
 impl StandIn {
@@ -74,7 +74,7 @@ impl Handler for StandIn {
     }
 }
 
-/// An access log in a file of its own.
+/// An access log in a temporary folder.
 pub(crate) struct LogFile {
     pub(crate) log: Arc<AccessLog>,
     path: PathBuf,
@@ -90,12 +90,11 @@ impl LogFile {
         Self { log, path, _folder: folder }
     }
 
-    /// Whoever observes requests by this alone.
     pub(crate) fn observers(&self) -> Observers {
         Observers { access_log: Some(Arc::clone(&self.log)), tracer: None }
     }
 
-    /// Waits until so many lines are written, and gives them.
+    /// Waits until the log has at least `count` lines, and returns them parsed. Fails if the log has more.
     pub(crate) async fn lines(&self, count: usize) -> Vec<Value> {
         let wait = async {
             loop {

@@ -1,4 +1,4 @@
-//! The audit log of a listener: which stages are written of which requests, and when.
+//! The audit log of a listener: the stages that each kind of request writes, and when.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;
 
-/// Answers as a router would, a pod, a watch, an exec, and panics.
+/// A handler in place of the router: a pod, a watch, an exec, errors, and a panic.
 struct StandIn;
 
 impl StandIn {
@@ -42,7 +42,7 @@ impl StandIn {
                     .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
                 response
             }
-            // As a kube-apiserver answers `?pretty=1`, and curl.
+            // Pretty-printed, as kube-apiserver answers `?pretty=1` and curl.
             "/api/v1/namespaces/n/pods/pretty" => {
                 let details = json!({"name": "pretty", "kind": "pods", "uid": "u"});
                 let status = json!({"kind": "Status", "status": "Success", "details": details});
@@ -89,7 +89,7 @@ impl Handler for StandIn {
         Ok(())
     }
 
-    /// As of policies by which nothing is written of some pods, nor of whatever the endpoint tells of itself.
+    /// Stands for policies that write no audit events for some pods and for the endpoint's own paths.
     fn audit_level(&self, head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         let path = head.uri.path();
         let is_unwritten =
@@ -116,7 +116,7 @@ const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rul
     {"level": "Metadata"}
 ]}"#;
 
-/// An audit log by [`POLICY`], which is put into a folder.
+/// Opens an audit log with [`POLICY`], which it writes to `folder`.
 pub(crate) async fn auditor(folder: &Path, log: PathBuf, mode: AuditMode) -> Option<Arc<Auditor>> {
     let policy = folder.join("policy.yaml");
     std::fs::write(&policy, POLICY).unwrap();
@@ -141,13 +141,12 @@ impl Audited {
         Self { server, log, _folder: folder }
     }
 
-    /// The events of an audit ID.
     fn events(&self, id: &str) -> Vec<Value> {
         let all = events(&self.log);
         all.into_iter().filter(|event| event["auditID"] == id).collect()
     }
 
-    /// Stage and code of each event of an audit ID.
+    /// Stage and status code of each event with this audit ID.
     fn stages(&self, id: &str) -> Vec<(String, u64)> {
         let stage = |event: &Value| event["stage"].as_str().unwrap().to_owned();
         let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
@@ -190,7 +189,7 @@ async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
         let response = client.send_request(ended(server.request(path), id)).await.unwrap();
         assert_eq!(response.headers()["audit-id"], id);
         text(response).await;
-        // No wait: blocking means that it is there.
+        // Blocking mode writes the event before the answer, so the test does not wait.
         let written = audited.stages(id);
         let written: Vec<_> = written.iter().map(|(stage, code)| (stage.as_str(), *code)).collect();
         assert_eq!(written, expected, "{path}");
@@ -203,7 +202,8 @@ async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
     assert_eq!(gone["objectRef"]["name"], "gone");
 }
 
-/// A kube-apiserver asks first whether somebody may be another, and names that one only then.
+/// kube-apiserver sets `impersonatedUser` only after authorization of the impersonation. Health checks answer every
+/// user, so Tributary does not authorize impersonation there.
 #[tokio::test]
 async fn what_everybody_is_told_nobody_is_told_as_another() {
     let (_member, router) = router_over("eu").await;
@@ -218,7 +218,7 @@ async fn what_everybody_is_told_nobody_is_told_as_another() {
         ("v1", "/api/v1", (Value::Null, asked.clone())),
         ("apis", "/apis", (Value::Null, asked.clone())),
         ("health", "/readyz", (Value::Null, asked)),
-        // The cluster decides.
+        // The cluster decides about the impersonation.
         ("member", "/clusters/eu/api/v1/namespaces", (json!("root"), json!("decided by each cluster"))),
     ] {
         let request = server.request(path).header("impersonate-user", "root");
@@ -275,7 +275,7 @@ async fn who_is_not_known_is_written_of_once_and_never_by_the_credential() {
     assert_eq!(audited.events("health")[0]["user"], nobody);
 }
 
-/// kube-apiserver has made its answer by then.
+/// kube-apiserver writes the Status of the refusal to the `ResponseStarted` event, too.
 #[tokio::test]
 async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
@@ -307,7 +307,7 @@ async fn an_answer_on_many_lines_is_in_an_event_on_one() {
     assert_eq!(audited.events("pretty")[1]["responseStatus"], expected);
 }
 
-/// It may say whatever it likes, in the form of a Status, too.
+/// The Status may be the workload's own: a client must not write arbitrary text to the audit log through a workload.
 #[tokio::test]
 async fn of_an_error_of_a_workload_the_code_alone_is_written() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
@@ -356,7 +356,7 @@ async fn a_long_running_request_is_written_of_when_it_begins_and_when_it_ends() 
 
 #[tokio::test]
 async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
-    // Each write to it fails as on a disk without room.
+    // Each write to `/dev/full` fails as on a full disk.
     let full = Some("/dev/full");
     for (mode, status) in
         [(AuditMode::Blocking, StatusCode::OK), (AuditMode::BlockingStrict, StatusCode::INTERNAL_SERVER_ERROR)]
@@ -372,7 +372,7 @@ async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
     }
 }
 
-/// No dispatch policy is for them, so none says how they are audited.
+/// Dispatch policies do not apply to the endpoint's own paths, so their audit levels do not either.
 #[tokio::test]
 async fn of_paths_of_the_endpoint_itself_the_audit_policy_alone_says_what_is_written() {
     let audited = Audited::start(None, AuditMode::Blocking).await;

@@ -1,5 +1,5 @@
-//! Answers over HTTP/1.1 that are ready before the request's body has arrived: the connection stays open, or the answer
-//! says that it closes.
+//! Answers over HTTP/1.1 that are ready before the request's body has arrived. The connection stays open, or the answer
+//! has `Connection: close`.
 
 use std::time::Duration;
 
@@ -58,19 +58,18 @@ impl Handler for Early {
     }
 }
 
-/// The head of a POST with the token.
 fn post(server: &Server, path: &str, headers: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{headers}\r\n\r\n", server.token)
 }
 
-/// Sends the pieces of a request, a moment apart, and a last request. Returns all answers.
+/// Sends the pieces of a request, 100 ms apart, and then a last request. Returns all answers.
 async fn exchange(server: &Server, pieces: &[&str]) -> String {
     let stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     let (mut from, mut to) = tokio::io::split(stream);
     let last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let send = async {
         for piece in pieces.iter().copied().chain([last]) {
-            // The connection may be closed by now.
+            // The server may have closed the connection already.
             let _sent = to.write_all(piece.as_bytes()).await;
             let _sent = to.flush().await;
             sleep(Duration::from_millis(100)).await;
@@ -81,7 +80,7 @@ async fn exchange(server: &Server, pieces: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The status codes of the answers, each with whether the answer closes the connection.
+/// The status code of each answer, and whether the answer closes the connection.
 fn answered(answers: &str) -> Vec<(&str, bool)> {
     let each = answers.split("HTTP/1.1 ").skip(1);
     each.map(|answer| (&answer[..3], answer.contains("connection: close\r\n"))).collect()
@@ -139,12 +138,12 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
         sleep(Duration::from_millis(100)).await;
     }
     let mut answers = Vec::new();
-    // Unread bytes of the body may reset the connection behind the answer.
+    // The server resets the connection after the answer if bytes of the body are unread.
     let _end = timeout(SOON, stream.read_to_end(&mut answers)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The 401 comes before the handler, on a connection that has requests of another user.
+/// The listener answers 401 before the handler runs. The first connection has requests of an authenticated user.
 #[tokio::test]
 async fn a_401_closes_a_connection_without_an_authenticated_user() {
     let server = start(Early).await;

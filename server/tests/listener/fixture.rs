@@ -1,4 +1,4 @@
-//! A listener over a handler, and clients of it: well-behaved ones, and bytes as they are.
+//! A listener over a handler, and its clients: HTTP clients, and raw TLS connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,40 +37,40 @@ use tributary_server::handler::Handler;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use tributary_sources::data_directory::DataDirectory;
 
-/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A listener, as `tributary serve` has one.
+/// A running listener, configured like that of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
     authority: String,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<Drained>,
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) connections: Gauge,
-    /// How many bytes of answers are not taken.
+    /// The bytes of answers that clients have not read yet.
     pub(crate) unread: Gauge,
     refused: Family<RefusalLabels, Counter>,
     _directory: tempfile::TempDir,
 }
 
-/// Listens on a free port and has `handler` answer.
+/// Listens on a free port and passes requests to `handler`.
 pub(crate) async fn start(handler: impl Handler) -> Server {
     start_within(Bounds::default(), handler).await
 }
 
-/// The same, with bounds.
+/// [`start`] with bounds.
 pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Server {
     start_audited(bounds, handler, None).await
 }
 
-/// The same, with an audit log.
+/// [`start_within`] with an audit log.
 pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: Option<Arc<Auditor>>) -> Server {
     start_behind(ProxyProtocolPeers::default(), bounds, handler, audit).await
 }
 
-/// The same, behind proxies that say where connections come from.
+/// [`start_audited`] behind load balancers that send the PROXY protocol.
 pub(crate) async fn start_behind(
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
@@ -81,18 +81,18 @@ pub(crate) async fn start_behind(
     start_with(settings, handler, |front| front.audited(audit)).await
 }
 
-/// With bounds as usual, and requests that are the last of their connections by this chance.
+/// [`start`] with a chance for each HTTP/2 request to end its connection by GOAWAY.
 pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
     start_with(Settings { goaway_chance: chance, ..Settings::default() }, handler, |front| front).await
 }
 
-/// With bounds as usual, and an access log or traces.
+/// [`start`] with an access log or traces.
 pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) -> Server {
     let observed = |front: Front<_>| front.observed(observers);
     start_with(Settings::default(), handler, observed).await
 }
 
-/// With bounds as usual, and a front that is furnished so.
+/// [`start`] with a front that `furnish` changes.
 pub(crate) async fn start_furnished<H: Handler>(handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
     start_with(Settings::default(), handler, furnish).await
 }
@@ -129,7 +129,7 @@ async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl Fn
 }
 
 impl Server {
-    /// A TLS connection on which nothing has been said.
+    /// Opens a TLS connection and sends no request.
     pub(crate) async fn connect(
         &self,
         version: &'static rustls::SupportedProtocolVersion,
@@ -139,7 +139,7 @@ impl Server {
         self.over(stream, version, alpn).await.unwrap()
     }
 
-    /// The same, over a socket on which something may have been sent.
+    /// Performs the TLS handshake over an open socket.
     pub(crate) async fn over(
         &self,
         stream: TcpStream,
@@ -149,7 +149,7 @@ impl Server {
         self.asking_for("127.0.0.1", stream, version, alpn).await
     }
 
-    /// The same, that asks for a host by SNI; an address asks for none.
+    /// Performs the TLS handshake with `host` as SNI. An IP address sends no SNI.
     async fn asking_for(
         &self,
         host: &str,
@@ -181,7 +181,7 @@ impl Server {
         self.http2_asking_for("127.0.0.1").await
     }
 
-    /// A connection that asks for a host by SNI; an address asks for none.
+    /// Opens an HTTP/2 connection with `host` as SNI. An IP address sends no SNI.
     pub(crate) async fn http2_asking_for(&self, host: &str) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let stream = self.asking_for(host, stream, &rustls::version::TLS13, "h2").await.unwrap();
@@ -191,28 +191,25 @@ impl Server {
         sender
     }
 
-    /// How many requests the listener has refused for a reason.
+    /// The number of requests that the listener has refused for this reason.
     pub(crate) fn refused(&self, refusal: ListenerRefusal) -> u64 {
         self.refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).get()
     }
 
-    /// A request with the token.
     pub(crate) fn request(&self, path: &str) -> http::request::Builder {
         self.bare(path).header(header::AUTHORIZATION, format!("Bearer {}", self.token))
     }
 
-    /// A request without the token.
     pub(crate) fn bare(&self, path: &str) -> http::request::Builder {
         Request::get(format!("https://{}{path}", self.address))
     }
 }
 
-/// The body of an answer.
 pub(crate) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A member of a name that has no pods, and a router of which it is the only cluster.
+/// A simulated member without pods, and a router with this member as its only cluster.
 pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
     let config =
         SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
@@ -231,7 +228,7 @@ pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,
     }]);
-    // What nobody is known to serve is not named in metrics.
+    // Waits for discovery: metrics do not name resources that no member is known to serve.
     router.asked_once(SOON).await;
     (member, router)
 }

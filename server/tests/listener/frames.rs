@@ -1,4 +1,4 @@
-//! HTTP/2 frames by hand (RFC 9113 §4.1, §6), for what no client library sends.
+//! HTTP/2 frames by hand (RFC 9113 §4.1, §6), for bytes that no client library sends.
 
 use std::io;
 
@@ -20,15 +20,14 @@ const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// What a client sends first: the preface and empty SETTINGS.
+/// The first bytes of a client: the connection preface and empty SETTINGS.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// SETTINGS by which no body of an answer may be sent: `SETTINGS_INITIAL_WINDOW_SIZE` is 0 (RFC 9113 §6.5.2).
+/// SETTINGS with `SETTINGS_INITIAL_WINDOW_SIZE` 0: the server may send no body (RFC 9113 §6.5.2).
 pub(crate) fn no_window() -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
 }
 
-/// A frame that was read.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -53,17 +52,17 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A whole block of headers.
+/// HEADERS with the whole header block.
 pub(crate) fn headers(stream: u32, block: &[u8], is_end: bool) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | if is_end { END_STREAM } else { 0 }, stream, block)
 }
 
-/// A block of headers of which more is to come.
+/// HEADERS with the beginning of a header block, without END_HEADERS.
 pub(crate) fn headers_begun(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_STREAM, stream, block)
 }
 
-/// More of a block of headers, and not the last of it.
+/// CONTINUATION of a header block, without END_HEADERS.
 pub(crate) fn continuation(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(CONTINUATION, 0, stream, block)
 }
@@ -81,7 +80,7 @@ pub(crate) fn pong(payload: &[u8]) -> Vec<u8> {
     frame(PING, ACK, 0, payload)
 }
 
-/// A header as it is: not indexed, no Huffman code (RFC 7541 §6.2.2).
+/// A literal header field: not indexed, no Huffman code (RFC 7541 §6.2.2).
 pub(crate) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name.as_bytes(), value] {
@@ -104,8 +103,7 @@ fn length(number: usize, bytes: &mut Vec<u8>) {
     bytes.push(u8::try_from(rest).unwrap());
 }
 
-/// The status of an answer, where it is one of those in the static table (RFC 7541 appendix A),
-/// which hyper's encoder refers to.
+/// The status of an answer if hyper's encoder sends it as an index of the static table (RFC 7541 appendix A).
 pub(crate) fn status(frame: &Frame) -> Option<u16> {
     if frame.kind != HEADERS {
         return None;
@@ -118,12 +116,12 @@ pub(crate) fn status(frame: &Frame) -> Option<u16> {
     }
 }
 
-/// The last request that is answered before a connection is closed.
+/// The last stream of a GOAWAY: the server answers no later stream.
 pub(crate) fn goaway_last(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }
 
-/// Why a connection is closed.
+/// The error code of a GOAWAY.
 pub(crate) fn goaway_code(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())
 }

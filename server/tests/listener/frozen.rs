@@ -1,4 +1,4 @@
-//! A cluster to which nothing is dispatched at all: that is said before anybody is known.
+//! A frozen cluster: its policies deny every request, and the listener says so before authentication.
 
 use std::sync::Arc;
 
@@ -36,20 +36,20 @@ async fn what_is_for_a_frozen_cluster_is_refused_before_anybody_is_known() {
         let said = text(answer).await;
         assert!(said.contains("\"reason\":\"TooManyRequests\"") && said.contains("DenyAll"), "{said}");
     }
-    // What is for others asks who it is.
+    // Requests for other clusters still need authentication.
     for path in ["/clusters/us/api/v1/pods", "/api/v1/pods", "/clusters/", "/clusters/EU/api"] {
         assert_eq!(get(server.bare(path)).await.status(), StatusCode::UNAUTHORIZED, "{path}");
     }
     router.set_dispatch(DispatchSettings::default());
     assert_eq!(get(server.bare(path)).await.status(), StatusCode::UNAUTHORIZED);
-    // There is no such cluster.
+    // The router has no cluster of this name.
     assert_eq!(get(server.request(path)).await.status(), StatusCode::NOT_FOUND);
 }
 
-/// Case 20 where the cluster has a host of its own, whether the request names it or TLS alone was asked for it.
+/// Case 20 where the frozen cluster has a host name, in the request's authority or only in SNI.
 #[tokio::test]
 async fn at_a_frozen_clusters_own_host_nothing_is_answered_and_at_others_all() {
-    // A name that the server's certificate has.
+    // A name in the server's certificate.
     const OWN: &str = "localhost";
     let (member, router) = router_over("eu").await;
     let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
@@ -88,7 +88,7 @@ async fn at_a_frozen_clusters_own_host_nothing_is_answered_and_at_others_all() {
         }
     }
     assert_eq!(sent(), before, "nothing is sent there");
-    // What is for others asks who it is.
+    // Requests for other hosts still need authentication.
     for (url, status) in [
         ("https://us.test/api/v1/pods", StatusCode::UNAUTHORIZED),
         ("https://all.test/api/v1/pods", StatusCode::UNAUTHORIZED),

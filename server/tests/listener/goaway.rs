@@ -1,4 +1,4 @@
-//! How clients over HTTP/2 are told to open another connection, with bytes as they are.
+//! GOAWAY: the listener tells HTTP/2 clients to open another connection. The client sends raw frames.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::StandIn;
 use crate::fixture::{SOON, Server, start, start_sending_away, text};
 use crate::frames::{self, Frame};
 
-/// The largest number of a stream (RFC 9113 §6.8): no request of the client's is left out yet.
+/// The largest stream identifier (RFC 9113 §6.8): a GOAWAY with it refuses no request yet.
 const LAST_STREAM_MAX: u32 = (1 << 31) - 1;
 
-/// An HTTP/2 connection on which requests are sent by hand.
+/// An HTTP/2 connection on which a test sends frames by hand.
 struct RawClient {
     stream: TlsStream<TcpStream>,
     authorization: Vec<u8>,
     authority: String,
-    /// The PING that came last.
+    /// The last PING received.
     ping: Option<Frame>,
 }
 
@@ -36,7 +36,7 @@ impl RawClient {
         self.get_as(stream, path, &authorization).await;
     }
 
-    /// The same, with these credentials.
+    /// [`Self::get`] with these credentials.
     async fn get_as(&mut self, stream: u32, path: &str, authorization: &[u8]) {
         let block = [
             frames::literal(":method", b"GET"),
@@ -53,7 +53,7 @@ impl RawClient {
         self.stream.flush().await.unwrap();
     }
 
-    /// The next frame of this kind, which is no PING.
+    /// The next frame of this kind (not PING). Stores the PINGs before it.
     async fn next(&mut self, kind: u8) -> Frame {
         let found = async {
             loop {
@@ -79,10 +79,10 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
     server.stop.cancel();
     let first = client.next(frames::GOAWAY).await;
     assert_eq!((frames::goaway_last(&first), frames::goaway_code(&first)), (LAST_STREAM_MAX, 0));
-    // What was on its way when the server said so is answered.
+    // The server still answers a request that was on its way when the server sent GOAWAY.
     client.get(3, "/api").await;
     assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
-    // Until the client has shown that it heard, no request is the last.
+    // The server names the last stream only after the client has answered the PING behind the first GOAWAY.
     let ping = client.ping.take().expect("the server asks whether the client has heard");
     client.send(&frames::pong(&ping.payload)).await;
     let second = client.next(frames::GOAWAY).await;
@@ -92,14 +92,14 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
 }
 
-/// Several of one program come over one connection: an expired token of one is not to end what another is sent.
+/// Several users of one program share a connection: an expired token of one user must not end another user's answer.
 #[tokio::test]
 async fn who_is_known_after_another_was_refused_keeps_what_is_open() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
     assert_eq!(frames::goaway_last(&client.next(frames::GOAWAY).await), LAST_STREAM_MAX);
-    // Sent before the client has heard of that.
+    // The client sends this request before it has read the GOAWAY.
     client.get(3, "/watch").await;
     client.next(frames::DATA).await;
     let ping = client.ping.take().expect("the server asks whether the client has heard");
@@ -114,7 +114,7 @@ async fn who_is_known_after_another_was_refused_keeps_what_is_open() {
     assert!(rest.is_ok(), "the connection ends once its answers have");
 }
 
-/// Whoever stays unknown is not kept.
+/// A connection without an authenticated user is closed.
 #[tokio::test]
 async fn who_was_refused_and_is_not_known_is_cut_off_soon() {
     let server = start(StandIn::default()).await;
@@ -136,7 +136,7 @@ async fn who_asks_for_nothing_hears_of_a_drain_too() {
     text(http2.send_request(request()).await.unwrap()).await;
     text(http1.send_request(request()).await.unwrap()).await;
     server.stop.cancel();
-    // Who hears nothing is cut off at the end of the drain.
+    // Idle connections close during the drain, so that the end of the drain cuts none.
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
     drop((http2, http1));
 }
@@ -146,7 +146,7 @@ async fn by_chance_a_request_is_the_last_on_its_connection_and_what_is_open_goes
     one_of_these_is_the_last("/api").await;
 }
 
-/// As with kube-apiserver: a controller sends little else over its connection.
+/// As in kube-apiserver. A controller's connection carries little but watches.
 #[tokio::test]
 async fn by_chance_what_lasts_is_the_last_on_its_connection_and_what_is_open_goes_on() {
     for path in ["/watch", "/clusters/a/api/v1/namespaces/n/pods/p/log?follow=1"] {
@@ -155,7 +155,7 @@ async fn by_chance_what_lasts_is_the_last_on_its_connection_and_what_is_open_goe
 }
 
 async fn one_of_these_is_the_last(path: &str) {
-    // So many are enough: that none of them is the last happens once in 10^16 times. A connection takes 2,000 at once.
+    // With 1,900 requests, the probability that none is the last is 10^-16. A connection takes 2,000 at once.
     const REQUESTS: usize = 1_900;
     let server = start_sending_away("0.02".parse().unwrap(), StandIn::default()).await;
     let mut client = server.http2().await;
@@ -164,7 +164,7 @@ async fn one_of_these_is_the_last(path: &str) {
     while answered.len() < REQUESTS && client.ready().await.is_ok() {
         match client.send_request(server.request(path).body(Empty::new()).unwrap()).await {
             Ok(answer) => answered.push(answer),
-            // It was told before it sent this one.
+            // The client received GOAWAY before it sent this request.
             Err(error) => {
                 assert!(error.is_canceled() || error.is_closed(), "{error:?}");
                 break;

@@ -1,5 +1,5 @@
-//! Hosts of clusters, with certificates and authorities of their own: which request is for whom, and who is known
-//! there.
+//! Host names of clusters, with certificates and certificate authorities of their own: the cluster that a request goes
+//! to, and the users that a host accepts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,7 +30,6 @@ use tributary_server::handler::Handler;
 use crate::StandIn;
 use crate::fixture::text;
 
-/// Somebody who signs certificates.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -46,7 +45,7 @@ impl Authority {
         Self { issuer: Issuer::new(parameters, key), pem }
     }
 
-    /// A certificate and its key, PEM: of a server with these names, or of a client with none.
+    /// Signs a certificate and returns it with its key (PEM). Servers have `names`, clients have none.
     pub(crate) fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut parameters = CertificateParams::new(names).unwrap();
@@ -61,17 +60,16 @@ impl Authority {
     }
 }
 
-/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and authorities of its own, `us.test`
-/// neither.
+/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and client authorities of its own, and
+/// `us.test` has neither.
 pub(crate) struct Endpoint {
     address: SocketAddr,
     hosts: Arc<Hosts>,
     tls: Arc<TlsSettings>,
-    /// Who signs serving certificates.
     servers: Authority,
-    /// `--client-ca-file`.
+    /// `--client-ca-file`: signs client certificates for hosts without authorities of their own.
     pub(crate) people: Authority,
-    /// Who vouches for clients at `eu.test`.
+    /// Signs client certificates for `eu.test`.
     people_of_eu: Authority,
     of_eu: (String, String),
 }
@@ -109,7 +107,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// Exchanges who vouches for clients at `eu.test`, as a new configuration does.
+    /// Replaces the client authority of `eu.test`, as a new configuration does.
     fn vouch_at_eu(&self, authority: &Authority) {
         let (chain, key) = &self.of_eu;
         let own = HostTls {
@@ -127,7 +125,7 @@ impl Endpoint {
         self.hosts.replace(table);
     }
 
-    /// A client with a certificate, if with any, that asks for a host; an address asks for none.
+    /// Connects with an optional client certificate and `host` as SNI. An IP address sends no SNI.
     pub(crate) async fn client(&self, certificate: Option<&(String, String)>, host: &str) -> Connection {
         self.resuming(&self.config(certificate), host).await
     }
@@ -148,12 +146,12 @@ impl Endpoint {
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // An address is in none of the certificates.
+        // rustls sends no SNI for IP addresses.
         config.enable_sni = true;
         Arc::new(config)
     }
 
-    /// The same, with what a former connection may have left.
+    /// Connects with a configuration that may have TLS sessions of former connections.
     async fn resuming(&self, config: &Arc<rustls::ClientConfig>, host: &str) -> Connection {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(host.to_owned()).unwrap();
@@ -170,12 +168,12 @@ impl Endpoint {
 pub(crate) struct Connection {
     pub(crate) sender: SendRequest<Empty<Bytes>>,
     kind: HandshakeKind,
-    /// The certificate that was shown.
+    /// The certificate that the server presented.
     shown: CertificateDer<'static>,
 }
 
 impl Connection {
-    /// What is answered at a host and path: the status, the text, and when to come again.
+    /// Sends a GET. Returns the status, the body, and the Retry-After header.
     async fn get(&mut self, host: &str, path: &str) -> (StatusCode, String, Option<String>) {
         let host =
             if host.parse::<IpAddr>().is_ok_and(|it| it.is_ipv6()) { format!("[{host}]") } else { host.to_owned() };
@@ -185,14 +183,14 @@ impl Connection {
         (answer.status(), text(answer).await, retry_after)
     }
 
-    /// Who is known at which mount; the status where nobody is.
+    /// The user and the mount of a request to this host, or the status code if the answer is no success.
     async fn who(&mut self, host: &str) -> String {
         let (status, text, _) = self.get(host, "/whoami").await;
         if status == StatusCode::OK { text } else { status.as_u16().to_string() }
     }
 }
 
-/// Case 23 of KubeGateway's: whom one host's authorities vouch for is nobody at another.
+/// Case 23 of the contract with users of KubeGateway: a user of one host's authorities is unknown at another host.
 #[tokio::test]
 async fn who_is_known_at_a_host_is_known_at_no_other() {
     let endpoint = Endpoint::start().await;
@@ -207,13 +205,13 @@ async fn who_is_known_at_a_host_is_known_at_no_other() {
         (Some(&ann_of_eu), "all.test", "401"),
         (None, "eu.test", "401"),
     ] {
-        // The certificate that is shown is the host's: the client checks its name.
+        // The client verifies that the server's certificate has the host's name.
         let mut connection = endpoint.client(certificate, host).await;
         assert_eq!(connection.who(&host.to_uppercase()).await, expected, "{host}");
     }
 }
 
-/// HTTP/2 clients send over one connection what any of its certificate's names is asked (RFC 9113, 9.1.1).
+/// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1).
 #[tokio::test]
 async fn a_connection_is_for_the_host_that_it_was_opened_for() {
     let endpoint = Endpoint::start().await;
@@ -245,7 +243,7 @@ async fn a_host_that_nobody_has_is_503_and_told_nothing() {
         assert_eq!((&told["kind"], &told["reason"]), (&"Status".into(), &"ServiceUnavailable".into()));
         assert!(!text.contains(".test") && !text.contains("eu") && !text.contains(host), "{text}");
     }
-    // Who watches over the process comes by its address.
+    // Monitoring of the process uses its IP address.
     assert_eq!(connection.get("10.0.0.1", "/metrics").await.0, 200);
     let mut nobody = endpoint.client(None, "localhost").await;
     let (status, text, _) = nobody.get("10.0.0.1", "/livez").await;
@@ -277,7 +275,7 @@ async fn who_vouches_at_a_host_is_exchanged_under_open_connections() {
     assert!(endpoint.client(Some(&bob), "eu.test").await.who("eu.test").await.starts_with("bob x509:eu"));
 }
 
-/// `--tls-sni-cert-key`: a cluster's own certificate comes before them, and the common one behind them.
+/// `--tls-sni-cert-key`: a cluster's own certificate has precedence, and the common certificate comes last.
 #[tokio::test]
 async fn certificates_for_names_are_shown_to_who_asks_for_these() {
     let endpoint = Endpoint::start().await;
@@ -300,19 +298,19 @@ async fn certificates_for_names_are_shown_to_who_asks_for_these() {
         ("us.test", leaf(&one)),
         ("eu.test", leaf(&endpoint.of_eu)),
         ("any.wild.test", leaf(&two)),
-        // It asks for no name, and has come to this address.
+        // The client sends no SNI, so the listener goes by the local address.
         ("127.0.0.1", leaf(&two)),
         ("localhost", common.clone()),
     ] {
         assert_eq!(endpoint.client(None, host).await.shown, expected, "{host}");
     }
-    // Who is asked for at the host, and what is there, stays as it was.
+    // Named certificates change neither client authorities nor mounts of a host.
     let mut open = endpoint.client(Some(&ann), "us.test").await;
     assert_eq!(open.who("us.test").await, "ann x509 Everywhere at Cluster(\"us\")");
     show(&[(&three, "us.test")]);
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
-    // Authorities are exchanged, and the certificate stays.
+    // New client authorities leave the named certificates in place.
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
     endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
@@ -324,7 +322,7 @@ async fn sessions_of_a_host_end_with_its_authorities() {
     let config = endpoint.config(None);
     let kind = async |host: &str| {
         let mut connection = endpoint.resuming(&config, host).await;
-        // The session comes with the first answer.
+        // The server sends its session tickets before the first answer.
         connection.get(host, "/livez").await;
         connection.kind
     };

@@ -1,4 +1,4 @@
-//! A member that dies in the midst of a watch, as a client of the whole of it but for the command line sees it.
+//! A member that dies during a watch, seen by a client of the listener, the router and the proxy together.
 
 use std::convert::Infallible;
 
@@ -22,10 +22,10 @@ use crate::spread::tls;
 
 const MAPS: &str = "/clusters/one/api/v1/namespaces/default/configmaps";
 
-/// What every watch begins with.
+/// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"seen\"}}}\n";
 
-/// A watch tells one event and stays open; everything else is an empty object.
+/// Answers a watch with one event and no end, and every other request with an empty object.
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let json = Response::builder().header(header::CONTENT_TYPE, "application/json");
     if !request.uri().query().is_some_and(|query| query.contains("watch=")) {
@@ -35,8 +35,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
     Ok(json.body(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync()).unwrap())
 }
 
-/// The listener over a router of which the cluster `one` has a single server, which dies once it is told to: whatever
-/// is open to it breaks, and it takes no more connections.
+/// Starts the listener over a router with one cluster, `one`, which has a single server. Once `dies` is cancelled, the
+/// server's connections break and it accepts no more.
 async fn over(dies: &CancellationToken) -> Server {
     let (acceptor, certificate) = tls();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,7 +54,7 @@ async fn over(dies: &CancellationToken) -> Server {
         }
     }));
     config.root_cert = Some(vec![certificate]);
-    // It is an authority of nobody: what counts here is how an answer ends.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect(name.clone(), config, ClientTuning::default()).await;
@@ -72,7 +72,7 @@ async fn over(dies: &CancellationToken) -> Server {
     start(router).await
 }
 
-/// What comes of an answer: so many bytes, or all until it ends or breaks off.
+/// Reads at least `bytes` bytes of the body, or all until it ends or breaks off.
 async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < bytes {
@@ -82,14 +82,14 @@ async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
     read
 }
 
-/// Case 26 of the contract with users of KubeGateway. A Status in place of an event would be read as one.
+/// Case 26 of the contract with users of KubeGateway. A client would parse a Status at the end of a watch as an event.
 #[tokio::test]
 async fn a_watch_whose_member_dies_ends_without_a_word_and_what_comes_then_is_refused() {
     for is_http2 in [true, false] {
         let dies = CancellationToken::new();
         let server = over(&dies).await;
         let watch = server.request(&format!("{MAPS}?watch=1&resourceVersion=1")).body(Empty::new()).unwrap();
-        // Each keeps its connection for as long as it is there.
+        // Both clients keep their connections open until the end of the round.
         let (mut http1, mut http2) = (server.http1().await, server.http2().await);
         let answer = if is_http2 { http2.send_request(watch).await } else { http1.send_request(watch).await };
         let answer = answer.unwrap();

@@ -1,4 +1,5 @@
-//! The listener before a stand-in handler: authentication, protocols, panics, upgrades and the drain.
+//! The listener before a handler that stands in for the router: authentication, protocols, panics, upgrades and the
+//! drain.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -43,7 +44,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, start, start_within, text};
 
-/// Answers a few paths as the router would, and a watch that ends with a bookmark when drained.
+/// A handler in place of the router. Its watches end with a bookmark when the server drains.
 #[derive(Default)]
 struct StandIn {
     draining: CancellationToken,
@@ -119,7 +120,7 @@ fn watch(draining: CancellationToken) -> Response<Body> {
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
-/// A watch that a member would keep open.
+/// A watch that the member keeps open.
 fn forwarded_watch() -> Response<Body> {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
     let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
@@ -127,7 +128,7 @@ fn forwarded_watch() -> Response<Body> {
     builder.body(body).unwrap()
 }
 
-/// Switches protocols and sends every byte back.
+/// Switches protocols and echoes every byte.
 fn tunnel(context: &RequestContext) -> Response<Body> {
     let upgrade = context.arrival.upgrade.clone().unwrap();
     tokio::spawn(async move {
@@ -141,7 +142,7 @@ fn tunnel(context: &RequestContext) -> Response<Body> {
     switched()
 }
 
-/// Switches protocols and joins the client with somebody who speaks once the client has said all it had to say.
+/// Switches protocols and joins the client with a peer that echoes only after the client has finished its half.
 fn late(context: &RequestContext) -> Response<Body> {
     let upgrade = context.arrival.upgrade.clone().unwrap();
     let (mut near, mut far) = tokio::io::duplex(64);
@@ -154,7 +155,7 @@ fn late(context: &RequestContext) -> Response<Body> {
         far.read_to_end(&mut said).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         far.write_all(&said).await.unwrap();
-        // It stays, so that no end of the stream pushes out what it said.
+        // The peer stays open, as the end of its stream would flush its bytes.
         std::future::pending::<()>().await;
     });
     switched()

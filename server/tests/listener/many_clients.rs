@@ -1,5 +1,5 @@
-//! Many clients, each on a TLS connection of its own, before one member: what they ask for at once, and what they
-//! follow, takes a few connections to the member.
+//! Many clients, each on a TLS connection of its own, before one member: their simultaneous requests and their watches
+//! share a few connections to the member.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -28,39 +28,38 @@ use tributary_server::process::descriptors;
 use crate::fixture::{SOON, Server, start_within, text};
 use crate::spread::tls;
 
-/// What clients follow, and what of it they ask for. Tributary asks for neither path by itself.
+/// Paths that clients watch and get. Tributary itself requests neither.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/asked";
 
-/// How many requests are under way at once: what ten connections carry, with 64 streams on each.
+/// Number of simultaneous requests: ten connections with 64 streams each.
 const AT_ONCE: usize = 640;
 
-/// How many connections they may take.
+/// Largest number of connections that these requests may take.
 const CONNECTIONS: usize = 16;
 
-/// How many watches one connection carries, and how many are opened at once.
+/// Watches on one connection, and watches that the test opens at once.
 const WATCHES_OF_ONE: usize = 100;
 const OPENED_AT_ONCE: usize = 50;
 
-/// How many clients have a watch each at most: all that the connections for clients' watches carry together, 24 of them
-/// for each endpoint. Whoever comes then is refused (`docs/operating.md`, "Requests to one cluster").
+/// Largest number of clients with a watch each: the watches of 24 connections, Tributary's limit for each endpoint.
+/// Tributary refuses further watches (`docs/operating.md`, "Requests to one cluster").
 const WATCHES_MAX: usize = 24 * WATCHES_OF_ONE;
 
-/// Descriptors that are left for everything but the clients, each of which takes two in this process: its own and the
-/// listener's.
+/// File descriptors for everything but the clients. Each client takes two in this process: its own and the listener's.
 const OTHER_DESCRIPTORS: usize = 512;
 
-/// What every watch begins with.
+/// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"asked\"}}}\n";
 
-/// A member that counts its TCP connections, and answers short requests only once it is told to.
+/// A member that counts its TCP connections and holds short requests until the test releases them.
 struct Member {
-    /// On which of its connections short requests came, and watches.
+    /// Connections on which short requests came, and connections on which watches came.
     short: Mutex<BTreeSet<usize>>,
     watches: Mutex<BTreeSet<usize>>,
-    /// How many short requests have come so far.
+    /// The number of short requests so far.
     asked: watch::Sender<usize>,
-    /// How many may be answered.
+    /// A permit for each short request that may be answered.
     released: Semaphore,
 }
 
@@ -107,13 +106,13 @@ async fn listen(member: Arc<Member>, acceptor: TlsAcceptor) -> SocketAddr {
     address
 }
 
-/// The listener, with room for so many clients of one user, over a router of which the member is the cluster `one`.
+/// Starts the listener over a router with the member as cluster `one`, with room for `clients` clients of one user.
 async fn over(member: &Arc<Member>, clients: usize) -> Server {
     let (acceptor, certificate) = tls();
     let address = listen(Arc::clone(member), acceptor).await;
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Some(vec![certificate]);
-    // It is an authority of nobody: what counts here is how many connections there are.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;
@@ -128,7 +127,7 @@ async fn over(member: &Arc<Member>, clients: usize) -> Server {
         authorization: ClusterAuthorization::Auto,
     }]);
     router.asked_once(SOON).await;
-    // One user may have a quarter of all, and so may those on which nobody is known yet.
+    // One user may have a quarter of the connections, and unauthenticated connections another quarter.
     let bounds = Bounds { connections: 4 * clients.max(AT_ONCE) + 64, ..Bounds::default() };
     start_within(bounds, router).await
 }
@@ -140,13 +139,13 @@ async fn call(server: &Server, client: &mut SendRequest<Empty<Bytes>>, path: &st
     answer
 }
 
-/// For how many clients there is room among the files that this process may open, at most.
+/// The largest number of clients within this process's limit of open files.
 fn room() -> usize {
     descriptors::raise_limit();
     descriptors::for_clients(usize::MAX).saturating_sub(OTHER_DESCRIPTORS / 2)
 }
 
-/// Each client connects, has its part of all requests answered, and follows a collection.
+/// Each client connects, gets one object, and watches a collection.
 async fn clients_share_connections(clients: usize) {
     assert!(clients >= AT_ONCE, "the limit of open files has room for {clients} clients only");
     let member = Arc::new(Member {
@@ -157,7 +156,7 @@ async fn clients_share_connections(clients: usize) {
     });
     let server = over(&member, clients).await;
 
-    // As many at once as may be, by other clients each time: all of them are at the member before any is answered.
+    // Rounds of `AT_ONCE` new clients: all requests of a round are at the member before it answers one.
     let (mut all, mut asked) = (Vec::new(), 0);
     let mut come = member.asked.subscribe();
     while all.len() < clients {
@@ -194,7 +193,7 @@ async fn clients_share_connections(clients: usize) {
     let carried = member.watches.lock().unwrap().len();
     let most = watching.div_ceil(WATCHES_OF_ONE) + 1;
     assert!(carried <= most, "{watching} watches took {carried} connections, not {most} at most");
-    // The watches are there, and others are answered meanwhile.
+    // With all watches open, the member answers other requests.
     member.released.add_permits(1);
     text(call(&server, &mut all[0], MAP).await).await;
     assert_eq!(watches.len(), watching);

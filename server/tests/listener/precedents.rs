@@ -1,5 +1,6 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the listener must
-//! hold, with raw bytes over TLS and a member behind it that tells what it saw. `docs/precedents.md` lists all of them.
+//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: the faults that a
+//! listener can have, with raw bytes over TLS and a member that records its requests. `docs/precedents.md` lists all of
+//! them.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};
 
-/// A request as a member saw it.
+/// A request at the member.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     line: String,
@@ -40,9 +41,8 @@ pub(crate) struct Seen {
     body: Bytes,
 }
 
-/// A member that speaks HTTP/1.1 and nothing else, so that bytes which two servers could read differently are passed on
-/// in the form in which it would matter. It answers everything with an empty object, but requests to switch protocols:
-/// with 101.
+/// A member that speaks only HTTP/1.1, so that ambiguous bytes would reach it in the ambiguous form. It answers upgrade
+/// requests with 101, and all others with an empty object.
 pub(crate) struct Member {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -65,7 +65,8 @@ impl Member {
         Self { address, seen }
     }
 
-    /// What it saw of what a client asks of it, in order: nothing that Tributary asks for itself has this in its path.
+    /// The member's requests with `part` in their request line, in order. Tributary's own requests do not contain
+    /// `part`.
     pub(crate) fn asked(&self, part: &str) -> Vec<Seen> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.line.contains(part)).cloned().collect()
@@ -87,7 +88,7 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
         all.push(Seen { line, headers, body: Bytes::new() });
         all.len() - 1
     };
-    // One whose body breaks off was seen all the same.
+    // A request whose body breaks off stays recorded.
     if let Ok(body) = request.into_body().collect().await {
         all.lock().unwrap()[place].body = body.to_bytes();
     }
@@ -95,12 +96,12 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
     Ok(answer.body(full("{}")).unwrap())
 }
 
-/// The endpoint over one member, `one`.
+/// Starts the listener over a router with the member as cluster `one`.
 async fn over(member: &Member) -> Server {
     start(router_to(member).await).await
 }
 
-/// A router of which this member, `one`, is the only cluster.
+/// A router with one cluster, `one`, whose only server is `member`.
 pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
@@ -122,7 +123,7 @@ pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
 const ASKED: &str = "/api/v1/namespaces/default/configmaps";
 const BODY: &str = r#"{"kind":"ConfigMap"}"#;
 
-/// The head of a request with the token, before what is special about it.
+/// The request line and the first headers of a request with the token. The caller adds further headers and the body.
 fn head(server: &Server, method: &str) -> String {
     format!(
         "{method} /clusters/one{ASKED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer {}\r\n",
@@ -130,33 +131,36 @@ fn head(server: &Server, method: &str) -> String {
     )
 }
 
-/// A request that must not be one: whoever takes these bytes for a request sends it on, as it has the token.
+/// Bytes that no server must parse as a request. The token in them would let Tributary forward the request.
 fn smuggled(server: &Server) -> String {
     format!("GET /clusters/one/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
 }
 
-/// Sends bytes over TLS and gives all that comes back until the server closes the connection, which it must.
+/// Sends bytes over TLS. Returns all bytes that the server sends until it closes the connection.
 async fn exchange(server: &Server, bytes: &[u8]) -> String {
     let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     stream.write_all(bytes).await.unwrap();
     stream.flush().await.unwrap();
     let mut answer = Vec::new();
-    // An end without a TLS close_notify is an end as well.
+    // The server may close the connection without a TLS close_notify.
     let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     String::from_utf8(answer).unwrap()
 }
 
-/// The codes of all answers in these bytes.
+/// The status codes of all answers in `answers`.
 fn codes(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
-/// Content-Length beside Transfer-Encoding: RFC 9112 §6.3 lets a server refuse it, or go by the Transfer-Encoding and
-/// close the connection. hyper does the latter, as Go's net/http in kube-apiserver goes by the Transfer-Encoding, and
-/// no wrapper could refuse: hyper has taken the Content-Length out before a service sees the head, and a second parser
-/// before it would be the very thing that smuggling needs. It is harmless because what follows on the connection is
-/// never read as a request, whoever stands before us and however that one counts; and because the member's request is
-/// framed anew, by the body that was read.
+/// Content-Length together with Transfer-Encoding: RFC 9112 §6.3 lets a server refuse the request, or use the
+/// Transfer-Encoding and close the connection. hyper does the latter. Go's net/http in kube-apiserver uses the
+/// Transfer-Encoding, too.
+///
+/// A wrapper cannot refuse the request: hyper removes the Content-Length before a service sees the head. A second
+/// parser before hyper would itself make smuggling possible.
+///
+/// The request is harmless. hyper never reads the following bytes as a request, whatever framing a proxy before
+/// Tributary uses. The member's request gets new framing from the body that was read.
 #[tokio::test]
 async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_connection() {
     let member = Member::start().await;
@@ -166,11 +170,11 @@ async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_con
     let behind = format!("{chunk}0\r\n\r\n{smuggled}");
     let within = format!("{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
     for (framing, sent, body) in [
-        // Whoever goes by the length takes all of it for one body; we do not, and so would answer what is smuggled
-        // behind the last chunk.
+        // A server that uses the Content-Length takes all bytes for one body. Tributary uses the chunks, so it would
+        // answer the smuggled request after the last chunk if it kept the connection open.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
-        // Whoever goes by the length ends the body in the midst of the chunks; we do not.
+        // A server that uses the Content-Length ends the body within the chunks. Tributary does not.
         ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),
@@ -191,7 +195,7 @@ async fn request_smuggling_by_two_framings_is_one_request_and_the_end_of_the_con
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// What cannot be read in one way alone is 400, and no member sees any of it.
+/// Tributary answers ambiguous framing with 400, and the member receives no byte of the request.
 #[tokio::test]
 async fn request_smuggling_by_what_can_be_read_in_two_ways_is_400() {
     let member = Member::start().await;
@@ -228,8 +232,8 @@ async fn request_smuggling_by_what_can_be_read_in_two_ways_is_400() {
     assert!(member.asked(ASKED).is_empty() && member.asked("smuggled").is_empty());
 }
 
-/// Chunks that two servers could count differently break the request off. The member may have seen its head, never the
-/// end of its body, and nothing behind it.
+/// Tributary aborts a request whose chunks two servers could delimit differently. The member may receive the head, but
+/// neither the end of the body nor any byte after it.
 #[tokio::test]
 async fn request_smuggling_by_chunks_breaks_the_request_off() {
     let member = Member::start().await;
@@ -252,9 +256,9 @@ async fn request_smuggling_by_chunks_breaks_the_request_off() {
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver does the same. It is
-/// harmless because the head is made anew for the member, from the headers that were read; here each of them arrives as
-/// one, and nothing else does.
+/// A bare line feed ends a line: RFC 9112 §2.2 allows that, and Go's net/textproto in kube-apiserver accepts it. It is
+/// harmless, as Tributary writes a new head for the member. The member receives each header once, and no further
+/// request.
 #[tokio::test]
 async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     let member = Member::start().await;
@@ -274,7 +278,7 @@ async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     }
 }
 
-/// The authority of a target in absolute form chooses no member, and no path.
+/// The authority in a target of absolute form selects neither a member nor a path.
 #[tokio::test]
 async fn request_smuggling_by_absolute_targets_leads_nowhere_else() {
     let member = Member::start().await;
@@ -290,7 +294,7 @@ async fn request_smuggling_by_absolute_targets_leads_nowhere_else() {
         (&*format!("GET {ASKED}"), &member.address.to_string().parse().unwrap())
     );
     assert!(asked.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{asked:?}");
-    // A target that leaves its cluster is none.
+    // Tributary refuses paths that leave the cluster.
     for target in
         ["//evil.example/api", "/clusters/one/../two/api", "/clusters/one/%2e%2e/two", "/clusters/one//api", "*"]
     {
@@ -304,7 +308,7 @@ async fn request_smuggling_by_absolute_targets_leads_nowhere_else() {
     assert!(member.asked("evil").is_empty() && member.asked("two").is_empty());
 }
 
-/// An HTTP/2 connection of raw frames.
+/// An HTTP/2 connection on which a test sends frames by hand.
 struct Raw {
     read: ReadHalf<TlsStream<TcpStream>>,
     write: WriteHalf<TlsStream<TcpStream>>,
@@ -317,7 +321,7 @@ impl Raw {
         Self { read, write }
     }
 
-    /// The headers of a request, with the token.
+    /// The header block of a request with the token.
     fn headers(server: &Server, method: &str, path: &str, more: &[(&str, &[u8])]) -> Vec<u8> {
         let token = format!("Bearer {}", server.token);
         let own: [(&str, &[u8]); 5] = [
@@ -330,7 +334,7 @@ impl Raw {
         own.iter().chain(more).flat_map(|(name, value)| frames::literal(name, value)).collect()
     }
 
-    /// Reads frames until one is of interest; `None` where the connection ends before.
+    /// Reads frames until `wanted` accepts one. Returns `None` if the connection ends first.
     async fn until(&mut self, mut wanted: impl FnMut(&Frame) -> bool) -> Option<Frame> {
         let next = async {
             loop {
@@ -345,8 +349,8 @@ impl Raw {
     }
 }
 
-/// A value that would end its line in HTTP/1.1 is malformed in HTTP/2 already (RFC 9113 §8.2.1): the stream is reset
-/// before anybody is asked.
+/// A header value with a line end is malformed in HTTP/2 (RFC 9113 §8.2.1): the listener resets the stream before it
+/// authenticates or forwards the request.
 #[tokio::test]
 async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     let member = Member::start().await;
@@ -377,12 +381,12 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
         let refused = client
             .until(|frame| matches!(frame.kind, frames::RST_STREAM | frames::GOAWAY) || frame.kind == frames::HEADERS)
             .await;
-        // Where the whole target cannot be read, the answer may be a 400.
+        // The listener may answer 400 if it cannot parse the path.
         let is_refused =
             refused.as_ref().is_none_or(|frame| frame.kind != frames::HEADERS || frames::status(frame) == Some(400));
         assert!(is_refused, "{path:?} {more:?}: {refused:?}");
     }
-    // A body that is longer than it says: nothing of it is a request.
+    // A body longer than its Content-Length: the member must not see the excess as a request.
     let mut client = Raw::open(&server).await;
     let length = BODY.len().to_string();
     let more: [(&str, &[u8]); 2] = [("content-type", b"application/json"), ("content-length", length.as_bytes())];
@@ -397,7 +401,7 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// Answers at once, and counts what it was asked beside health checks.
+/// Answers at once, and counts requests other than health checks.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicUsize>);
 
@@ -432,18 +436,18 @@ impl Handler for Counting {
     }
 }
 
-/// How long somebody else waits for `/livez` while floods go on: what is promised of every such request on a machine
-/// that is not short of time; here of half of them, as one that is may leave any of them lying.
+/// Longest acceptable answer to another client's `/livez` during a flood. On a busy machine any single answer may be
+/// late, so the test applies the limit to the median.
 const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often `/livez` is asked for meanwhile.
+/// Number of requests for `/livez` during a flood.
 const LIVEZ_TIMES: usize = 21;
 
-/// How many connections flood at once.
+/// Number of connections that flood at the same time.
 const FLOODS: usize = 4;
 
-/// Writes these pieces on a connection of its own, as far as they are taken, and waits until the server closes it,
-/// which nobody else does. Gives the code of its GOAWAY.
+/// Sends the pieces on a new connection until the server takes no more, and waits until the server closes it. Returns
+/// the error code of its GOAWAY.
 async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
     let Raw { mut read, mut write } = Raw::open(server).await;
     let reading = async {
@@ -467,15 +471,15 @@ async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
         .expect("the server closes the connection")
 }
 
-/// Floods over and over from several connections, and checks that the server closes each of them and that others are
-/// answered meanwhile. Gives how many connections that were.
+/// Floods repeatedly from several connections. Checks that the server closes each of them and still answers other
+/// clients. Returns the number of closed connections.
 async fn floods_are_ended(server: &Server, pieces: &[Vec<u8>]) -> usize {
     let is_over = AtomicBool::new(false);
     let floods = (0..FLOODS).map(async |_| {
         let mut ended = 0;
         while !is_over.load(Ordering::SeqCst) {
             let code = flood(server, pieces).await;
-            // The end of the socket may overtake the frame that says why.
+            // The closed socket may discard the GOAWAY.
             assert!(matches!(code, None | Some(frames::ENHANCE_YOUR_CALM)), "{code:?}");
             ended += 1;
         }
@@ -534,14 +538,14 @@ async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 0);
 }
 
-/// How many connections send heads that never end.
+/// Number of connections with heads that never end.
 const UNFINISHED: usize = 200;
 
-/// Opens connections that send `bytes` and nothing more, and gives them once the server keeps `at_most` of them.
+/// Opens connections that send `bytes` and then nothing. Returns them once the server keeps at most `at_most` of them.
 async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> Vec<TlsStream<TcpStream>> {
     let opened = futures::future::join_all((0..UNFINISHED).map(async |_| {
         let mut stream = server.connect(&rustls::version::TLS13, alpn).await;
-        // The server may close it meanwhile.
+        // The server may have closed the connection already.
         let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
         stream
@@ -552,26 +556,26 @@ async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    // Before they would be closed because nobody is known on them.
+    // The limit is shorter than the time after which the server closes unauthenticated connections.
     tokio::time::timeout(Duration::from_secs(20), few_left).await.expect("those for which there is no room are closed");
     opened
 }
 
-/// A head that has not ended takes memory before its headers can be counted: over HTTP/2 each byte may be a header that
-/// takes 72 bytes. So there is a constant number of places for long ones; others with a usual head are answered
-/// meanwhile.
+/// An unfinished head takes memory before its headers can be counted: in HTTP/2 one byte can be a header of 72 bytes.
+/// The listener therefore has a fixed number of places for long heads. Meanwhile it answers requests with usual heads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2023_44487_heads_that_never_end_have_a_constant_number_of_places() {
-    /// The places for long heads.
+    /// Places for long heads (all connections together).
     const LONG_HEADS_MAX: i64 = 64;
     let handler = Counting::default();
     let server = start(handler.clone()).await;
-    // `age:` without a value, of the static table, in one byte (RFC 7541, appendix A): two frames of it.
+    // `age:` without a value is one byte, an index of the static table (RFC 7541 appendix A). The head spans two
+    // frames.
     let small = |count| vec![0x95; count];
     let over_http2 =
         [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();
     let authority = server.address.to_string();
-    // Trailers of a stream that stays open, because its client takes none of its answer.
+    // Trailers of a stream that stays open because the client reads no answer.
     let head = [(":method", "GET"), (":scheme", "https"), (":authority", &*authority), (":path", "/api")];
     let head = head.map(|(name, value)| frames::literal(name, value.as_bytes())).concat();
     let trailers = [
@@ -603,7 +607,7 @@ async fn cve_2023_44487_heads_that_never_end_have_a_constant_number_of_places() 
     assert_eq!(server.refused(ListenerRefusal::TooManyTrailers), UNFINISHED as u64);
 }
 
-/// h2 holds them for as long as their stream is open, which its client may never let.
+/// h2 keeps trailers in memory until their stream ends, and a client can keep its stream open.
 #[tokio::test]
 async fn cve_2023_44487_a_connection_of_a_user_with_many_trailers_is_closed() {
     let server = start(Counting::default()).await;
@@ -666,8 +670,8 @@ async fn cve_2023_44487_a_connection_without_the_token_is_closed_and_one_that_ha
     assert_eq!(handler.0.load(Ordering::SeqCst), 2);
 }
 
-/// A header that was sent before is one byte of HTTP/2, and takes a hundred here: a stranger's requests, which wait
-/// until it is known who sends them, would have gigabytes.
+/// A repeated header is one byte in HTTP/2 and about a hundred bytes in memory. Unauthenticated requests that wait for
+/// authentication could take gigabytes.
 #[tokio::test]
 async fn cve_2023_44487_a_request_of_ten_thousand_headers_is_refused_before_anybody_is_asked_who_sends_it() {
     let handler = Counting::default();
@@ -681,8 +685,8 @@ async fn cve_2023_44487_a_request_of_ten_thousand_headers_is_refused_before_anyb
     assert_eq!(handler.0.load(Ordering::SeqCst), 1);
 }
 
-/// A GET that opens a WebSocket for exec is an exec: it goes to the member each time, as an upgrade,
-/// whatever was answered before.
+/// A GET that opens a WebSocket for exec is an exec: the proxy forwards each one as an upgrade, and never answers from
+/// a cache.
 #[tokio::test]
 async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
     let member = Member::start().await;

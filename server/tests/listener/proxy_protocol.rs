@@ -1,4 +1,4 @@
-//! Connections that a load balancer passes on: where they come from is what it says, and nobody else is believed.
+//! The PROXY protocol: a configured load balancer names the client's address, and the listener trusts no other peer.
 
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
@@ -9,21 +9,22 @@ use tributary_listener::{Bounds, ProxyProtocolPeers};
 use crate::StandIn;
 use crate::fixture::{Server, start, start_behind, text};
 
-/// Of a client at 203.0.113.9:4660, in both versions.
+/// PROXY headers of a client at 203.0.113.9:4660, versions 1 and 2.
 const VERSION_1: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
 
-/// A listener that believes these networks.
+/// A listener that trusts PROXY headers from these networks.
 async fn behind(networks: &[&str]) -> Server {
     let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
     start_behind(ProxyProtocolPeers(networks), Bounds::default(), StandIn::default(), None).await
 }
 
-/// Where the handler sees a client that sends this first; an error where it is not let in. Its own address, too.
+/// Sends `first` before the TLS handshake. Returns the client address that the handler sees and the socket's own
+/// address, or an error if the listener closes the connection.
 async fn seen(server: &Server, first: &[u8]) -> Result<(String, String), std::io::Error> {
     let mut stream = TcpStream::connect(server.address).await?;
     let own = stream.local_addr()?.to_string();
-    // In two parts: what is read is what has come.
+    // Two writes, so that the listener's first read returns a part of the header.
     let (begun, rest) = first.split_at(first.len() / 2);
     for part in [begun, rest] {
         stream.write_all(part).await?;
@@ -43,10 +44,10 @@ async fn a_configured_peer_says_where_its_connections_come_from() {
     for header in [VERSION_1, VERSION_2] {
         assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
     }
-    // Its own health checks.
+    // A load balancer's own health check.
     let (address, own) = seen(&server, b"PROXY UNKNOWN\r\n").await.unwrap();
     assert_eq!(address, own);
-    // It has to say so each time.
+    // Each connection from a load balancer needs exactly one header.
     assert!(seen(&server, b"").await.is_err());
     assert!(seen(&server, &[VERSION_1, VERSION_1].concat()).await.is_err(), "once");
 }

@@ -1,4 +1,5 @@
-//! What is refused before it is known whose it is: it is counted and has a line in the access log, and no audit event.
+//! Requests that the listener refuses before authentication: they have metrics and a line in the access log, but no
+//! audit event.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use crate::access_log::LogFile;
 use crate::audit::auditor;
 use crate::fixture::{Server, router_over, start, start_furnished, start_observed, text};
 
-/// More headers than a request may have.
+/// A request with more headers than the listener allows.
 fn laden(builder: http::request::Builder) -> Request<Empty<Bytes>> {
     let laden = (0..=1000).fold(builder, |builder, group| builder.header("impersonate-group", group.to_string()));
     laden.body(Empty::new()).unwrap()
 }
 
-/// What is answered to bytes that somebody sends over HTTP/1.1, until the connection is closed.
+/// Sends bytes over HTTP/1.1 and returns all that comes back until the server closes the connection.
 async fn answer_to(server: &Server, sent: &[u8]) -> String {
     let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     stream.write_all(sent).await.unwrap();
@@ -104,7 +105,7 @@ async fn heads_that_are_no_requests_are_counted() {
     assert!(in_time.is_ok(), "{:?}", ListenerRefusal::ALL.map(|why| (why, server.refused(why))));
 }
 
-/// A kube-apiserver, too, writes nothing of what it refuses before it looks who sends it (`docs/audit.md`).
+/// kube-apiserver, too, writes no audit event for requests that it refuses before authentication (`docs/audit.md`).
 #[tokio::test]
 async fn what_is_refused_before_anybody_is_asked_for_has_no_audit_event() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +126,7 @@ async fn what_is_refused_before_anybody_is_asked_for_has_no_audit_event() {
         (empty(get("/clusters/eu/api/v1/pods")), 429),
         (empty(Request::get("https://other.test/api/v1/pods")), 503),
         (laden(get("/api/v1/pods")), 431),
-        // To show that it is written at all.
+        // A request that needs authentication, to show that the log is written at all.
         (empty(get("/api/v1/pods")), 401),
     ] {
         let answer = server.http2().await.send_request(request).await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients that do not read what they are answered: what is held for them, and for how long.
+//! Clients that do not read their answers: the bytes that the listener keeps for them, and for how long.
 
 use std::io;
 use std::pin::Pin;
@@ -33,36 +33,36 @@ use crate::fixture::{SOON, Server, start, start_within, text};
 /// The size of a large object, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// The size of an object that HTTP/2 takes whole of one answer, in bytes.
+/// The size of an object that HTTP/2 buffers whole, in bytes.
 const MEDIUM_BYTES: usize = 100 << 10;
 
-/// The size of the frames of endless answers, in bytes.
+/// The size of a frame of an endless answer, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size of the frames of an answer that falls silent, in bytes, and how many it has:
-/// less than HTTP/2 takes of one answer at once.
+/// The size of a frame of a silent answer, in bytes, and the number of its frames: together less than HTTP/2 buffers
+/// for one stream.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 
-/// Answers more than anybody reads.
+/// A handler whose answers are larger than their clients read.
 #[derive(Clone, Default)]
 pub(crate) struct Talker(pub(crate) Arc<Made>);
 
-/// What has been made of answers.
+/// Counters of the answers' bodies.
 #[derive(Default)]
 pub(crate) struct Made {
     bytes: AtomicUsize,
     objects: AtomicUsize,
-    /// Objects that are there now.
+    /// The number of objects in memory.
     held: AtomicUsize,
-    /// Requests that wait for `go`, or for their bodies.
+    /// Requests that wait for `go`, or for the end of their own bodies.
     pub(crate) late: AtomicUsize,
     pub(crate) go: Notify,
-    /// Answers without an end whose bodies are there.
+    /// Endless answers whose bodies are in memory.
     open: AtomicUsize,
 }
 
-/// A body that says that it has a gigabyte, gives a byte, and then nothing.
+/// A body with a size hint of a gigabyte that yields one byte and stays pending.
 struct Promised {
     first: Option<Bytes>,
 }
@@ -83,7 +83,7 @@ impl http_body::Body for Promised {
     }
 }
 
-/// Takes an answer off the count when dropped.
+/// Counts an endless answer as closed when dropped.
 struct Open(Arc<Made>);
 
 impl Drop for Open {
@@ -92,7 +92,7 @@ impl Drop for Open {
     }
 }
 
-/// Large objects are counted as long as they are in memory.
+/// The bytes of a large object. Counts the object as freed when dropped.
 struct Object {
     bytes: Vec<u8>,
     made: Arc<Made>,
@@ -115,7 +115,6 @@ impl Talker {
         self.object_of(LARGE_BYTES)
     }
 
-    /// An object of this size.
     fn object_of(&self, bytes: usize) -> Response<Body> {
         self.0.objects.fetch_add(1, Ordering::SeqCst);
         self.0.held.fetch_add(1, Ordering::SeqCst);
@@ -135,7 +134,7 @@ impl Talker {
         self.0.open.load(Ordering::SeqCst)
     }
 
-    /// An answer that has always more to say: events of JSON.
+    /// An endless answer: lines of JSON.
     fn endless(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -149,7 +148,7 @@ impl Talker {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
 
-    /// A log of a few short frames after which nothing comes.
+    /// A log of a few short frames that then stays pending.
     fn silent(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -162,7 +161,7 @@ impl Talker {
 }
 
 impl Talker {
-    /// What a write is answered: a large object, once its body has come.
+    /// Reads the request's body, and then answers with a large object.
     async fn write(&self, request: Request<Body>) -> Response<Body> {
         self.0.late.fetch_add(1, Ordering::SeqCst);
         match request.into_body().collect().await {
@@ -171,7 +170,7 @@ impl Talker {
         }
     }
 
-    /// A watch that never has an event.
+    /// A watch without events.
     fn quiet(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -183,7 +182,7 @@ impl Talker {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
 
-    /// An answer without an end whose frames are a byte each.
+    /// An endless answer with frames of one byte.
     fn crumbs(&self) -> Response<Body> {
         let made = Arc::clone(&self.0);
         let frames = futures::stream::repeat_with(move || {
@@ -220,7 +219,7 @@ impl Talker {
                 }
                 answer
             }
-            // As a member's answer that says how long it will be, and comes slowly.
+            // Like a member's answer with a Content-Length whose body comes slowly.
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
@@ -251,7 +250,7 @@ impl Handler for Talker {
     }
 }
 
-/// A client that gives each answer room for one byte as long as it does not read it.
+/// A client with an HTTP/2 stream window of one byte: it grants more only when the test reads the answer.
 pub(crate) async fn reluctant<B>(server: &Server) -> SendRequest<B>
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
@@ -264,7 +263,7 @@ where
     sender
 }
 
-/// The whole body of an answer, or how it broke off.
+/// The length of an answer's body, or the error that ended it.
 async fn text_or_error(response: Response<Incoming>) -> Result<usize, hyper::Error> {
     let collected = tokio::time::timeout(SOON, response.into_body().collect());
     Ok(collected.await.expect("it ends")?.to_bytes().len())
@@ -274,7 +273,7 @@ pub(crate) fn get(server: &Server, path: &str) -> Request<Empty<Bytes>> {
     server.request(path).body(Empty::new()).unwrap()
 }
 
-/// Lets time pass in small leaps, with a moment of real time after each for what the network brings.
+/// Advances time in small steps. A short real sleep after each step lets the network deliver.
 async fn pass(time: Duration) {
     const LEAP: Duration = Duration::from_secs(5);
     for _ in 0..time.as_secs() / LEAP.as_secs() {
@@ -285,7 +284,7 @@ async fn pass(time: Duration) {
     }
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 pub(crate) async fn until(holds: impl Fn() -> bool) {
     let waited = async {
         while !holds() {
@@ -295,7 +294,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
     tokio::time::timeout(SOON, waited).await.expect("it does not come true");
 }
 
-/// Waits until a number no longer grows.
+/// Waits until a number stops growing, and returns it.
 async fn settled(number: impl Fn() -> usize) -> usize {
     let (mut last, mut since) = (number(), 0);
     while since < 20 {
@@ -306,7 +305,7 @@ async fn settled(number: impl Fn() -> usize) -> usize {
     last
 }
 
-/// Whether the connection is open and another request on it is answered.
+/// Checks that the connection is open and the server answers a further request.
 async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Server) {
     client.ready().await.expect("the connection is open");
     let answer = tokio::time::timeout(SOON, client.send_request(get(server, "/"))).await;
@@ -327,7 +326,7 @@ async fn an_answer_of_which_nothing_is_taken_is_cut_after_a_minute() {
     until(|| talker.open() == 1).await;
     assert!(text_or_error(unread).await.is_err(), "the client is told that its answer broke off");
     others_are_answered(&mut stuck, &server).await;
-    // Whoever has nothing to take, and whoever reads a log page by page, stays.
+    // Connections without unread answers, and a client that reads a log page by page, stay open.
     pass(Duration::from_secs(60)).await;
     idle.ready().await.unwrap();
     pages.ready().await.unwrap();
@@ -388,7 +387,7 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
         );
     }
     assert_eq!(server.refused(ListenerRefusal::TooManyUnread), refused.len() as u64);
-    // What was carried out is answered so.
+    // The listener does not withhold answers to writes that were carried out.
     let mut stuck = reluctant(&server).await;
     let asked: Vec<_> = (0..20).map(|_| stuck.send_request(late("POST"))).collect();
     let asked = tokio::spawn(join_all(asked));
@@ -398,7 +397,7 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
 }
 
-/// A member may have refused it, too, with a body that there is no room for.
+/// The member may have refused the request itself, with a body for which there is no room.
 #[tokio::test]
 async fn what_is_refused_for_want_of_room_is_counted_whatever_was_to_be_answered() {
     const WAITING: usize = 100;
@@ -412,7 +411,7 @@ async fn what_is_refused_for_want_of_room_is_counted_whatever_was_to_be_answered
     let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     assert!(answers.iter().all(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS));
-    // Ours says when to come again.
+    // The listener's own 429 has a Retry-After.
     let ours = answers.iter().filter(|answer| answer.headers().contains_key(header::RETRY_AFTER)).count();
     assert!((WAITING - 20..WAITING).contains(&ours), "{ours} are refused for want of room");
     assert_eq!(server.refused(ListenerRefusal::TooManyUnread), ours as u64);
@@ -459,14 +458,14 @@ async fn what_all_connections_do_not_take_is_bounded() {
         stuck.push((tokio::spawn(join_all(asked)), client));
     }
     until(|| talker.bytes() > 0).await;
-    // Of 20 MiB that they would be given, and a frame for each connection in any case.
+    // Without the bound, each connection would get 20 MiB. Each connection may have one frame in any case.
     let made = settled(|| talker.bytes()).await;
     assert!(made <= (4 << 20) + (CONNECTIONS + 1) * FRAME_BYTES, "{made} bytes are made for clients that take none");
-    // Whoever reads is not stopped by them.
+    // The listener does not delay clients that read.
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/large"))).await.expect("it is answered");
     assert_eq!(text(answer.unwrap()).await.len(), LARGE_BYTES);
-    // Now not even a log may be left unread. All of them have their turn, and are cut.
+    // The limit is exceeded, so even logs may not stay unread. The listener cuts them one by one.
     for _ in 0..12 {
         pass(Duration::from_secs(30)).await;
     }
@@ -481,7 +480,7 @@ async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() 
     let server = start_within(Bounds { unread_bytes: 4 << 20, ..Bounds::default() }, talker.clone()).await;
     let mut greedy = Vec::new();
     let mut before = 0;
-    // Each has as much as it leaves, and a frame more: it is looked at before one is given.
+    // Each new connection may use half of the remaining room, and one frame more: the check comes before the frame.
     for most in [2 << 20, 1 << 20, 512 << 10, 256 << 10] {
         let mut client = reluctant(&server).await;
         let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/log"))).collect();
@@ -496,7 +495,8 @@ async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() 
     let mut pages = reluctant(&server).await;
     let log = pages.send_request(get(&server, "/log")).await.unwrap();
     pass(Duration::from_secs(120)).await;
-    // What is cut is of those who have much: whoever reads a log page by page may go on.
+    // The listener cuts answers of clients with many unread bytes. A client that reads a log page by page may
+    // go on.
     let mut log = log.into_body();
     for _ in 0..100 {
         let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the log goes on").expect("no end");
@@ -530,7 +530,7 @@ async fn a_connection_is_not_given_more_than_it_takes() {
 #[tokio::test]
 async fn requests_do_not_wait_for_room_for_ever() {
     const STREAMS: usize = 20;
-    /// The size of a head that is larger than any that is needed, in bytes.
+    /// The size of an unusually large head, in bytes.
     const HEAD_BYTES: usize = 200 << 10;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -562,7 +562,7 @@ async fn requests_do_not_wait_for_room_for_ever() {
     assert_eq!(talker.objects(), before, "what is refused must not have been carried out");
 }
 
-/// A client's side of a connection that reads nothing once it is told so.
+/// A client's connection that reads nothing once `is_deaf` is true.
 struct Deaf<S> {
     stream: S,
     is_deaf: Arc<AtomicBool>,
@@ -591,7 +591,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Deaf<S> {
     }
 }
 
-/// A client with windows for all that it may be answered, and what makes it read nothing any more.
+/// A client with large HTTP/2 windows, and the switch that makes its connection read nothing.
 async fn deafened(server: &Server) -> (SendRequest<Empty<Bytes>>, Arc<AtomicBool>) {
     let is_deaf = Arc::new(AtomicBool::new(false));
     let stream = server.connect(&rustls::version::TLS13, "h2").await;
@@ -610,7 +610,7 @@ async fn what_http2_has_taken_is_held_too() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut client, is_deaf) = deafened(&server).await;
-    // There are windows for all of it, and the socket takes none.
+    // The HTTP/2 windows allow all answers, but the socket's buffers are full.
     is_deaf.store(true, Ordering::SeqCst);
     let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/medium"))).collect();
     let _flood = tokio::spawn(join_all(asked));
@@ -619,7 +619,7 @@ async fn what_http2_has_taken_is_held_too() {
     settled(|| talker.objects()).await;
     assert!(held() * MEDIUM_BYTES <= 17 << 20, "{} objects are held for a client that takes none", held());
     assert!(server.unread.get() > 0, "what is held is counted");
-    // HTTP/2 has it whole: nothing is left to be cut but the connection.
+    // HTTP/2 has buffered the whole answers, so the listener can only cut the connection.
     pass(Duration::from_secs(95)).await;
     until(|| held() == 0).await;
     assert_eq!(server.unread.get(), 0);
@@ -637,10 +637,10 @@ async fn what_http2_has_taken_of_what_lasts_is_held_too() {
     until(|| talker.bytes() > 0).await;
     let made = settled(|| talker.bytes()).await;
     let counted = usize::try_from(server.unread.get()).unwrap();
-    // The rest is in the buffers of the kernel.
+    // The rest is in the kernel's buffers.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
-    // Whoever goes on asking is not pinged: it would not be for a ping that it is closed.
+    // A client that goes on sending requests gets no keep-alive pings, so a missing pong is not the reason for the end.
     let mut asked = Vec::new();
     while talker.open() > 0 || server.connections.get() > 0 {
         assert!(asked.len() < 20, "{} answers are held for a client that takes none", talker.open());
@@ -653,7 +653,7 @@ async fn what_http2_has_taken_of_what_lasts_is_held_too() {
 #[tokio::test]
 async fn small_frames_do_not_cost_more_than_is_counted() {
     const STREAMS: usize = 4;
-    /// What a frame costs at least, in bytes, however little it brings.
+    /// Smallest accounted size of a frame, in bytes, whatever its content.
     const FRAME_COSTS: usize = 256;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -663,7 +663,7 @@ async fn small_frames_do_not_cost_more_than_is_counted() {
     let _flood = tokio::spawn(join_all(asked));
     let held = || talker.0.held.load(Ordering::SeqCst);
     until(|| held() > 0).await;
-    // The rest is in the buffers of the kernel.
+    // The rest is in the kernel's buffers.
     let held = settled(held).await;
     assert!(held * FRAME_COSTS <= 17 << 20, "{held} frames are held for a client that takes none");
 }
@@ -678,7 +678,7 @@ async fn where_all_have_too_much_who_has_nothing_unread_may_write() {
         *request.method_mut() = Method::PATCH;
         request
     };
-    // Each connection leaves something to others, and has a frame in any case.
+    // Each connection leaves room for others, and may have one frame in any case.
     let mut stuck = Vec::new();
     while server.unread.get() < i64::try_from(BYTES).unwrap() {
         let mut client = reluctant(&server).await;
@@ -688,9 +688,9 @@ async fn where_all_have_too_much_who_has_nothing_unread_may_write() {
         until(|| talker.bytes() > before).await;
         settled(|| talker.bytes()).await;
     }
-    // Who has much unread waits, until it is refused.
+    // A connection with many unread bytes waits for room until it is refused.
     let _waiting = stuck[0].1.send_request(write());
-    // Who has nothing unread is not refused because of those who have: else a few could keep everybody from writing.
+    // A connection without unread bytes is not refused. Otherwise a few slow clients could block all writes.
     assert!(server.unread.get() >= i64::try_from(BYTES).unwrap());
     let mut other = server.http2().await;
     let made = other.send_request(write()).await.unwrap();
@@ -713,7 +713,7 @@ async fn who_reads_gets_every_byte_however_many_answers_there_are() {
     assert_eq!(text(answer).await.len(), LARGE_BYTES);
 }
 
-/// Opens a watch over WebSocket. What is sent on it, and what comes, are bytes as they are.
+/// Opens a watch over WebSocket and returns the upgraded connection. The test sends and receives frames as raw bytes.
 pub(crate) async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo<Upgraded> {
     let mut client = server.http1().await;
     let request = server
@@ -742,9 +742,9 @@ async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
 
 #[tokio::test]
 async fn pongs_that_nobody_reads_are_not_heaped_up() {
-    /// More than the kernel holds of both directions together.
+    /// More bytes than the kernel buffers in both directions together.
     const BYTES_MAX: usize = 48 << 20;
-    /// As much as a ping may bring, behind two bytes of head and four of a mask that changes nothing (RFC 6455, 5.2).
+    /// A ping of the largest payload (125 bytes): two bytes of head, four bytes of a zero mask (RFC 6455 §5.2).
     const PING: [u8; 131] = {
         let mut ping = [b'x'; 131];
         (ping[0], ping[1]) = (0x89, 0x80 | 125);

@@ -1,5 +1,5 @@
-//! A cluster of two kube-apiservers behind the whole of it but for the command line: what one connection of a client
-//! asks for is spread evenly over both, on one connection to each.
+//! A cluster of two kube-apiservers behind the listener, the router and the proxy: the requests of one client
+//! connection spread evenly over both servers, on one connection to each.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,18 +23,18 @@ use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, Membe
 
 use crate::fixture::{SOON, Server, start, text};
 
-/// What the client asks for. Tributary asks for nothing of this path by itself.
+/// The path of the client's requests. Tributary itself does not request it.
 const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
 
-/// At which server each of the client's requests came, and on which of the TCP connections that it has accepted.
+/// The server and its TCP connection of each client request.
 type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// What servers over HTTP/2 present themselves with, and the same as a client is told it.
+/// TLS of a member that speaks HTTP/2: its acceptor, and its certificate (DER) for the proxy.
 pub(crate) fn tls() -> (TlsAcceptor, Vec<u8>) {
     tls_speaking("h2")
 }
 
-/// The same of servers that speak this protocol alone, by its name in ALPN.
+/// TLS of a member with only this protocol in ALPN.
 pub(crate) fn tls_speaking(protocol: &str) -> (TlsAcceptor, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -49,7 +49,7 @@ pub(crate) fn tls_speaking(protocol: &str) -> (TlsAcceptor, Vec<u8>) {
     (TlsAcceptor::from(Arc::new(config)), made.cert.der().to_vec())
 }
 
-/// A server of this place, which answers everything with an empty object.
+/// Starts the server with this index. It answers every request with an empty object.
 async fn listen(server: usize, acceptor: TlsAcceptor, seen: Seen) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,7 +77,7 @@ fn empty_object() -> Response<Body> {
     Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
 }
 
-/// The listener over a router of which the cluster `one` has these servers.
+/// Starts the listener over a router with a cluster `one` of two servers.
 async fn over(seen: &Seen) -> Server {
     let (acceptor, certificate) = tls();
     let mut urls: Vec<Uri> = Vec::new();
@@ -87,10 +87,10 @@ async fn over(seen: &Seen) -> Server {
     }
     let mut config = kube::Config::new(urls[0].clone());
     config.root_cert = Some(vec![certificate]);
-    // It is an authority of nobody: what counts here is where requests go.
+    // The certificate is self-signed and no CA.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
-    // As the program has it on eight cores.
+    // The program's value on eight cores.
     let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;
@@ -104,12 +104,12 @@ async fn over(seen: &Seen) -> Server {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,
     }]);
-    // What it asks for itself takes turns as well.
+    // Discovery requests alternate between the servers, too.
     router.asked_once(SOON).await;
     start(router).await
 }
 
-/// How many of the requests came at each server, and on how many connections.
+/// The number of requests and of connections at each server.
 fn spread(seen: &Seen) -> [(usize, usize); 2] {
     let seen = seen.lock().unwrap();
     [0, 1].map(|server| {
@@ -118,11 +118,12 @@ fn spread(seen: &Seen) -> [(usize, usize); 2] {
     })
 }
 
-/// Requests one after the other are nearly even: on a busy machine a request can begin before the one before it is
-/// counted as ended. A few at once may be off by more, as each goes where the fewest are in flight. With eight and more
-/// on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) requests spread over further connections on
-/// purpose, half as many as there are cores and four at most (`spread_over` in
-/// `server/src/commands/serve/endpoint.rs`): the encryption of a connection runs on one core.
+/// Sequential requests spread nearly evenly: on a busy machine a request can begin before the former one is counted as
+/// ended. A few simultaneous requests may be less even, as each goes to the server with the fewest requests in flight.
+///
+/// With eight or more requests on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) the pool uses further
+/// connections: half as many as cores, at most four (`spread_over` in `server/src/commands/serve/endpoint.rs`). The
+/// encryption of one connection runs on one core.
 #[tokio::test]
 async fn the_requests_of_one_connection_are_spread_evenly_over_one_connection_to_each_endpoint() {
     let seen = Seen::default();

@@ -1,4 +1,4 @@
-//! What a client says of the trace that its request belongs to: who is told of it.
+//! Trace headers of a client (`traceparent`): the servers that receive them.
 
 use http::Request;
 use http_body_util::Empty;
@@ -6,7 +6,8 @@ use http_body_util::Empty;
 use crate::hosts::Endpoint;
 use crate::precedents::{Member, router_to};
 
-/// Members know the account by which they are asked, and might obey it. A workload reads what the client told it.
+/// Members may act on trace headers of Tributary's service account. A workload behind `proxy/` gets the client's
+/// headers.
 #[tokio::test]
 async fn a_member_is_told_no_trace_of_a_client_whom_nobody_lets_choose_one() {
     let member = Member::start().await;

@@ -1,6 +1,5 @@
-//! Tunnels through the whole of it but for the command line: a shell that a client has opened over TLS, and that a
-//! member has switched to behind the listener, the router and the proxy. Each side may finish its half, and neither has
-//! to say anything.
+//! Tunnels through the listener, the router and the proxy: a client opens a shell over TLS, and a member switches
+//! protocols. Each side may close its half, and an idle tunnel stays open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,25 +29,24 @@ use crate::spread::tls_speaking;
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true&stdout=true";
 
-/// What is said last, in bytes: more than is held on the way, so that it is passed on while its reader reads.
+/// The size of the last message, in bytes: larger than all buffers on the way, so that the message only passes while
+/// its receiver reads.
 const LONG_BYTES: usize = 8 << 20;
 
-/// How long nothing is said.
+/// How long the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// In which pieces that passes. Half an hour: longer than every limit of what is idle, each of which comes to its end
-/// again and again.
+/// The step in which the idle time passes: longer than each idle timeout, so that each timeout expires repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
-/// A client's end of a tunnel, and the member's.
+/// The client's end of a tunnel, and the member's end.
 type Ends = (TlsStream<TcpStream>, TokioIo<Upgraded>);
 
-/// What a member over HTTP/1.1 tells the test. It answers everything with an empty object, but what asks for another
-/// protocol with 101.
+/// A member over HTTP/1.1. It answers upgrade requests with 101, and all others with an empty object.
 #[derive(Clone)]
 struct Member {
     opened: UnboundedSender<OnUpgrade>,
-    /// How often it was asked whether it is well.
+    /// The number of health probes.
     asked: Arc<watch::Sender<usize>>,
 }
 
@@ -66,7 +64,7 @@ impl Member {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
     }
 
-    /// Listens on a free port. Gives its URL, and its certificate.
+    /// Listens on a free port. Returns the URL and the certificate.
     async fn listen(self) -> (String, Vec<u8>) {
         let (acceptor, certificate) = tls_speaking("http/1.1");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -89,7 +87,7 @@ impl Member {
     }
 }
 
-/// The listener over a router of which the member is the cluster `one`.
+/// The listener over a router with the member as cluster `one`.
 struct Whole {
     server: Server,
     tuning: ClientTuning,
@@ -109,9 +107,9 @@ impl Whole {
         let (url, certificate) = Member { opened: sender, asked }.listen().await;
         let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![certificate]);
-        // It is an authority of nobody: what counts here is what passes.
+        // The certificate is self-signed and no CA.
         config.accept_invalid_certs = true;
-        // A question that time leaps over is late by the leap, and is no silence yet.
+        // A probe during a time step fails by its timeout, so one failure does not mean that the member is down.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };
         let tuning = ClientTuning { probe, ..tuning };
         let name = ClusterName::new("one").unwrap();
@@ -130,7 +128,7 @@ impl Whole {
         Self { server: start(router).await, tuning, opened, asked: receiver }
     }
 
-    /// Asks for a shell in a pod. Gives the head of the answer.
+    /// Requests a shell in a pod. Returns the connection and the head of the answer.
     async fn ask(&self, version: &'static SupportedProtocolVersion) -> (TlsStream<TcpStream>, String) {
         let mut client = self.server.connect(version, "http/1.1").await;
         let head = format!(
@@ -156,29 +154,29 @@ impl Whole {
         (client, TokioIo::new(soon(opened).await.unwrap()))
     }
 
-    /// Whether the tunnel is counted, and its connection.
+    /// Returns whether the tunnel and its connection are counted.
     fn is_open(&self) -> bool {
         self.tuning.tunnels.len() == 1 && self.server.connections.get() == 1
     }
 
-    /// Waits until neither is left.
+    /// Waits until neither the tunnel nor its connection is counted.
     async fn ended(&self) {
         until(|| self.tuning.tunnels.is_empty() && self.server.connections.get() == 0).await;
     }
 
-    /// Waits until the member is asked once more whether it is well.
+    /// Waits until the next health probe of the member.
     async fn asked_again(&mut self) {
         let before = *self.asked.borrow();
         soon(self.asked.wait_for(|asked| *asked > before)).await.unwrap();
     }
 }
 
-/// What has to come, and does not wait for time to pass.
+/// Waits for an event that needs no passage of time.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
 
-/// One side says the last that it has to say, and the other one is to hear that it was all.
+/// `speaker` sends its last bytes and closes its half. `hearer` must receive the bytes and the end.
 async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
         speaker.write_all(words).await.unwrap();
@@ -190,7 +188,7 @@ async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl As
     assert!(heard == words, "{} bytes came of {}", heard.len(), words.len());
 }
 
-/// One side says something, and the other one hears it at once.
+/// `speaker` sends bytes, and `hearer` must receive them at once.
 async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     speaker.write_all(words).await.unwrap();
     speaker.flush().await.unwrap();
@@ -242,7 +240,7 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that
             tokio::time::pause();
             tokio::time::advance(LEAP).await;
             tokio::time::resume();
-            // What was due is done: all that goes on beside the tunnel has gone on.
+            // A new probe shows that the timers have run.
             whole.asked_again().await;
         }
         assert!(whole.is_open(), "{halves}");
@@ -257,7 +255,7 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that
     whole.ended().await;
 }
 
-/// Whoever finds no place is told to come again, and no connection is dialed for them.
+/// A request for a tunnel without a free place gets 429 with Retry-After, and the proxy opens no connection for it.
 #[tokio::test]
 async fn a_tunnel_for_which_there_is_no_place_is_429_until_another_ends() {
     let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };

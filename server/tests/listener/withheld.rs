@@ -1,4 +1,4 @@
-//! Answers that are withheld for want of room: what is written of them is what their clients were told.
+//! Answers that the listener withholds for want of room: audit log and access log have the 429 that the client gets.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::audit::{auditor, events};
 use crate::fixture::{SOON, start_furnished};
 use crate::slow_readers::{Talker, get, reluctant, until};
 
-/// How many answers were refused as too many, as the audit log has it.
+/// The number of 429 answers in the audit log.
 fn audited(log: &Path) -> usize {
     let is_refusal = |event: &serde_json::Value| event["responseStatus"]["code"] == json!(429);
     events(log).iter().filter(|event| is_refusal(event)).count()
@@ -36,7 +36,7 @@ async fn what_is_withheld_is_written_as_its_client_is_told() {
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     let refused = answers.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
     assert!(refused > WAITING / 2, "{refused} find no room");
-    // Those that are given have no lines while nobody reads them.
+    // The remaining answers have no lines while no client reads them.
     for line in file.lines(refused).await {
         assert_eq!((&line["status"], &line["decision"]), (&json!(429), &json!("limited")), "{line}");
         assert!(line["bytes"].as_u64().is_some_and(|bytes| bytes < 1000), "what was dropped was not sent: {line}");

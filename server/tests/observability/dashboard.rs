@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tributary_server::metrics::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
-/// Columns of Grafana's grid, of which it has 24.
+/// Width of a panel, in columns of Grafana's grid. The grid has 24.
 const PANEL_WIDTH: usize = 8;
 const PANEL_HEIGHT: usize = 8;
 const PANELS_IN_A_ROW: usize = 24 / PANEL_WIDTH;

@@ -1,19 +1,19 @@
-//! What is exposed, read.
+//! A parser of the metrics' exposition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is exposed of one metric.
+/// The exposition of one metric.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
     /// `counter`, `gauge` or `histogram`.
     pub(crate) kind: String,
-    /// Its line of help.
+    /// The text of its `# HELP` line, without the period.
     pub(crate) help: String,
     /// The names of the labels of each sample.
     pub(crate) labels: Vec<BTreeSet<String>>,
 }
 
-/// The metrics of an exposition, by the names of their samples: a counter's has its `_total`.
+/// The metrics of an exposition by sample name: a counter's name ends with `_total`.
 pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
     let mut found: BTreeMap<String, Exposed> = BTreeMap::new();
     let kinds: BTreeMap<&str, &str> =
@@ -26,7 +26,7 @@ pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             found.entry(name_of(name)).or_default().kind = kind.to_owned();
         } else if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            // The library ends the sentence.
+            // The library adds a period.
             found.entry(name_of(name)).or_default().help = help.strip_suffix('.').unwrap_or(help).to_owned();
         } else if !line.starts_with('#') {
             let (name, labels) = sample(line);

@@ -37,7 +37,7 @@ use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
 use alerts::Alert;
 use exposition::{Exposed, exposed};
 
-/// The environment variable that makes [`what_is_made_from_the_list_is_committed`] write it.
+/// The environment variable that makes [`what_is_made_from_the_list_is_committed`] write the files.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
 
 /// The document with the table, between `<!-- table: metrics -->` and `<!-- end -->`.
@@ -82,7 +82,7 @@ async fn what_is_exposed_is_what_the_list_has() {
     }
 }
 
-/// Of those that have samples in a process without clusters; the others' are compared where a program serves some.
+/// For metrics with samples in a process without clusters. The module `served` compares the other metrics.
 #[tokio::test]
 async fn labels_are_the_lists() {
     let exposed = exposed(&everything().await);
@@ -141,7 +141,7 @@ fn alerts_on_shared_bounds_begin_where_the_program_finds_them_near() {
     }
 }
 
-/// Or the alert would drop it.
+/// The alert on limits joins usage and limit by label, so usage without a limit would raise no alert.
 #[tokio::test]
 async fn what_is_used_of_a_limit_is_told_beside_the_limit() {
     let text = everything().await;
@@ -150,12 +150,12 @@ async fn what_is_used_of_a_limit_is_told_beside_the_limit() {
         lines.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
     };
     let (limits, used) = (of("tributary_limit"), of("tributary_limit_used"));
-    // The bounds of single clusters are told by cluster.
+    // Limits of single clusters are in another metric, by cluster.
     let alone: Vec<_> = used.difference(&limits).filter(|limit| !limit.ends_with("_to_member")).collect();
     assert!(used.contains("held_bytes") && alone.is_empty(), "{alone:?} have no limit");
 }
 
-/// The labels of a metric of the list, by the name of its samples or of a histogram's, and those that Prometheus adds.
+/// The labels of a metric in the list, by sample name or histogram name, with the labels that Prometheus adds.
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     let (name, added) = match name.strip_suffix("_bucket") {
         Some(histogram) => (histogram, &["job", "instance", "le"][..]),
@@ -165,7 +165,7 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     Some([metric.labels, added].concat())
 }
 
-/// The exposition of a process in which everything is configured that has metrics.
+/// The exposition of a process with every optional part configured.
 async fn everything() -> String {
     let router = Router::new(RouterConfig::default());
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
@@ -194,7 +194,7 @@ async fn everything() -> String {
     text
 }
 
-/// An audit log of a policy, written nowhere.
+/// An audit log whose events are written nowhere.
 async fn auditor() -> Arc<Auditor> {
     #[derive(Parser)]
     struct Arguments {

@@ -1,15 +1,15 @@
-//! What an expression and the texts of an alert say of labels, as far as it takes to compare them with the list of
-//! metrics. Whether an expression is one at all is for promtool to say.
+//! Finds the labels in alert expressions and texts, as far as the comparison with the list of metrics needs. promtool
+//! checks the syntax.
 
-/// The metrics that an expression names: ours, and kube-apiserver's, have an underscore.
+/// The metrics in an expression: words with the prefix of Tributary's or kube-apiserver's metrics.
 pub(crate) fn metrics_of(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !is_of_name(c));
     let is_metric = |word: &&str| ["tributary_", "apiserver_", "authentication_"].iter().any(|it| word.starts_with(it));
     words.filter(is_metric)
 }
 
-/// The labels that an expression names, each group of them with the metrics that are to have them: those in the
-/// parentheses after `by (…)`, all of them for `on (…)`, and the one before `{…}`.
+/// Each group of labels in an expression, with the metrics that must have these labels. For `by (…)`: the metrics in
+/// the following parentheses. For `on (…)`: all metrics. For `{…}`: the metric before it.
 pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut named = Vec::new();
     for (at, grouping) in groupings(expression) {
@@ -26,24 +26,24 @@ pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     named
 }
 
-/// The labels that tell the series of an expression apart: those of its first grouping, but for `le`, which a quantile
-/// takes away. `None` where there is no grouping: its metric's.
+/// The labels of the series that an expression returns: the labels of its first grouping without `le`, which
+/// `histogram_quantile` removes. `None` without a grouping: the series have the metric's labels.
 pub(crate) fn grouped_by(expression: &str) -> Option<Vec<&str>> {
     let (at, grouping) = groupings(expression).into_iter().min()?;
     let (labels, _) = bracketed(&expression[at + grouping.len()..], ['(', ')']);
     Some(listed(labels).into_iter().filter(|label| *label != "le").collect())
 }
 
-/// The labels that a text has Prometheus fill in.
+/// The labels that Prometheus fills into a text.
 pub(crate) fn labels_of_template(text: &str) -> impl Iterator<Item = &str> {
     text.split("$labels.").skip(1).filter_map(|rest| rest.split(|c: char| !is_of_name(c)).next())
 }
 
-/// What is grouped by labels, up to their parenthesis.
+/// PromQL's words before a list of labels.
 const BY: &str = "by ";
 const ON: &str = "on ";
 
-/// Where labels are grouped by, and by which word.
+/// The places of groupings, each with its word.
 fn groupings(expression: &str) -> Vec<(usize, &'static str)> {
     let of = move |word: &'static str| {
         let places = expression.match_indices(word).map(move |(at, _)| (at, word));
@@ -52,7 +52,7 @@ fn groupings(expression: &str) -> Vec<(usize, &'static str)> {
     of(BY).chain(of(ON)).collect()
 }
 
-/// What stands in the brackets that a text begins with, and what comes after.
+/// The text within the brackets at the beginning of `text`, and the rest.
 fn bracketed(text: &str, [open, close]: [char; 2]) -> (&str, &str) {
     assert!(text.starts_with(open), "{open} is to come here: {text}");
     let mut depth = 0;

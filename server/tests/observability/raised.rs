@@ -1,5 +1,5 @@
-//! The cases with which promtool tests the alert rules (`e2e/tests/e2e/observability`): each alert has one that raises
-//! it and one that does not, of series that there are.
+//! promtool's test cases of the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that raises it and a
+//! case that does not, and the cases' series exist in the list of metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::alerts::ALERTS;
 use crate::{labels_of, promql, root};
 
-/// Where the cases are.
+/// The file with the cases.
 const CASES: &str = "e2e/tests/e2e/observability/alerts-tests.yaml";
 
-/// promtool's file of tests, as far as it is looked at.
+/// The fields of promtool's test file that this test reads.
 #[derive(Deserialize)]
 struct Cases {
     tests: Vec<Case>,
@@ -34,7 +34,7 @@ struct Series {
 #[derive(Deserialize)]
 struct Expectation {
     alertname: String,
-    /// Nothing is raised where it is missing.
+    /// Absent in cases that raise no alert.
     #[serde(default)]
     exp_alerts: Vec<Value>,
 }

@@ -5,7 +5,7 @@ use tributary_server::metrics::{METRICS, MetricDescription, Section, Unit};
 const BEGIN: &str = "<!-- table: metrics -->\n";
 const END: &str = "<!-- end -->";
 
-/// A document with the table between its marks.
+/// The document with a new table between its marks.
 pub(crate) fn within(document: &str) -> String {
     let (before, rest) = document.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();

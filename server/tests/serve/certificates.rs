@@ -1,5 +1,5 @@
-//! Certificates that cannot do what they are for, or cannot be read: the log says so whenever they are read. A client
-//! is told no more than that it is not known, or finds out by itself that it cannot trust the endpoint.
+//! Unusable or unreadable certificates: the program logs a warning each time that it reads them. Clients only get 401,
+//! or fail to verify the server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tributary_simulator::kubeconfig;
 
 use crate::fixture::{PATIENCE, Program, get, member, write_upstream_cluster};
 
-/// A certificate that signs itself, PEM.
+/// A self-signed certificate (PEM).
 fn certificate(key: &KeyPair, name: &str, host: Option<&str>, is_ca: IsCa, usage: ExtendedKeyUsagePurpose) -> String {
     let hosts: Vec<String> = host.into_iter().map(str::to_owned).collect();
     let mut parameters = CertificateParams::new(hosts).unwrap();
@@ -18,14 +18,14 @@ fn certificate(key: &KeyPair, name: &str, host: Option<&str>, is_ca: IsCa, usage
     parameters.self_signed(key).unwrap().pem()
 }
 
-/// Puts a text in the place of a file at once: files are watched, and nobody is to read a half.
+/// Replaces a file atomically, as the program watches it and must not read a part.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, path).unwrap();
 }
 
-/// Waits until a line of the log has all of these parts.
+/// Waits for a log line that contains all parts.
 async fn told(program: &Program, parts: &[&str]) {
     let is_told = || {
         let log = program.log.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Flags and configuration files, and what is said of those that do not fit.
+//! Flags and configuration files, and the messages about invalid ones.
 
 use crate::fixture::{Program, contexts, get, member, wait_for_contexts, write_upstream_cluster};
 
@@ -28,7 +28,7 @@ async fn configuration_files_are_served_and_followed() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
-/// A name that is mistyped is told of once, but not while a cluster that may serve it has not answered yet.
+/// The program logs a mistyped resource once, after each cluster that may serve the resource has answered discovery.
 #[tokio::test]
 async fn a_resource_that_no_cluster_serves_is_told_of_once() {
     const TOLD: &str = "no cluster serves a resource that is named";
@@ -76,7 +76,7 @@ async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
     assert!(message.contains("--token-review-cluster two: there is no such cluster"), "{message}");
-    // It does not go away later, either: then nobody would be known.
+    // A reload that removes the cluster is refused, too, as no client could be authenticated.
     write_upstream_cluster(&config, &two);
     let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
     program.ready().await;
@@ -86,7 +86,7 @@ async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
-/// There is no kubeconfig, and no file that a flag names: what is wrong with the flags themselves comes first.
+/// Neither the kubeconfig nor the files of the flags exist: errors in the flags themselves come first.
 #[tokio::test]
 async fn flags_that_do_not_fit_each_other_are_told_before_anything_is_read() {
     let directory = tempfile::tempdir().unwrap();

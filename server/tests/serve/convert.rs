@@ -1,4 +1,4 @@
-//! A KubeGateway's manifest, as `tributary convert` writes it: requests go where they went there.
+//! A KubeGateway manifest converted by `tributary convert`: requests go to the same servers as with KubeGateway.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use crate::fixture::{PATIENCE, Program, run};
 use crate::hosts::get_at;
 
-/// The token of the manifest, and as it stands there.
+/// The manifest's token, plain and in base64.
 const TOKEN: (&str, &str) = ("hunter2", "aHVudGVyMg==");
 
-/// The hosts that the manifest gives the cluster: its own name, and one of `serverNames`.
+/// The cluster's host names in the manifest: the object's name, and an entry of `serverNames`.
 const HOSTS: [&str; 2] = ["eu.example.com", "api.example.com"];
 
-/// How many requests of a kind are sent, so that what is sent to some servers alone is not so by chance.
+/// Number of requests of each kind: enough to exclude that one server gets all of them by chance.
 const REQUESTS: usize = 20;
 
-/// One server of the cluster.
+/// Starts one server of the cluster.
 async fn server_of_eu() -> SimulatedCluster {
     let config = SimulatorConfig { name: "eu".to_owned(), pods: 10, ..SimulatorConfig::default() };
     let server = Simulator::start(config).await.unwrap();
@@ -25,8 +25,8 @@ async fn server_of_eu() -> SimulatedCluster {
     server
 }
 
-/// What the gateway says: single ConfigMaps are the second server's; lists of nodes the third's, which is disabled;
-/// nobody is let at Secrets; other reads go to any.
+/// The manifest's rules: the second server gets single ConfigMaps. Lists of nodes go to the third server, which is
+/// disabled. Secrets are denied. Any server gets other reads.
 fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     let [first, second, third] = servers.each_ref().map(SimulatedCluster::url);
     let rule = |verbs: &[&str], group: &str, resource: &str| {
@@ -49,7 +49,7 @@ fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": HOSTS[0]}, "spec": spec}).to_string()
 }
 
-/// How many requests for a path each server was sent.
+/// The number of GET requests for a path at each server.
 fn sent(servers: &[SimulatedCluster; 3], path: &str) -> [usize; 3] {
     let line = format!("GET {path}");
     servers.each_ref().map(|server| server.control().request_log().iter().filter(|sent| **sent == line).count())

@@ -1,4 +1,4 @@
-//! What an `UpstreamCluster` says of how its endpoints are probed, and of when nothing is sent to them.
+//! Probes and circuit breakers of endpoints, as an `UpstreamCluster` configures them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, get, member};
 
-/// Whether the endpoint of a cluster is left out for a reason, as the metrics say.
+/// Returns whether the metrics say that the endpoint of a cluster is left out for this reason.
 async fn is_left_out(kubeconfig: &Path, cluster: &SimulatedCluster, reason: &str) -> bool {
     let labels = format!("{{cluster=\"{}\",endpoint=\"{}\",reason=\"{reason}\"}}", cluster.name(), cluster.address());
     let metric = format!("tributary_endpoint_left_out{labels} ");
@@ -26,7 +26,7 @@ async fn until(what: &str, program: &Program, mut holds: impl AsyncFnMut() -> bo
     assert!(in_time.is_ok(), "it does not come true: {what}: {}", program.log.lock().unwrap());
 }
 
-/// Two clusters to which the same happens, one of which is judged by its first failure and the other by its hundredth.
+/// Two clusters with the same failures: one has a threshold of one failure, the other of a hundred or more.
 #[tokio::test]
 async fn a_cluster_is_probed_and_cut_off_as_its_configuration_says() {
     const STRICT: &str = "  endpointProbe: { periodSeconds: 1 }\n  circuitBreaker: { consecutiveFailures: 1, \
@@ -51,7 +51,7 @@ async fn a_cluster_is_probed_and_cut_off_as_its_configuration_says() {
     for member in [&strict, &patient] {
         member.control().ready(false);
     }
-    // Each has said so often enough for the threshold that is not given.
+    // Three failed probes of each member reach the default threshold.
     let said = async || [&strict, &patient].map(probes).iter().zip(before).all(|(now, before)| *now >= before + 3);
     until("both are probed each second", &program, said).await;
     let strict_is_out = async || is_left_out(&written, &strict, "probe").await;

@@ -1,4 +1,4 @@
-//! The program over simulated members, and what is asked of it.
+//! Runs the program over simulated members, and sends requests to it.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -14,7 +14,7 @@ use tributary_apimachinery::body::Body;
 use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn member(name: &str) -> SimulatedCluster {
@@ -24,7 +24,7 @@ pub(crate) async fn member(name: &str) -> SimulatedCluster {
 pub(crate) struct Program {
     pub(crate) child: Child,
     pub(crate) lines: Lines<BufReader<ChildStdout>>,
-    /// What it has said on standard error so far.
+    /// Standard error so far.
     pub(crate) log: Arc<Mutex<String>>,
     logging: JoinHandle<()>,
 }
@@ -62,13 +62,13 @@ impl Program {
         }
     }
 
-    /// All that it said on standard error, once it has ended.
+    /// All of standard error, once the program has ended.
     pub(crate) async fn errors(&mut self) -> String {
         tokio::time::timeout(PATIENCE, &mut self.logging).await.unwrap().unwrap();
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until it has logged something so many times.
+    /// Waits until the log contains `part` at least `times` times.
     pub(crate) async fn logged(&self, part: &str, times: usize) {
         let wait = async {
             while self.log.lock().unwrap().matches(part).count() < times {
@@ -116,8 +116,8 @@ pub(crate) async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<
     client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// A socket that holds a port without listening, so that nobody else is given it; a listener that allows the address to
-/// be used again, as ours and tokio's do, can be bound beside it.
+/// A socket that reserves a port without listening, so that no other process gets the port. A listener with
+/// `SO_REUSEADDR`, as Tributary and tokio set it, can bind the port meanwhile.
 pub(crate) fn reserve() -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -125,7 +125,7 @@ pub(crate) fn reserve() -> tokio::net::TcpSocket {
     socket
 }
 
-/// An UpstreamCluster in a file of its own, with the CA and the token in files beside it.
+/// Writes an UpstreamCluster to a file, with the CA and the token in files beside it.
 pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster) {
     let name = member.name();
     std::fs::write(directory.join(format!("{name}.ca")), member.ca_pem()).unwrap();
@@ -138,7 +138,7 @@ pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster
     std::fs::write(directory.join(format!("{name}.yaml")), text).unwrap();
 }
 
-/// Follows the log of a pod: that holds a drain for as long as the answer is kept.
+/// Follows the log of a pod: a drain waits until the answer is dropped.
 pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body> {
     let pods = format!("/clusters/{cluster}/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1");
     let pods: serde_json::Value = serde_json::from_str(&get(kubeconfig, "all", &pods).await.unwrap()).unwrap();
@@ -161,7 +161,7 @@ pub(crate) fn add_to_upstream_cluster(directory: &Path, member: &SimulatedCluste
     std::fs::write(&path, format!("{text}{fields}")).unwrap();
 }
 
-/// The program with these arguments, to its end: its exit code, what it printed, and its errors.
+/// Runs the program to its end. Returns its exit code, its standard output, and its standard error.
 pub(crate) async fn run(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.args(arguments).env("HOME", directory).env_remove("KUBECONFIG");

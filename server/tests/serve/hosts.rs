@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty};
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, config, get, member, write_upstream_cluster};
 
-/// What a GET of a path at a host is answered, and with which status. By HTTP/1.1, where the host is a header.
+/// The status and the body of a GET at a host, over HTTP/1.1, where the host is a header.
 pub(crate) async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
     use kube::client::ConfigExt;
     use secrecy::ExposeSecret;
@@ -57,13 +57,13 @@ async fn one_persons_clusters_have_hosts_beside_the_kubeconfig_that_is_written()
         status == 200 && own.contains("one-node") && !own.contains("two-node") && !own.contains("tributary"),
         "{own}"
     );
-    // What was written stays good.
+    // Written kubeconfigs stay valid.
     for context in ["all", "one"] {
         assert!(get(&written, context, nodes).await.unwrap().contains("one-node"), "{context}");
     }
     assert!(get(&written, "all", "/readyz?verbose").await.unwrap().contains("two"));
 
-    // Who is served is settled when it starts.
+    // The endpoint was started for one user, so it refuses a host's authority for clients.
     add_to_upstream_cluster(&config, &one, &format!("{HOST}  secureServing: {{ clientCAFile: one.ca }}\n"));
     program.logged("the endpoint was started for one person", 1).await;
     assert_eq!(get_at(&written, "one.test", nodes).await.0, 200, "the old configuration stays");

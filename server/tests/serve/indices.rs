@@ -1,4 +1,4 @@
-//! The numbers that clusters have in integer resourceVersions.
+//! The indices of clusters in integer resourceVersions.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, get, member};
 
-/// The last four digits of the versions of the pods, per cluster.
+/// The last four digits of the pods' resourceVersions, for each cluster.
 async fn indices(written: &Path) -> BTreeMap<String, u64> {
     let list = get(written, "all", "/api/v1/pods").await.unwrap();
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
@@ -45,7 +45,7 @@ async fn numbers_outlive_clusters_and_restarts() {
     }
     let kept = directory.path().join(".local/share/tributary/cluster-indices.json");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
-    // What is given by a file is held against it.
+    // An index in a configuration file must not conflict with the stored indices.
     let config = directory.path().join("clusters.yaml");
     let taken = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: new }\nspec: { index: 1, \
                  kubeconfig: { path: members.kubeconfig, context: three } }\n---\napiVersion: tributary.dev/v1alpha1\nkind: \

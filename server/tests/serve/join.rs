@@ -1,4 +1,4 @@
-//! `tributary join`, as far as simulated members have what it needs.
+//! Failures of `tributary join` against simulated members.
 
 use tributary_simulator::kubeconfig;
 

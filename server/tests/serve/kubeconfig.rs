@@ -1,4 +1,4 @@
-//! Kubeconfigs: those that are read, and those that are written.
+//! Kubeconfigs that the program reads and writes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
-/// The time until a change of a file has an effect.
+/// Limit for the effect of a changed file.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn the_users_own_kubeconfig_is_joined_and_left() {
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));
-    // It holds a token now, which its group could read.
+    // The file has a token now, and its group must not read it.
     assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
     assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
@@ -91,7 +91,7 @@ async fn the_users_own_kubeconfig_is_joined_and_left() {
     program.logged("configuration reloaded", 1).await;
     assert!(get(&config, "tributary-all", "/readyz?verbose").await.unwrap().contains("one"));
 
-    // A cluster joins, and whoever wrote the file forgot what was put in.
+    // A cluster joins: the user has rewritten the file without Tributary's contexts.
     std::fs::write(&config, text(&[&one, &two])).unwrap();
     let expected = ["one", "two", "tributary-all", "tributary-one", "tributary-two"];
     wait_for_contexts(&config, &expected).await;

@@ -1,4 +1,4 @@
-//! From the start to the end: reloads, signals, and what a crash leaves.
+//! The program's life: reloads, signals, and core dumps after a crash.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -70,11 +70,11 @@ async fn a_second_signal_ends_at_once() {
     program.logged("a second signal ends at once", 1).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
     program.signal("TERM");
-    // Where the drain is waited for the code is 0.
+    // The code is 0 only if the drain completes.
     assert_eq!(program.end().await.code(), Some(1));
 }
 
-/// Lines are written at the end of a request. What is cut at the end of the process has one as well.
+/// Log lines are written at the end of a request. Requests that the end of the process cuts have lines, too.
 #[tokio::test]
 async fn what_is_cut_at_the_end_is_in_the_access_log_and_in_the_audit_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ async fn what_is_cut_at_the_end_is_in_the_access_log_and_in_the_audit_log() {
     assert_eq!(stages, ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
 }
 
-/// A core would have the tokens of the members and of the clients in it.
+/// A core dump would contain the tokens of members and clients.
 #[tokio::test]
 async fn a_crash_leaves_no_core_with_secrets_in_it() {
     let directory = tempfile::tempdir().unwrap();

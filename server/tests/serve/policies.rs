@@ -1,4 +1,4 @@
-//! `tributary policy test`, of a running server.
+//! `tributary policy test` against a running server.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ async fn a_running_server_says_which_policy_takes_a_request() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(told.starts_with("UpstreamCluster one:\n  spec.dispatchPolicies[0].rules[0] takes it:\n"), "{told}");
     assert!(told.contains("  It is denied (403): ask the team\nVerdict:\n"), "{told}");
-    // Of the files that it was started with, and of those that there are, it says the same.
+    // The command gives the same result for the configuration files as for the running server.
     let of_files =
         [&["policy", "test", "--config", config_text, "--user", "ann", "--group", "a & b"][..], &secret].concat();
     assert_eq!(run(&of_files, directory.path()).await.1, told);
-    // It goes by those that it has by now.
+    // After a reload, the server uses the new policies.
     add_to_upstream_cluster(&config, &one, "  dispatch: DenyAll\n");
     let changed = async {
         while !ask(&secret).await.1.contains("dispatch is DenyAll") {

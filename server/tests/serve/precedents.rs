@@ -1,11 +1,11 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the program that
-//! runs must hold. `docs/precedents.md` lists all of them.
+//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: faults of the running
+//! program. `docs/precedents.md` lists all of them.
 
 use tributary_simulator::kubeconfig;
 
 use crate::fixture::{Program, config, get, member};
 
-/// What no log may hold: credentials, queries (exec's hold commands), bodies. Not even at the level that says most.
+/// Secrets that no log may contain, at any level: credentials, queries (exec has its command there), and bodies.
 #[tokio::test]
 async fn vulndb_4074_no_secret_is_logged_at_any_level() {
     let directory = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ async fn vulndb_4074_no_secret_is_logged_at_any_level() {
             let request = http::Request::builder().method(method).uri(&path).header("content-type", content_type);
             let request =
                 request.header("impersonate-extra-token", "extra-hunter2").header("cookie", "session=hunter2");
-            // Most are refused, and the refusals are what may be logged.
+            // The program refuses most of these requests, and may log the refusals.
             let _ = client.request_text(request.body(body.as_bytes().to_vec()).unwrap()).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Credentials that are renewed, and clusters that are removed, while streams are open.
+//! Renewed credentials and removed clusters while streams are open.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tributary_simulator::{Rejection, RequestKind, kubeconfig};
 
 use crate::fixture::{PATIENCE, Program, config, get, member};
 
-/// The stream of a watch, as it begins.
+/// Opens a watch and returns its stream.
 async fn watch(kubeconfig: &Path, path: &str) -> kube::client::Body {
     let client = kube::Client::try_from(config(kubeconfig, "all").await).unwrap();
     let request = http::Request::get(path).body(kube::client::Body::empty()).unwrap();
@@ -16,7 +16,7 @@ async fn watch(kubeconfig: &Path, path: &str) -> kube::client::Body {
     response.into_body()
 }
 
-/// Reads a stream until a text has come; fails at its end.
+/// Reads a stream until it contains `text`. Panics at the end of the stream.
 async fn wait_for_text(stream: &mut kube::client::Body, text: &str) {
     let mut seen = String::new();
     let found = async {
@@ -49,7 +49,7 @@ async fn a_new_token_costs_no_list_and_no_stream_and_a_removed_cluster_is_cut_of
     let control = one.control();
     control.reset_counters();
     control.hold_lists(true);
-    // What the new user may not do shows that requests are sent as it.
+    // The new token's user gets 403, so a 403 shows that requests use the new token.
     control.accept("renewed", Some(Rejection { kinds: vec![RequestKind::Other], ..Rejection::all(403) }));
     std::fs::write(&source, text.replace(one.token(), "renewed")).unwrap();
     program.logged("the cluster's credentials are renewed", 1).await;

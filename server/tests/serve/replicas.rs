@@ -1,5 +1,4 @@
-//! Several processes that serve the same, as a user runs them: they share the limits of flow control, and clients come
-//! to each.
+//! Several replicas as a user runs them: they share the limits of flow control, and clients use each of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +16,11 @@ use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, config, member, write_upstream_cluster};
 
-/// The limit of all replicas together: requests in a second, and at once.
+/// The limit for all replicas together, in requests per second.
 const QPS: u32 = 60;
 const NAMESPACES: &str = "/api/v1/namespaces?limit=1";
 
-/// Everything passes one schema.
+/// A MergedEndpoint with one schema for all requests.
 const GOVERNED: &str = "
 apiVersion: tributary.dev/v1alpha1
 kind: MergedEndpoint
@@ -33,7 +32,7 @@ spec:
   flowControl: {flowControlSchemas: [{name: everybody, tokenBucket: {qps: 60, burst: 60}}]}
 ";
 
-/// One of them, and how it is asked.
+/// A replica, and its client.
 struct Replica {
     program: Program,
     client: kube::Client,
@@ -41,7 +40,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// With these arguments, over what `config` in the folder says.
+    /// Starts a replica with further flags over the configuration in `folder`.
     async fn with(folder: &Path, name: &str, more: &[&str]) -> Self {
         let own = folder.join(name);
         std::fs::create_dir(&own).unwrap();
@@ -65,14 +64,14 @@ impl Replica {
         self.client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
     }
 
-    /// The value of the line of its metrics that begins so.
+    /// The value of the metric whose line begins with `line`.
     async fn metric(&self, line: &str) -> u64 {
         let metrics = self.get("/metrics").await.unwrap();
         let found = metrics.lines().find_map(|own| own.strip_prefix(line));
         found.unwrap_or_else(|| panic!("{line} in {metrics}")).trim().parse().unwrap()
     }
 
-    /// What it has of the limit now.
+    /// The replica's current part of the limit.
     async fn limit(&self) -> u64 {
         self.metric("tributary_flow_control_limit{cluster=\"\",schema=\"everybody\"}").await
     }
@@ -82,7 +81,7 @@ impl Replica {
         self.metric(line).await
     }
 
-    /// Sends as many requests as it answers, until something holds, and no longer than one is patient.
+    /// Sends batches of 20 requests until `holds` returns true. Fails after `PATIENCE`.
     async fn offer_until(&self, mut holds: impl AsyncFnMut(&Self) -> bool) {
         let offered = async {
             while !holds(self).await {
@@ -94,7 +93,7 @@ impl Replica {
     }
 }
 
-/// A folder with the configuration of all, in `config`: a member, and one limit for all requests.
+/// A folder with a configuration in `config`: a member, and one limit for all requests.
 async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
     let (directory, one) = (tempfile::tempdir().unwrap(), member("one").await);
     let configuration = directory.path().join("config");
@@ -104,7 +103,7 @@ async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
     (directory, one)
 }
 
-/// The name cannot be resolved, so the number that the flag gives stays.
+/// The DNS name does not resolve, so the replica uses `--replica-count`.
 #[tokio::test]
 async fn one_of_four_replicas_has_a_quarter_of_a_limit() {
     let (directory, _one) = governed().await;
@@ -139,10 +138,10 @@ async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
     assert_eq!(own.limit().await, u64::from(QPS) / 3);
 }
 
-/// So clients come to a replica that was started later, by way of the load balancer.
+/// GOAWAY moves clients to new replicas, as the load balancer chooses one for the next connection.
 #[tokio::test]
 async fn by_chance_a_client_is_told_to_come_again() {
-    // So many are enough: that none of them is the last happens once in 10^16 times.
+    // With 1,900 requests, the probability that none is the last is 10^-16.
     const REQUESTS: usize = 1_900;
     let (directory, _one) = governed().await;
     std::fs::remove_file(directory.path().join("config/all.yaml")).unwrap();
@@ -150,7 +149,7 @@ async fn by_chance_a_client_is_told_to_come_again() {
     let config = config(&own.kubeconfig, "all").await;
     let (mut client, mut answered) = (http2(&config).await, 0);
     while answered < REQUESTS && client.ready().await.is_ok() {
-        // It may be told just before it sends this one.
+        // The GOAWAY may arrive just before the request.
         let Ok(answer) = client.send_request(request(&config)).await else { break };
         assert_eq!(answer.status(), 200);
         answer.into_body().collect().await.unwrap();
@@ -161,7 +160,7 @@ async fn by_chance_a_client_is_told_to_come_again() {
     assert_eq!(answer.status(), 200, "the next connection is served");
 }
 
-/// A connection to the server of a kubeconfig.
+/// Opens an HTTP/2 connection to the server of a kubeconfig.
 async fn http2(config: &kube::Config) -> SendRequest<Empty<Bytes>> {
     let mut tls = config.rustls_client_config().unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];

@@ -7,7 +7,7 @@ use tributary_simulator::kubeconfig;
 
 use crate::fixture::{Program, get, member, run};
 
-/// `tributary status` with these arguments: its exit code, what it printed, and its errors.
+/// Runs `tributary status`. Returns its exit code, its standard output, and its standard error.
 async fn status(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
     run(&[&["status"], arguments].concat(), directory).await
 }
@@ -39,7 +39,7 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
     assert!(row("one ").contains("ready") && row("two ").contains("unreachable"), "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 110), "{screen}");
 
-    // A cluster's own context leads to the same server.
+    // A single cluster's context leads to the same server.
     let (code, json, _) = status(&[&flag[..], &["--context", "one", "-o", "json"]].concat(), directory.path()).await;
     let report: tributary_router::Report = serde_json::from_str(&json).unwrap();
     assert_eq!((code, report.clusters.len()), (Some(0), 2), "{json}");
@@ -62,7 +62,7 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
     }
 }
 
-/// A server that answers like Go's servers to plain HTTP on a TLS port.
+/// A server that answers plain HTTP on a TLS port as Go's servers do.
 async fn answer_as_of_tls() -> std::net::SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

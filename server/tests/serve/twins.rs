@@ -1,4 +1,4 @@
-//! Clusters that are one, or say so.
+//! Several clusters with the same kube-system UID: the same cluster under two names, or a cluster that lies.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tributary_simulator::kubeconfig;
 
 use crate::fixture::{PATIENCE, Program, get, member, reserve, write_upstream_cluster};
 
-/// Sends what connects to a port on to an address.
+/// Forwards connections to a local port to another address.
 async fn forward(from: u16, to: std::net::SocketAddr) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", from)).await.unwrap();
     while let Ok((mut near, _)) = listener.accept().await {
@@ -53,13 +53,13 @@ async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
     assert_eq!(log.matches("the cluster is refused").count(), 1, "{log}");
 }
 
-/// Whoever runs one of the clusters has it say that it is another, by that one's kube-system uid, which is no secret.
-/// The endpoint serves all of them all the same, from the start, and says so.
+/// A hostile cluster can report another cluster's kube-system UID, which is no secret. The endpoint serves both
+/// clusters from the start, and logs a warning.
 #[tokio::test]
 async fn a_cluster_that_only_says_that_it_is_another_keeps_the_endpoint_from_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let victim = member("victim").await;
-    // The same name and seed give the same uid; nothing else of it is the victim's.
+    // A simulator with the same name and seed has the same UID, but its own certificate and token.
     let hostile = member("victim").await;
     let config = directory.path().join("config");
     std::fs::create_dir(&config).unwrap();

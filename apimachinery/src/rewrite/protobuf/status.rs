@@ -63,12 +63,12 @@ fn read_cause(cause: &[u8]) -> Result<StatusCause, Status> {
     })
 }
 
-/// Returns the last string with this number; empty if there is none.
+/// Returns the last string of a field; empty for an absent field.
 fn string(message: &[u8], number: u64) -> Result<String, Status> {
     last_string(message, number).map(Option::unwrap_or_default)
 }
 
-/// Returns the last integer with this number; 0 if there is none, or it is too large.
+/// Returns the last integer of a field; 0 for an absent or too large integer.
 fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, Status> {
     let mut value = 0;
     for field in fields(message) {

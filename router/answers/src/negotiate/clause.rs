@@ -16,7 +16,7 @@ pub struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// Clauses in the order in which they are tried, without malformed ones.
+    /// Valid clauses of an `Accept` header, in order of preference.
     pub fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
         let mut clauses: SmallVec<[Self; 4]> = accept.split(',').filter_map(Self::parse).take(CLAUSES_MAX).collect();
         // goautoneg's comparison is no order, so the result depends on the algorithm. Go sorts up to twelve items by

@@ -52,7 +52,7 @@ pub enum LimitRefusal {
         /// The exceeded share.
         exceeded: Exceeded,
     },
-    /// Too many requests ask this cluster for objects: 429.
+    /// Too many requests to a cluster for objects: 429.
     Questions {
         /// Name of the cluster.
         cluster: ClusterName,

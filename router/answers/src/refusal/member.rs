@@ -67,16 +67,16 @@ pub enum MemberRefusal {
     NothingDeleted {
         /// Clusters that cannot be asked, with reasons.
         troubles: Vec<Trouble>,
-        /// Whether one of them is known to be out of reach: coming again soon is in vain.
+        /// Whether a cluster is known to be unreachable: an early retry is in vain.
         is_out_of_reach: bool,
     },
     /// A collection is not deleted in all clusters. The code is that of the first cluster that failed.
     PartlyDeleted {
         /// Clusters that have deleted their objects.
         done: Vec<ClusterName>,
-        /// First cluster that has not, with the reason.
+        /// First cluster with a failed deletion, and the reason.
         first: (ClusterName, Refusal),
-        /// Further clusters that have not, with reasons.
+        /// Further clusters with failed deletions, and the reasons.
         others: Vec<(ClusterName, Refusal)>,
     },
     /// No cluster has reported a fact that each request needs: 503.

@@ -28,7 +28,7 @@ impl Trouble {
         }
     }
 
-    /// As [`why`](Self::why), of which cluster: `eu for 3 s: refused`, or `eu: it answered 500`.
+    /// [`why`](Self::why) with the cluster's name: `eu for 3 s: refused`, or `eu: it answered 500`.
     pub(super) fn which_and_why(&self) -> String {
         let separator = if self.age.is_some() { " " } else { ": " };
         format!("{}{separator}{}", self.cluster, self.why())
