@@ -47,11 +47,11 @@
 //! | remove a binding and add it again | 3.3 µs | |
 //!
 //! A hostile cluster cannot slow down requests to the others: if the grants of a subject in a cluster exceed
-//! [`GRANTED_WORDS_MAX`], they are ignored and allow nothing there ([`FleetRights::rights_are_unknown`]). Nor can its bindings
-//! exhaust the memory: they are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and for no subject if they name
-//! more. The compiled form takes less than four times the text of the bindings as a kube-apiserver stores them. At most
-//! it takes some 60 MB if large bindings name the subjects, and (estimated from the sizes of the structures) up to 190
-//! MB if each subject has a binding of its own. Roles take at most four times their text
+//! [`GRANTED_WORDS_MAX`], they are ignored and allow nothing there ([`FleetRights::rights_are_unknown`]). Nor can its
+//! bindings exhaust the memory: they are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and for no subject if
+//! they name more. The compiled form takes less than four times the text of the bindings as a kube-apiserver stores
+//! them. At most it takes some 60 MB if large bindings name the subjects, and (estimated from the sizes of the
+//! structures) up to 190 MB if each subject has a binding of its own. Roles take at most four times their text
 //! (`authorization/tests/hostile_roles.rs`).
 //!
 //! Invariant: the crate has only values, no I/O and no clock. An unknown cluster and an object that cannot be parsed

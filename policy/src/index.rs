@@ -123,7 +123,8 @@ impl RuleIndex {
             return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
         let wide = self.resource_names.match_values([name.written, own]);
-        // Entries with a colon match the name as written. A prefix without a colon must match the object's own name, too.
+        // Entries with a colon match the name as written. A prefix without a colon must match the object's own name,
+        // too.
         let mut narrow = self.resource_names.match_values([]);
         let is_match = |text: &str| is_of_spelling(text) || own.starts_with(text);
         narrow.hits.extend(self.resource_names.hits(name.written, is_match));

@@ -396,9 +396,9 @@ impl ClusterClient {
     /// too. Bodies are streamed.
     ///
     /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server makes. After
-    /// a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both ways.
-    /// Any other answer is an ordinary response; a user may have 64 of these at once, and four a second, except for
-    /// kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`).
+    /// a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both
+    /// ways. Any other answer is an ordinary response; a user may have 64 of these at once, and four a second, except
+    /// for kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`).
     ///
     /// A request that the cluster has certainly not processed is sent again, and so is a GET or HEAD without a body
     /// after a broken connection, at most twice, and within a fifth of the requests of the last 10 s. A short GET or

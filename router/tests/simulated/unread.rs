@@ -2,10 +2,11 @@
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_proxy::{ClientTuning, Places, Windows};
-use tributary_router::{ClusterSetup, Limits, Peer, Policies, RequestContext, ResourcePolicy, User};
+use tributary_router::{ClientUpgrade, ClusterSetup, Limits, Peer, Policies, RequestContext, ResourcePolicy, User};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{
@@ -14,9 +15,10 @@ use crate::harness::{
 
 /// Asks as a connection.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
-    let request = request.body(body).unwrap();
+    let mut request = request.body(body).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
     context.arrival.peer = Some(Peer(([127, 0, 0, 1], port).into()));
+    context.arrival.upgrade = request.extensions_mut().remove::<OnUpgrade>().map(ClientUpgrade::new);
     fixture.router.handle(request, &context).await.response
 }
 

@@ -1,8 +1,8 @@
 //! What all connections together have been given and have not taken, and how much of that one of them may have.
 //!
-//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Nobody can be
-//! made to give back bytes that are under way; but once few bytes are free, a connection that has a fair part or more,
-//! and whose client reads nothing, is cut sooner than the others.
+//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Nobody can
+//! be made to give back bytes that are under way; but once few bytes are free, a connection that has a fair part or
+//! more, and whose client reads nothing, is cut sooner than the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

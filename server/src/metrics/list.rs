@@ -1,5 +1,5 @@
-//! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from it,
-//! and compare it with the exposition and the alert rules.
+//! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from
+//! it, and compare it with the exposition and the alert rules.
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]

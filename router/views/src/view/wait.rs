@@ -108,8 +108,8 @@ impl View {
     /// Waits until each cluster of a vector has reached its version.
     ///
     /// # Errors
-    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a cluster
-    /// is not configured, because a client that still has its objects must list again.
+    /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a
+    /// cluster is not configured, because a client that still has its objects must list again.
     pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()

@@ -159,7 +159,7 @@ mod tests {
             ("system:admin", &[], "NAME \"system:admin\": user"),
             ("system:anonymous", &[], "is never sent to a cluster"),
             ("system:node:n1", &[], "is never sent to a cluster"),
-            ("system:serviceaccount:a:b", &[], "name of the system"),
+            ("system:serviceaccount:a:b", &[], "has a system name"),
         ] {
             let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
             let said = check_identity(name, &groups).err().map(|error| error.to_string()).unwrap_or_default();
