@@ -25,8 +25,8 @@ pub struct ClusterSpec {
     pub probe: tributary_proxy::Probe,
     /// Circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// Equal where all but the addresses of its servers is as in `address`; `None` where the source has one address
-    /// alone.
+    /// Equal for an equal configuration apart from the addresses of the servers; `None` if the source supports only one
+    /// address.
     pub beside_endpoints: Option<ClusterAddress>,
     /// Equal for equal addresses and authorities, with the content of referenced files.
     pub address: ClusterAddress,

@@ -184,7 +184,7 @@ pub async fn cluster_spec(
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
-        // Of its own fields the validation warns.
+        // Validation has already warned of the object's own fields.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         drained_endpoints: EndpointSubset::new(&cluster.spec.drained_endpoints),

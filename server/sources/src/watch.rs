@@ -153,7 +153,7 @@ fn digest(file: &Path) -> Option<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// Whether a change is noticed before the slow check would find it.
+    /// Returns whether a change is noticed before the slow check.
     async fn changes(watch: &mut FileWatch) -> bool {
         tokio::time::timeout(SLOW_CHECK_INTERVAL * 3 / 4, watch.changed()).await.is_ok()
     }

@@ -88,7 +88,7 @@ struct Owners(BTreeMap<u16, ClusterName>);
 
 impl Owners {
     fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
-        // Configured indexes first, so that no other cluster gets one of them.
+        // The configured indexes come first: no other cluster may get them.
         for spec in &*clusters {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {

@@ -39,7 +39,7 @@ pub enum KubeconfigLoadError {
         /// Kind of the fault.
         problem: &'static str,
     },
-    /// None of the listed files exists.
+    /// The listed files do not exist.
     #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
     AllMissing(KubeconfigFiles),
     /// The files cannot be used together.
@@ -141,7 +141,7 @@ impl Kubeconfigs {
         others.map(|named| named.name.clone()).collect()
     }
 
-    /// Names of all contexts, also those that this program has added.
+    /// Names of all contexts, including the contexts of this program.
     pub fn all_context_names(&self) -> impl Iterator<Item = &str> {
         self.merged.contexts.iter().map(|named| &*named.name)
     }
@@ -187,7 +187,7 @@ impl Kubeconfigs {
         self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
     }
 
-    /// First file with a part, which is the one that counts. There is at least one file.
+    /// The first file with a part, which takes precedence. The list has at least one file.
     fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
         let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
         self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())

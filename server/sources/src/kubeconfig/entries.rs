@@ -45,10 +45,10 @@ pub struct Entries {
     pub lists: [Vec<Value>; 3],
 }
 
-/// Entries that were removed.
+/// The result of removing entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The text without it.
+    /// The text without the entries.
     pub text: String,
     /// The names of the contexts.
     pub contexts: Vec<String>,
@@ -56,14 +56,14 @@ pub struct Removal {
     pub current: Option<String>,
 }
 
-/// Something in another kubeconfig that has the name of an entry: where both files are read, the first one hides it.
+/// An entry of another kubeconfig with the same name. If both files are read, the first one hides the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SameName {
     /// Its list: `clusters`, `contexts` or `users`.
     pub kind: &'static str,
     /// Name of the entry.
     pub name: String,
-    /// Whether this program has added it.
+    /// True for an entry of this program.
     pub is_ours: bool,
 }
 
@@ -108,7 +108,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
     if parse(&put)? == expected { Ok(Some(put)) } else { Err(ChangeError::Form) }
 }
 
-/// Removes all entries of this program; `None` if there are none.
+/// Removes all entries of this program; `None` without such entries.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Result<Value, ChangeError> {
     }
 }
 
-// What it says
+// Contents of a document
 
 fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name")?.as_str()
@@ -212,7 +212,7 @@ fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
-// Where it stands
+// Positions in the text
 
 /// Text after the edits, in any order; edits at one place keep theirs.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
@@ -254,7 +254,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// Edits that add entries after the existing ones.
+/// Returns the edits that append the entries.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
     // New keys come after the last existing one with its additions.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// As kubectl writes it, with additions by hand.
+    /// A kubeconfig in the form of kubectl, with additions by hand.
     const OWN: &str = "# mine
 apiVersion: v1
 clusters:

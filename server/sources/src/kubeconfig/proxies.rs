@@ -32,7 +32,7 @@ impl Proxies {
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
-    /// Proxy of the kubeconfig itself, if there is one.
+    /// The proxy of `proxy-url`; `None` for the environment's proxies.
     pub fn explicit(&self) -> Option<&Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy),

@@ -36,7 +36,7 @@ pub enum UsersFileError {
         /// The cause, a part of the message and therefore not a `source`.
         obstacle: ChangeError,
     },
-    /// A second file, which is read together with this one, has the same names.
+    /// A second file in `$KUBECONFIG` has an entry of the same name.
     #[error(
         "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
          --kubeconfig-prefix{}",
@@ -49,7 +49,7 @@ pub enum UsersFileError {
         kind: &'static str,
         /// Name of the entry.
         name: String,
-        /// Whether this program has added it.
+        /// True for an entry of this program.
         is_ours: bool,
     },
     /// The file does not exist.
@@ -114,7 +114,7 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
     paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
 }
 
-/// Other files of `$KUBECONFIG`, if this file is one of them.
+/// The further files of `$KUBECONFIG`, if the list contains the path; otherwise none.
 pub fn read_with(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
     others_of(path, listed)
@@ -232,7 +232,7 @@ enum Access {
     OwnerAlone,
 }
 
-/// The mode bits of everybody but a file's owner.
+/// The mode bits of the group and of all users but the owner.
 const OTHERS: u32 = 0o077;
 
 /// Replaces a file, or the target of a link.
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
-    /// A file of exec plugins alone holds nothing secret, and may be open to all; with our token in it, it does.
+    /// A file with exec plugins only is not secret, and may be readable by all. A token makes it secret.
     #[tokio::test]
     async fn a_token_is_put_into_no_file_that_others_can_read() {
         let directory = tempfile::tempdir().unwrap();
