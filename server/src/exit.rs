@@ -43,7 +43,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Error with its causes on one line.
+    /// Writes the error with its causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),

@@ -193,9 +193,9 @@ struct JoinPlan<'a> {
     minor: u32,
     /// The user of the context, as the cluster names them.
     user: &'a str,
-    /// The account as it is now.
+    /// The present account.
     before: &'a Before,
-    /// The account as it will be.
+    /// The new account.
     account: &'a Account,
     /// Whether a Secret stays with a token that does not end.
     leaves_token: bool,

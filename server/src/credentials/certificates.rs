@@ -58,7 +58,7 @@ pub enum CertificateError {
     Pem(#[from] rustls_pki_types::pem::Error),
 }
 
-/// A certificate and its key, as they are stored.
+/// The stored form of a certificate and its key.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredCertificate {

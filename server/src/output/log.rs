@@ -90,7 +90,7 @@ where
     fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
 }
 
-/// Writes each line as one: characters that would end it, or that a terminal interprets, are escaped.
+/// Escapes line ends, and characters that a terminal interprets, within each line.
 struct OneLine<W> {
     writer: W,
     /// Whether the escapes of colours are our own.
