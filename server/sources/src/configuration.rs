@@ -42,7 +42,7 @@ pub struct ClusterSpec {
     pub authorization: ClusterAuthorization,
     /// Whether the cluster reviews bearer tokens of requests to its own path, in shared mode.
     pub token_review: bool,
-    /// Whether users' own tokens are passed on to it.
+    /// Whether users' own tokens are passed on to the cluster.
     pub passes_tokens: bool,
     /// Hosts of the cluster's own API; a context has none.
     pub hosts: ClusterHosts,

@@ -193,9 +193,9 @@ struct JoinPlan<'a> {
     minor: u32,
     /// The user of the context, as the cluster names them.
     user: &'a str,
-    /// The present account.
+    /// The account before the command.
     before: &'a Before,
-    /// The new account.
+    /// The account after the command.
     account: &'a Account,
     /// Whether a Secret stays with a token that does not end.
     leaves_token: bool,

@@ -55,7 +55,7 @@ impl Observed {
         self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
 
-    /// Records the answer.
+    /// Records the head of the answer.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
         if let Some(traced) = self.traced {
             traced.finish(&response);

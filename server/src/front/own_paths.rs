@@ -17,7 +17,7 @@ use crate::status;
 /// The path of the metrics, in OpenMetrics text.
 const METRICS_PATH: &str = "/metrics";
 
-/// A path that the server itself answers.
+/// A path that the server answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnPath {
     /// `/metrics`: the metrics.

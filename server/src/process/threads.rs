@@ -21,7 +21,7 @@ pub fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// A separate runtime. Dropping it drops its tasks.
+/// A separate runtime. Its tasks are dropped together with the runtime.
 pub struct Threads {
     handle: Handle,
     /// `None` once the runtime is being dropped.

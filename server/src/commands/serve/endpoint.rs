@@ -1,4 +1,4 @@
-//! The endpoint. It opens its port before it knows clusters, and answers once it has both.
+//! The endpoint: opens its port before it knows clusters, and answers once the clusters are known.
 
 use std::path::Path;
 use std::sync::Arc;
