@@ -52,7 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Why the program ends early.
+/// The reason why the program ends early.
 enum Ended {
     /// Output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),

@@ -164,7 +164,7 @@ impl Clusters {
         self.known.values().map(both).collect()
     }
 
-    /// Whether a cluster of this name is configured.
+    /// Returns whether a cluster of this name is configured.
     pub fn contains(&self, name: &ClusterName) -> bool {
         self.known.contains_key(name)
     }
@@ -174,7 +174,7 @@ impl Clusters {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Whether a client could not be made, or not get its user, so that a retry may help.
+    /// Returns whether a client could not be created or could not get its user, so that a retry may help.
     pub fn any_failed(&self) -> bool {
         let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
@@ -259,7 +259,7 @@ impl ConnectedCluster {
         usable && self.address == spec.address && self.is_set_up_as(spec)
     }
 
-    /// Whether nothing but the addresses of its servers has changed.
+    /// Returns whether the description is unchanged except for the addresses of the servers.
     fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
         let is_known = self.beside_endpoints.is_some();
         self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)

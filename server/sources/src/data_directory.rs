@@ -30,7 +30,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why the data directory cannot be used.
+/// The reason why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
     /// No flag, no `XDG_DATA_HOME` and no `HOME`.

@@ -51,7 +51,7 @@ pub struct ConfigurationPlaces<'a> {
 }
 
 impl ConfigurationPlaces<'_> {
-    /// Whether contexts of a kubeconfig are clusters.
+    /// Returns whether contexts of a kubeconfig are clusters.
     pub fn has_contexts(self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }

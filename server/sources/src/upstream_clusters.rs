@@ -22,13 +22,13 @@ use crate::logging::logging_modes;
 use crate::secure_serving::cluster_hosts;
 use crate::{ClusterSpec, LoadedConfiguration};
 
-/// The one name inside the kubeconfig that an UpstreamCluster is turned into.
+/// The name of the cluster, user and context in the kubeconfig that is made from an UpstreamCluster.
 const PART: &str = "upstream";
 
 /// Placeholder for an address.
 const ANYWHERE: &str = "https://endpoint.invalid";
 
-/// Why an UpstreamCluster gives no cluster.
+/// The reason why an UpstreamCluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamClusterError {
     /// Its name cannot be a cluster's.

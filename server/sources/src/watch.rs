@@ -200,7 +200,7 @@ mod tests {
                 exchange(&version);
                 fs::remove_dir_all(volume.path().join(before)).unwrap();
                 assert!(changes(&mut watch).await, "{version} of {files:?}");
-                // As after each read.
+                // The watch is set after each read.
                 watch.set(files.clone());
             }
         }

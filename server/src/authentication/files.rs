@@ -90,7 +90,7 @@ pub struct AuthenticationFiles {
 }
 
 impl AuthenticationFiles {
-    /// Takes the files from the flags.
+    /// Collects the files of the flags.
     pub fn from_arguments(arguments: &SharedArguments) -> Self {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);

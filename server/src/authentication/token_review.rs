@@ -55,7 +55,7 @@ impl TokenReviewer for ClusterReviewer {
 pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
 
 impl ReviewTroubles {
-    /// Returns whether the cluster had no log line for [`SILENCE`]. If so, the line counts as written now.
+    /// Returns whether the cluster had no log line for a minute. If so, the line counts as written now.
     pub fn is_news(&self, cluster: &ClusterName) -> bool {
         let mut told = self.0.lock();
         let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);

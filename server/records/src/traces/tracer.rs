@@ -72,7 +72,7 @@ impl Tracer {
         }
     }
 
-    /// Sends the queued spans, for at most [`SHUT_DOWN_WITHIN`].
+    /// Sends the queued spans, for at most 5 s.
     pub async fn shut_down(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();

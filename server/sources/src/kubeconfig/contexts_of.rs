@@ -15,7 +15,7 @@ use super::mark::EXTENSION;
 use super::proxies::{Proxies, is_loopback};
 use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, check_token, read_file};
 
-/// Why kubeconfig files cannot be read.
+/// The reason why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigLoadError {
     /// A file cannot be opened.
@@ -123,7 +123,7 @@ impl Kubeconfigs {
         Ok(Self { parsed, merged })
     }
 
-    /// Takes a kubeconfig that was made by this program; `path` is its place for messages.
+    /// Wraps a kubeconfig that this program has made; `path` stands for its file in messages.
     pub fn from_parts(path: PathBuf, config: Kubeconfig) -> Self {
         Self { parsed: vec![(path, config.clone())], merged: config }
     }
@@ -347,7 +347,7 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Whether the server's certificate is not checked.
+/// Returns whether the check of the server's certificate is disabled.
 fn is_unchecked(cluster: &Cluster) -> bool {
     cluster.insecure_skip_tls_verify.unwrap_or(false)
         && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))

@@ -14,7 +14,7 @@ use crate::yaml::layout::{Layout, ListLayout};
 /// Lists of a kubeconfig, and the key of each entry beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
-/// Why a kubeconfig's text cannot be changed.
+/// The reason why a kubeconfig's text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The file is no kubeconfig. The parser's own message is left out, because it quotes the file.
@@ -132,7 +132,7 @@ pub fn take_out(text: &str) -> Result<Option<Removal>, ChangeError> {
     Ok(Some(Removal { current: current.map(str::to_owned), text: without, contexts }))
 }
 
-/// Whether entries can be put into this text, or taken out.
+/// Checks that entries can be added to this text, and removed from it.
 ///
 /// # Errors
 /// [`ChangeError::Parse`].
@@ -182,7 +182,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     entries
 }
 
-/// Whether the marked entries of the document are exactly these, in any order.
+/// Returns whether the marked entries of the document are exactly these, in any order.
 fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();

@@ -54,7 +54,7 @@ impl Proxies {
     }
 }
 
-/// Whether a URL's host is this machine.
+/// Returns whether a URL's host is loopback.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = || without_brackets(host).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address().is_ok_and(|address| address.to_canonical().is_loopback())

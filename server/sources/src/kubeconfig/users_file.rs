@@ -25,7 +25,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a kubeconfig was not changed.
+/// The reason why a kubeconfig was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
     /// The content of the file prevents the change.
@@ -189,7 +189,7 @@ async fn locked<T: Send + 'static>(
     changed.await.unwrap_or_else(|error| Err(write_error(&path, io::Error::other(error))))
 }
 
-/// Whether a kubeconfig can be read, if there is one.
+/// Checks that a kubeconfig can be read, if it exists.
 ///
 /// # Errors
 /// [`UsersFileError`].
@@ -226,7 +226,7 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
 /// Readers of a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// The same as before.
+    /// The readers of the old file.
     AsBefore,
     /// The owner only, because the file has a token.
     OwnerAlone,

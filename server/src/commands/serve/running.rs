@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// Takes over a configuration that has been read, or refuses it whole.
+    /// Applies a new configuration, or refuses the whole configuration.
     async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
         let hosts = self.hosts_of(&configuration)?;
         different_from(self.address, &hosts, &configuration.clusters)?;
