@@ -5,7 +5,7 @@ use tokio::sync::Notify;
 
 use crate::settings::GoawayChance;
 
-/// Decides whether a connection accepts no more requests.
+/// Decides at random when a connection stops accepting requests.
 #[derive(Debug, Default)]
 pub(super) struct Parting {
     chance: GoawayChance,
@@ -18,14 +18,14 @@ impl Parting {
         Self { chance, due: Notify::new() }
     }
 
-    /// Draws a random number for a request whose answer begins.
+    /// Draws a random number for a request at the beginning of its answer.
     pub(super) fn draw(&self, version: Version) {
         if self.chance.falls_on(version) {
             self.due.notify_one();
         }
     }
 
-    /// Completes when the connection accepts no more requests. Cancel: safe.
+    /// Completes when the connection is to stop accepting requests. Cancel: safe.
     pub(super) async fn is_due(&self) {
         self.due.notified().await;
     }

@@ -18,7 +18,7 @@ const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
 /// first requests of a client.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// The number of bytes in the heads of all connections that wait for the same event.
+/// The number of bytes in the heads of all requests that wait for the same reason, on all connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 

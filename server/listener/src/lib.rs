@@ -1,4 +1,4 @@
-//! Accepts connections and serves them until told to stop.
+//! Accepts connections and serves them until [`ListenerOptions::stop`] is cancelled.
 //!
 //! ```text
 //! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → RequestService

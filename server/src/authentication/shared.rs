@@ -150,7 +150,7 @@ impl SharedAuthenticator {
         refused: &mut Unauthenticated,
     ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
-        // The headers of a proxy without a proxy certificate are ignored; the client is its own user.
+        // Without a certificate or without user headers, the client's own credentials count.
         if chain.is_empty() || !proxy.name_a_user(&head.headers) {
             return None;
         }

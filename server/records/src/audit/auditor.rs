@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
     }
 
-    /// Policies often exclude health checks without credentials, and only this endpoint sees their lack of credentials.
+    /// Policies often exclude health checks without credentials. Only this endpoint itself assigns the anonymous user.
     #[tokio::test]
     async fn a_policy_names_whoever_has_no_credentials() {
         for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {

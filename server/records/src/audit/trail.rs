@@ -321,7 +321,6 @@ mod tests {
     use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
     use crate::line_log::Rotation;
 
-    /// The end of the process does not wait for shells; the test ends its runtime alike.
     #[test]
     fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
         for (content_type, bytes, is_long) in [
@@ -335,6 +334,7 @@ mod tests {
         }
     }
 
+    /// The process ends without waiting for open shells; the test ends its runtime instead.
     #[test]
     fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
         let folder = tempfile::tempdir().unwrap();
