@@ -44,7 +44,7 @@ struct ConnectedCluster {
 }
 
 impl Clusters {
-    /// Without clusters; all clients have this `tuning`, with its tunnels. Its `shutdown` ends all streams.
+    /// Creates an empty list. All clients get this `tuning` with its tunnels; its `shutdown` ends all streams.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }

@@ -51,7 +51,7 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// A cluster with defaults, for a context. Its address and user are set by the source.
+    /// Creates a cluster with defaults, for a context. The source sets the address and the user.
     pub fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,

@@ -11,7 +11,7 @@ use tributary_router::{FlowSettings, PlaceSchemas};
 
 /// Flow control of validated objects. Only requests with a policy that names a schema are limited.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
-    // There is one, or none.
+    // Validation allows at most one MergedEndpoint.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
     let clusters = objects.clusters.iter().filter_map(of_cluster);

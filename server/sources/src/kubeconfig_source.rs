@@ -17,7 +17,7 @@ pub enum KubeconfigSourceError {
     Contexts {
         /// Files of the kubeconfig.
         files: KubeconfigFiles,
-        /// Conflict between the files.
+        /// The problem of the selection.
         #[source]
         source: ContextsError,
     },

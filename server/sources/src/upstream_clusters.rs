@@ -31,7 +31,7 @@ const ANYWHERE: &str = "https://endpoint.invalid";
 /// The reason why an UpstreamCluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamClusterError {
-    /// Its name cannot be a cluster's.
+    /// The name of the object is not a valid cluster name.
     #[error("metadata.name")]
     Name(#[source] tributary_apimachinery::InvalidClusterName),
     /// A field, or a file that it names, cannot be used.

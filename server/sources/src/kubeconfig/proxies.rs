@@ -40,7 +40,7 @@ impl Proxies {
         }
     }
 
-    /// Proxy on the way to this server, if there is one. The environment's proxy is not used for servers on this
+    /// The proxy for this server; `None` without a proxy. The environment's proxy is not used for servers on this
     /// machine, or without encryption.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
         match self {

@@ -185,7 +185,7 @@ struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// The root of the first document, if there is one.
+    /// The root of the first document; `None` for an empty text.
     fn document(&mut self) -> Result<Option<Node>, ScanError> {
         while let Some((event, span)) = self.next()? {
             match event {

@@ -85,7 +85,7 @@ impl Purpose {
         serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
     }
 
-    /// Its text in the record.
+    /// The purpose as text, for the record.
     fn record(&self) -> String {
         json!(self).to_string()
     }
