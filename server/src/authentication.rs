@@ -1,14 +1,14 @@
-//! Who sends a request. In personal mode that is whoever has the one bearer token; in the shared mode whom the
-//! configured authorities vouch for.
+//! The authentication of requests. Personal mode accepts one bearer token; shared mode accepts the users of the
+//! configured authorities.
 //!
 //! ```text
 //! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
 //!                                └─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
-//!                                             (what a connection proved is remembered: client_chain)
+//!                                             (results for a connection are cached: client_chain)
 //! ```
 //!
-//! Credentials are taken out of the request here, so that nothing behind this folder ever sees them; but for a token of
-//! the cluster's own under `/clusters/NAME` or at its host, which goes on as [`tributary_router::OwnCredential`], for
+//! Credentials are removed from the request here, so that later stages never see them. The exception is a cluster's own
+//! token under `/clusters/NAME` or at the cluster's host. The token goes on as [`tributary_router::OwnCredential`], for
 //! that cluster alone.
 
 mod bearer;
@@ -38,37 +38,36 @@ pub use shared::SharedAuthenticator;
 pub use unauthenticated::Unauthenticated;
 pub(crate) use unauthenticated::UnknownClients;
 
-/// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
+/// The one user of personal mode. Clusters see the kubeconfig's own users instead.
 pub fn personal_user() -> User {
     User::named(VerifierName::personal(), "tributary:personal")
 }
 
-/// Nobody in particular: what plain health checks are answered to.
+/// The anonymous user, which may only make plain health checks.
 pub fn anonymous_user() -> User {
     let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
     User { info: UserInfo::anonymous(), authority }
 }
 
-/// Knows who sends a request.
+/// Authenticates the senders of requests.
 #[derive(Debug)]
 pub enum Authenticator {
     /// The one credential of personal mode.
     Personal(TokenDigest),
-    /// Many users. The generated credential is nobody's then.
+    /// Many users. The generated credential is invalid in this mode.
     Shared(SharedAuthenticator),
 }
 
 impl Authenticator {
-    /// Decides who sends a request, and takes credentials out of its head.
+    /// Authenticates a request, and removes the credentials from its head. `client` is the address of the sender.
+    /// Shared mode may have a cluster review the token. Cancel: safe.
     ///
     /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
-    /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not. Nor are
-    /// they at a cluster's own host, where they are the cluster's.
+    /// them: their answer is one word. They are not open with a query (`?verbose` names clusters), with a longer path,
+    /// or at a cluster's own host, where they belong to the cluster.
     ///
     /// # Errors
     /// [`Unauthenticated`] without accepted credentials.
-    ///
-    /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
     pub async fn authenticate(
         &self,
         head: &mut Parts,

@@ -1,6 +1,5 @@
-//! What an endpoint proves itself by, and its one client: a serving certificate that is given, or what personal mode
-//! makes for itself in the data directory, a certificate authority with a serving certificate and the one client
-//! credential.
+//! The credentials of an endpoint. The serving certificate is given by flags. In personal mode the endpoint makes its
+//! own in the data directory: an authority, a serving certificate and the one client credential.
 
 pub mod certificates;
 pub(crate) mod pem;

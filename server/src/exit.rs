@@ -13,7 +13,7 @@ pub const RUNTIME_FAILURE: u8 = 1;
 /// Wrong command line or configuration; clap uses the same code.
 pub const USAGE: u8 = 2;
 
-/// Why a command ends without having done its work.
+/// The reason why a command fails.
 #[derive(Debug)]
 pub enum Failure {
     /// A flag, a kubeconfig or a configuration file has to be corrected first: exit code 2.
@@ -43,7 +43,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Error with its causes on one line.
+    /// Writes the error with its causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),

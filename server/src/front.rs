@@ -1,4 +1,4 @@
-//! The stages of a request before the router. `Front::answer_request` and `Front::respond` have them in order, each
+//! The stages of a request before the router. `Front::answer_request` and `Front::respond` list them in order, each
 //! with its reason.
 
 mod drain;
@@ -34,16 +34,16 @@ use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
 
-/// Whom a connection is with.
+/// The client of one connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Where it comes from.
+    /// The address of the client.
     pub address: SocketAddr,
-    /// The certificates that it proved itself by.
+    /// The certificates that the client presented.
     pub chain: Arc<ClientChain>,
-    /// The host that it asked for in TLS (SNI).
+    /// The host that the client asked for in TLS (SNI).
     pub server_name: Option<HostName>,
-    /// Who sent its last request, as members see them.
+    /// The user of the connection's last request, as clusters see the user.
     pub actor: RememberedActor,
 }
 
@@ -60,7 +60,7 @@ pub struct Front<H> {
 }
 
 impl<H: Handler> Front<H> {
-    /// Puts an authenticator before a handler. Once `stop` is cancelled, forwarded watches end.
+    /// Creates the front with an authenticator and a handler. Cancelling `stop` ends forwarded watches.
     pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
         let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
@@ -76,7 +76,7 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// Has requests written to an audit log.
+    /// Writes requests to an audit log.
     #[must_use]
     pub fn audited(self, audit: Option<Arc<Auditor>>) -> Self {
         if let Some(audit) = &audit {
@@ -85,7 +85,7 @@ impl<H: Handler> Front<H> {
         Self { audit, ..self }
     }
 
-    /// Has requests written to an access log, and traced.
+    /// Writes requests to an access log, and traces them.
     #[must_use]
     pub fn observed(self, observers: Observers) -> Self {
         if let Some(log) = &observers.access_log {
@@ -97,7 +97,7 @@ impl<H: Handler> Front<H> {
         Self { observers, ..self }
     }
 
-    /// Tells requests apart by these hosts.
+    /// Sets the hosts, which select the API of a request.
     #[must_use]
     pub fn at(self, hosts: Arc<Hosts>) -> Self {
         Self { hosts, ..self }
@@ -111,9 +111,11 @@ impl<H: Handler> Front<H> {
     /// Answers one request; never fails.
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and
-    /// says whether there is room for them; a health check says nothing about that. Once that is known, a request is
-    /// refused before anything is done where there is none, or where `answer_room` is none.
+    /// (exec's contains commands), headers, bodies or tokens.
+    ///
+    /// `note` receives the result of the authentication before the answer begins, and returns whether the user has room
+    /// for the connection; it is not called for a health check. Without this room, or without `answer_room`, the
+    /// request is refused before it has an effect.
     pub async fn call(
         &self,
         request: Request<Body>,
@@ -132,19 +134,19 @@ impl<H: Handler> Front<H> {
         answer.map(|response| observed.finish(response))
     }
 
-    /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the
-    /// access log; like what is refused by its host it has no audit event.
+    /// Refuses a request by its head, before authentication. The refusal is counted and has a line in the access log.
+    /// Like a refusal by host, it has no audit event.
     pub fn refuse<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();
-        // What it asks for is written where its host has an API.
+        // The access log includes the request's target if the host has an API.
         if let Ok(arrival) = self.arrive(&mut head, client) {
             observed.placed(&arrival);
         }
         observed.finish(self.refused(refusal))
     }
 
-    /// What a request is answered that is refused, which is counted.
+    /// The counted answer to a refused request.
     pub fn refused(&self, refusal: ListenerRefusal) -> Response<Body> {
         self.metrics.listener.count_refused(refusal);
         status::response(&refusal.status())
@@ -159,7 +161,7 @@ impl<H: Handler> Front<H> {
         observed: &mut Observed,
     ) -> Answer {
         let (mut head, body) = request.into_parts();
-        // Host and path. First, because the other stages depend on the API that the request means, and so do the logs.
+        // Host and path. First, because the logs and the later stages depend on the API of the request.
         let mut arrival = match self.arrive(&mut head, client) {
             Ok(arrival) => arrival,
             Err(refusal) => {
@@ -168,21 +170,21 @@ impl<H: Handler> Front<H> {
                 return status::refused_host(refusal).into();
             }
         };
-        // Policies that refuse every request of a cluster. Before authentication, which may ask that cluster.
+        // Policies that refuse every request to a cluster. Before authentication, which may ask that cluster.
         if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
             observed.placed(&arrival);
-            // A connection with only refused requests is not kept.
+            // A connection with only refused requests is closed.
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }
-        // Audit, access log and traces. Before authentication, because they include who is not authenticated.
+        // Audit, access log and traces. Before authentication, because they include unauthenticated requests.
         let received =
             self.audit.as_ref().map(|audit| AuditedRequest::take_up(audit, &mut head, !client.chain.is_empty()));
         if let Some(received) = &received {
             arrival.trace = received.trace().clone();
         }
         observed.placed(&arrival);
-        // Authenticate.
+        // Authentication.
         let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
             Ok(known) => known,
             Err(why) => {
@@ -205,8 +207,8 @@ impl<H: Handler> Front<H> {
             room = if noted == Room::Enough { room } else { noted };
         }
         let context = RequestContext { arrival, sender };
-        // The audit event is written before the request has an effect. An answer without room is refused before
-        // anything is written of it.
+        // The audit event is written before the request has an effect. An answer without room is replaced before its
+        // records are written.
         let given =
             |Answer { response, class, is_forwarded_watch, has_panicked }| match (answer_room.withhold)(response) {
                 Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
@@ -220,7 +222,7 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// Reads the host and the path of a request, and takes the connection from hyper, if it may be switched.
+    /// Reads the host and the path of a request, and takes the connection from hyper for a possible upgrade.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -254,7 +256,7 @@ impl<H: Handler> Front<H> {
     ) -> Result<AuthenticatedSender, Unauthenticated> {
         let known = self.authenticator.authenticate(head, mount, &client.chain, client.address.ip()).await;
         match &known {
-            // A health check says nothing about its sender, and is no attempt.
+            // A health check has no authenticated sender, and is no attempt.
             Ok(sender) if sender.user.authority.verifier.is_anonymous() => {}
             Ok(_) => self.metrics.count_authentication(true),
             Err(why) => {
@@ -267,14 +269,14 @@ impl<H: Handler> Front<H> {
 
     /// The stages after authentication.
     async fn respond(&self, mut head: Parts, body: Body, mut context: RequestContext, room: Room) -> Answer {
-        // The user's connections, and the pages of other sites. Before the path, because they do not depend on it.
+        // The user's connections, and the pages of other sites. Before the path, because both are independent of it.
         if room == Room::Connections {
             return self.refused(ListenerRefusal::TooManyConnections).into();
         }
         if context.sender.is_cross_origin {
             return self.refused(ListenerRefusal::CrossOrigin).into();
         }
-        // The server's own paths. Before the bound of unread answers: metrics show what is unread.
+        // The server's own paths. Before the limit of unread answers, because the metrics show that limit.
         let own_path = OwnPath::from_head(&head, &context.arrival.mount);
         if own_path.is_some()
             && let Err(refusal) = self.handler.may_visit(&head, &context).await
@@ -287,9 +289,9 @@ impl<H: Handler> Front<H> {
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
-        // WebSockets of watches. Around the router, which answers a plain watch.
+        // WebSockets of watches. Outside the router, which answers a plain watch.
         let handshake = websocket::take_handshake(&mut head, &mut context.arrival);
-        // The router. Its panic is one answer, and not the end of the connection.
+        // The router. Its panic ends one answer, not the connection.
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
         match handled.await {
             Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {

@@ -1,4 +1,4 @@
-//! What answers requests once they are authenticated: the router, or a stand-in for it in tests.
+//! The handler of authenticated requests: the router, or a stand-in in tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,38 +15,38 @@ pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; every failure is an HTTP answer with a Status.
     ///
-    /// The context has the results of the stages before. Cancel: the future is dropped when the client goes away.
+    /// The context has the results of the previous stages. Cancel: the future is dropped when the client goes away.
     fn handle(&self, request: Request<Body>, context: &RequestContext) -> impl Future<Output = Answer> + Send;
 
-    /// Whether a user may see what tells of everything behind it: metrics and the report. Cancel: safe.
+    /// Returns whether a user may read the metrics and the report, which describe all clusters. Cancel: safe.
     ///
     /// # Errors
-    /// The answer to give instead.
+    /// The answer to send instead.
     fn may_visit(
         &self,
         head: &Parts,
         context: &RequestContext,
     ) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
-    /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for
-    /// all others. The trace of the arrival notes the decision.
+    /// The answer to a request that policies refuse for every user, given before authentication; `None` for all other
+    /// requests. Records the decision in the arrival's trace.
     fn refuse_unheard(&self, _head: &Parts, _arrival: &RequestArrival) -> Option<Response<Body>> {
         None
     }
 
-    /// How much is written into the audit log of a request, where that is to differ from what the audit policy says.
+    /// The audit level of a request, if it differs from the level of the audit policy.
     fn audit_level(&self, _head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         None
     }
 
-    /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may
-    /// outlive the call; the listener waits for them.
+    /// Ends open watches with bookmarks, and refuses new ones. Open streams may outlive the call; the listener waits
+    /// for them.
     fn drain(&self) -> impl Future<Output = ()> + Send;
 
     /// Lets the server add its own metrics to the handler's exposition; called once.
     fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry));
 
-    /// How everything behind it is; what only the listener knows is left out. Cancel: safe.
+    /// The state of the handler and its clusters, without the parts that only the listener knows. Cancel: safe.
     fn report(&self) -> impl Future<Output = Report> + Send;
 
     /// The dispatch policies in force.
@@ -76,7 +76,7 @@ impl Handler for Arc<Router> {
     }
 
     async fn drain(&self) {
-        // Watches end by themselves; the listener waits for the streams that carry them.
+        // Watches end by themselves; the listener waits for their streams.
         Router::drain(self);
     }
 

@@ -41,7 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Ended::Parsing(error)) => {
-            // Nothing can be printed to a closed pipe.
+            // Printing to a closed pipe fails, and is ignored.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }
@@ -52,7 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Why the program ends early.
+/// The reason why the program ends early.
 enum Ended {
     /// Output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),
@@ -78,7 +78,7 @@ fn program(arguments: &[OsString]) -> Result<u8, Ended> {
     Ok(exit::OK)
 }
 
-/// The plugin prints its errors, and logs nothing.
+/// Runs the kubectl plugin, which prints its errors and has no log.
 fn plugin(arguments: &[OsString]) -> Result<u8, Ended> {
     let cli = PluginCli::try_parse_from(arguments)?;
     Ok(block_on(commands::plugin::run(cli.command))?)

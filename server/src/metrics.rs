@@ -1,4 +1,4 @@
-//! The server's own metrics. They stand in one exposition with the handler's, at `/metrics`.
+//! The server's own metrics. `/metrics` exposes them together with the handler's.
 
 mod list;
 
@@ -19,17 +19,17 @@ use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
-/// The media type of the exposition; Prometheus asks for it and every scraper reads it.
+/// The media type of the exposition, which Prometheus asks for and every scraper accepts.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The outcome of an authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AuthenticationLabels {
-    /// `success` or `failure`, as kube-apiserver spells them.
+    /// `success` or `failure`, the values of kube-apiserver.
     pub result: &'static str,
 }
 
-/// Why a request was refused by its host.
+/// The reason why a request was refused by its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HostLabels {
     /// `unknown`, `misdirected` or `contradicting`.
@@ -39,11 +39,11 @@ pub struct HostLabels {
 /// The metrics of the listener, of authentication and of requests.
 #[derive(Debug, Default)]
 pub struct ServerMetrics {
-    /// The listener's.
+    /// The metrics of the listener.
     pub listener: Arc<ListenerMetrics>,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
-    /// Of these, those that succeeded and those that failed: each request is counted, and does not look for its series.
+    /// The counters of `authentication_attempts` for success and failure, without a lookup by label for each request.
     authentications: OnceLock<[Counter; 2]>,
     /// Requests refused by their host, by reason.
     pub hosts_refused: Family<HostLabels, Counter>,
@@ -71,7 +71,7 @@ impl ServerMetrics {
         registry.register_collector(Box::new(ProcessMetrics));
     }
 
-    /// Adds to a report what only the listener knows: the process's memory, and its own bounds.
+    /// Adds the listener's parts to a report: the memory of the process, and the limits.
     pub fn add_to(&self, report: &mut Report) {
         let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
         let own = &self.listener;
@@ -82,7 +82,7 @@ impl ServerMetrics {
         ]);
     }
 
-    /// Counts an authentication.
+    /// Counts an authentication by its result.
     pub fn count_authentication(&self, success: bool) {
         let series = |result| self.authentication_attempts.get_or_create_owned(&AuthenticationLabels { result });
         let [succeeded, failed] = self.authentications.get_or_init(|| ["success", "failure"].map(series));

@@ -1,4 +1,4 @@
-//! What the process asks of its operating system, and what that asks of it.
+//! The process and its operating system: signals, limits, memory, threads and metrics.
 
 pub mod core_dumps;
 pub mod descriptors;

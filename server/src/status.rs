@@ -1,5 +1,5 @@
-//! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has
-//! its texts in `server/listener/src/refusal.rs`.
+//! The answers that the server itself gives, mostly as `metav1.Status`. The listener's refusals have their texts in
+//! `server/listener/src/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -9,7 +9,8 @@ use tributary_hosts::HostRefusal;
 use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 
-/// 401: no valid credential. The message has a reason for a certificate alone, because only its owner can present it.
+/// 401: no valid credential. The message includes a reason only for a certificate, because only its owner can present
+/// it.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
 pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
@@ -22,13 +23,15 @@ pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
     response
 }
 
-/// 500: the handler panicked. The message of the panic stays inside, because it may quote what the client may not see.
+/// 500: the handler panicked. The message of the panic is not sent, because it may quote data that the client may not
+/// see.
 pub fn internal_error() -> Response<Body> {
     let message = "the request was not answered because of an internal error; the log says where";
     response(&Status::new(500, StatusReason::InternalError, message))
 }
 
-/// What a request is answered whose host has no API for it. Nobody is known yet, so it names no host that there is.
+/// The answer to a request whose host selects no API. The request is not authenticated, so the answer names no
+/// configured host.
 pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     response(&match refusal {
         HostRefusal::Contradicting => {
@@ -48,16 +51,16 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     })
 }
 
-/// When it is worth coming again to a host that nobody has, in seconds: a configuration has to change first.
-/// KubeGateway's, too.
+/// The retry delay for an unknown host, in seconds: the configuration has to change first. KubeGateway has the same
+/// delay.
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
-/// 400: a question to policies that is not understood.
+/// 400: a malformed question to policies.
 pub fn bad_question(message: &str) -> Response<Body> {
     response(&Status::new(400, StatusReason::BadRequest, message))
 }
 
-/// 405: this path knows other methods.
+/// 405: the path does not allow the method.
 pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     let message = format!("only {allowed} is allowed here");
     let mut response = response(&Status::new(405, StatusReason::MethodNotAllowed, message));
@@ -65,7 +68,7 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
+/// The result of a health check for an unauthenticated sender: one word, without clusters or reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));
     *response.status_mut() = checked.status();
@@ -73,7 +76,7 @@ pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     response
 }
 
-/// The answer that a Status is, as JSON.
+/// Converts a Status to a response in JSON.
 pub(crate) fn response(status: &Status) -> Response<Body> {
     let mut response = Response::new(full(status.to_json()));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

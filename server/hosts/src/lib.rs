@@ -1,14 +1,14 @@
-//! Which API stands at the root of a request's host, and how TLS is spoken there.
+//! The host of a request: selects the API at its root, and the TLS settings of its connection.
 //!
 //! ```text
-//! Host, :authority ─▶ named ─┬─▶ table: --merged-host, spec.serverNames ─▶ Place: the merged view, one cluster, or only
-//! SNI ───────────────────────┘                                             what this process tells of itself
+//! Host, :authority ─▶ named ─┬─▶ table: --merged-host, spec.serverNames ─▶ HostTarget: the merged view, one cluster, or
+//! SNI ───────────────────────┘                                             only the paths of this process itself
 //!                                                                      └▶ 400, 421, 503
 //! ```
 //!
-//! The host says which API is meant; the SNI said which certificate the client was shown and which authorities it was
-//! asked for. Where these are of different clusters the connection is not one for the request. Where nobody names a
-//! host (no `--merged-host`, no `serverNames`), none of this is looked at.
+//! The host of the request selects the API. The SNI of the connection selected the certificate for the client and the
+//! requested authorities. If the two belong to different clusters, the connection cannot be used for the request.
+//! Without configured hosts (no `--merged-host`, no `serverNames`), none of this applies.
 
 mod named;
 mod named_certificates;
@@ -31,22 +31,22 @@ pub use serving::{ServingCertificateError, certified_key, doubts};
 pub use table::{ClusterHosts, HostConflict, HostTable, HostTarget};
 pub use tls::{HostTls, is_for};
 
-/// The hosts of the moment, shared by all connections.
+/// The current hosts, shared by all connections.
 #[derive(Debug, Default)]
 pub struct Hosts(ArcSwap<HostTable>);
 
 impl Hosts {
-    /// Takes over other hosts. Requests on open connections go by them.
+    /// Replaces the hosts, for requests on open connections too.
     pub fn replace(&self, table: HostTable) {
         self.0.store(Arc::new(table));
     }
 
-    /// The hosts as they are now.
+    /// The current table of hosts.
     pub fn table(&self) -> Arc<HostTable> {
         self.0.load_full()
     }
 
-    /// The API that a request is for, by its host and by the name that its connection asked for.
+    /// The API of a request, by its host and by the SNI of its connection.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -62,19 +62,19 @@ impl Hosts {
         }
     }
 
-    /// The authorities that vouch for clients at a cluster's own hosts, if it has some of its own.
+    /// The authorities for client certificates at a cluster's own hosts; `None` without authorities of its own.
     pub fn authorities(&self, cluster: &ClusterName) -> Option<Arc<ClientCertificates>> {
         self.0.load().tls(cluster)?.client_authorities.clone()
     }
 }
 
-/// Whether a path is one of those by which a process tells of itself: a scraper and a kubelet come by its address.
+/// Returns whether a path belongs to this process itself: scrapers and kubelets connect by address.
 fn is_own(path: &str) -> bool {
     let first = path.split('/').nth(1).unwrap_or_default();
     matches!(first, "metrics" | "tributary" | "healthz" | "livez" | "readyz")
 }
 
-/// Whether a request is for a host of one cluster, where none of the process's own paths are.
+/// Returns whether a request is for a host of one cluster. The process's own paths do not exist there.
 pub fn is_of_cluster(mount: &Mount) -> bool {
     matches!(mount, Mount::Cluster(_))
 }

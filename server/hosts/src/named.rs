@@ -9,19 +9,19 @@ use crate::refusal::HostRefusal;
 /// The host that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedHost {
-    /// This one.
+    /// A valid host name or address.
     Host(Host),
-    /// One that cannot be anybody's.
+    /// A text that is no valid host.
     Unreadable,
-    /// None: HTTP/1.0 need not.
+    /// No host, which HTTP/1.0 allows.
     None,
 }
 
 impl NamedHost {
-    /// Of a request's head: `Host` in HTTP/1.1, `:authority` in HTTP/2 or `Host` in its place (RFC 9113, 8.3.1).
+    /// Reads a request's head: `Host` in HTTP/1.1, `:authority` or else `Host` in HTTP/2 (RFC 9113, 8.3.1).
     ///
     /// # Errors
-    /// [`HostRefusal::Contradicting`] where it names several: whoever stands in front may have read another one.
+    /// [`HostRefusal::Contradicting`] for several hosts: a proxy in front may have used another one.
     pub fn from_head(head: &Parts) -> Result<Self, HostRefusal> {
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
         let mut headers = head.headers.get_all(HOST).iter();
@@ -38,7 +38,7 @@ impl NamedHost {
     }
 }
 
-/// What is no host.
+/// A text that does not parse as a host.
 const UNREADABLE: &str = "";
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Name in the TLS handshake of a client.
+/// The name by which a certificate is chosen in the TLS handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateName {
-    /// A name in lower case; a first label `*` stands for any label.
+    /// A host name in lower case; a first label `*` matches any label.
     Dns(String),
-    /// The address that a client came to which asks for no name.
+    /// The local address of the connection, for a client without SNI.
     Address(IpAddr),
 }
 
@@ -48,13 +48,13 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// Serving certificates by name.
+/// The serving certificates by name.
 #[derive(Clone, Default)]
 pub struct NamedCertificates(HashMap<CertificateName, Arc<CertifiedKey>>);
 
 impl NamedCertificates {
-    /// Takes certificates in the order of the flags, each with its given names, or without any for its own names. For
-    /// one name the first certificate counts; given names come before own ones.
+    /// Builds the map from certificates in the order of the flags, each with its given names, or with the names in the
+    /// certificate. The first certificate of a name wins; given names win over names in certificates.
     pub fn new(given: &[(Arc<CertifiedKey>, Vec<CertificateName>)]) -> Self {
         let mut all = HashMap::new();
         let mut put = |name: CertificateName, certificate: &Arc<CertifiedKey>| {
@@ -69,14 +69,14 @@ impl NamedCertificates {
         Self(all)
     }
 
-    /// The one for a name that a client asks for: one for just that name before one for any first label.
+    /// The certificate for a host name (SNI). An exact match wins over a wildcard.
     pub fn of_name(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
         let asked = asked.to_ascii_lowercase();
         let any = asked.split_once('.').map_or_else(|| "*".to_owned(), |(_, rest)| format!("*.{rest}"));
         [asked, any].into_iter().find_map(|name| self.0.get(&CertificateName::Dns(name)))
     }
 
-    /// The one for an address that a client came to, which asks for no name.
+    /// The certificate for the local address of a connection without SNI.
     pub fn of_address(&self, address: IpAddr) -> Option<&Arc<CertifiedKey>> {
         self.0.get(&CertificateName::Address(address))
     }
@@ -88,7 +88,7 @@ impl fmt::Debug for NamedCertificates {
     }
 }
 
-/// Names in a certificate: its common name, if that is a host name, and its DNS names, without addresses, as in
+/// The names in a certificate: its common name, if that is a host name, and its DNS names. Addresses are ignored, as in
 /// kube-apiserver.
 fn own_names(certificate: &CertifiedKey) -> Vec<CertificateName> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::serving::certified_key;
 
-    /// A certificate of a common name, and of other names.
+    /// A certificate with a common name and alternative names.
     fn certificate(common_name: &str, names: &[&str]) -> Arc<CertifiedKey> {
         let mut parameters =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).unwrap();
@@ -158,7 +158,7 @@ mod tests {
         ] {
             assert_eq!(named.of_name(asked).map(which), expected, "{asked}");
         }
-        // Addresses in certificates do not count.
+        // Addresses in certificates are ignored.
         for (address, expected) in [("10.0.0.1", None), ("10.0.0.2", Some("three")), ("10.0.0.3", None)] {
             assert_eq!(named.of_address(address.parse().unwrap()).map(which), expected, "{address}");
         }

@@ -1,12 +1,12 @@
-//! Why a host is answered nothing.
+//! The refusals of a request because of its host.
 
-/// Why a request is answered nothing of what it asks for, by its host alone.
+/// The reason for refusing a request because of its host alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRefusal {
-    /// It names several hosts: 400.
+    /// 400: the request names several hosts.
     Contradicting,
-    /// Its connection was opened for another host: 421.
+    /// 421: the connection was opened for another host.
     Misdirected,
-    /// Nobody has that host: 503.
+    /// 503: the host is not configured.
     Unknown,
 }

@@ -10,7 +10,7 @@ use x509_parser::certificate::{Validity, X509Certificate};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Why a certificate and a key are none to serve with. Never quotes them.
+/// The reason why a certificate and a key cannot be used for serving. Never contains their data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServingCertificateError {
     /// The certificates cannot be read.
@@ -22,19 +22,19 @@ pub enum ServingCertificateError {
     /// The key cannot be read. The parser's message could quote it.
     #[error("it holds no private key")]
     NoKey,
-    /// The key is another certificate's, or of a kind that is not known.
+    /// The key belongs to another certificate, or has an unknown type.
     #[error("it is not the key of the certificate: {0}")]
     OtherKey(String),
 }
 
 impl ServingCertificateError {
-    /// Whether the key is at fault, not the certificate.
+    /// Returns whether the key is wrong, not the certificate.
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::OtherKey(_))
     }
 }
 
-/// Takes a chain, leaf first, and the leaf's key, both PEM.
+/// Parses a certificate chain, leaf first, and the leaf's key, both in PEM.
 ///
 /// # Errors
 /// [`ServingCertificateError`].
@@ -73,7 +73,7 @@ pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     doubt_time(parsed.validity(), now).into_iter().chain(of_names).collect()
 }
 
-/// The reason why clients refuse a certificate because of its time, now or within a week.
+/// The reason why clients refuse a certificate because of its validity period, now or within a week.
 fn doubt_time(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The table of hosts: a value, and a pure decision.
+//! The table of hosts: a value without I/O, and the choice of an API by host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,74 +14,74 @@ use crate::tls::HostTls;
 /// The hosts of one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterHosts {
-    /// Their names.
+    /// The names of the cluster's hosts.
     pub names: Vec<HostName>,
-    /// How TLS is spoken there, where that is not as everywhere else.
+    /// The TLS settings of the hosts; `None` for the common settings.
     pub tls: Option<Arc<HostTls>>,
 }
 
-/// A host that two mean.
+/// A conflict between two users of the same host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostConflict {
-    /// A cluster and the merged view.
+    /// A cluster claims a host of the merged view.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a name of the merged view (--merged-host); remove it \
          from one of the two"
     )]
     Merged {
-        /// The cluster.
+        /// The cluster that claims the host.
         cluster: ClusterName,
-        /// The host.
+        /// The host that the cluster claims.
         host: HostName,
     },
-    /// A cluster and this machine.
+    /// A cluster claims a host by which this machine reaches the endpoint.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is what this endpoint, which listens on loopback, is \
          reached by itself; give the cluster another name"
     )]
     Local {
-        /// The cluster.
+        /// The cluster that claims the host.
         cluster: ClusterName,
-        /// The host.
+        /// The host that the cluster claims.
         host: HostName,
     },
-    /// Two clusters.
+    /// Two clusters claim the same host.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is already a name of UpstreamCluster {other:?}; remove \
          it from one of the two"
     )]
     Cluster {
-        /// The second cluster.
+        /// The second cluster of the host.
         cluster: ClusterName,
-        /// The first.
+        /// The first cluster of the host.
         other: ClusterName,
-        /// The host.
+        /// The host that both claim.
         host: HostName,
     },
 }
 
-/// What there is at a host.
+/// The target of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostTarget<'a> {
-    /// An API.
+    /// The API at this mount.
     At(&'a Mount),
-    /// No API: only what this process tells of itself.
+    /// No API, only the paths of this process itself.
     Own,
 }
 
-/// Which host has what. Without a row every host is the merged view.
+/// The targets of hosts. Every host of an empty table is the merged view.
 #[derive(Clone, Debug, Default)]
 pub struct HostTable {
     rows: HashMap<Host, Mount>,
-    /// By what this endpoint is reached from its own machine, where it listens there alone. They are the merged view,
-    /// unless the client asked for a host by SNI.
+    /// The hosts by which the endpoint is reached from its own machine, if it listens on loopback. They select the
+    /// merged view, unless the client's SNI selects a cluster.
     local: Vec<Host>,
     clusters: BTreeMap<ClusterName, Arc<HostTls>>,
 }
 
 impl HostTable {
-    /// Makes the table of `--merged-host`, of what the endpoint is `local` by, and of clusters. TLS that is as it was
-    /// `before` is the same value again.
+    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. Unchanged TLS settings
+    /// share the value of `before`.
     ///
     /// # Errors
     /// [`HostConflict`].
@@ -118,22 +118,22 @@ impl HostTable {
         }
     }
 
-    /// Whether the merged view is at any host.
+    /// Returns whether any host selects the merged view.
     pub fn has_merged_view(&self) -> bool {
         !self.tells_hosts_apart() || !self.local.is_empty() || self.rows.values().any(|mount| *mount == Mount::Merged)
     }
 
-    /// Whether a host is one of those that lead here.
+    /// Returns whether the host is in the table.
     pub fn has(&self, host: &Host) -> bool {
         self.rows.contains_key(host) || self.local.contains(host)
     }
 
-    /// Whether anybody names hosts.
+    /// Returns whether any host is configured.
     pub fn tells_hosts_apart(&self) -> bool {
         !self.rows.is_empty()
     }
 
-    /// What there is for a request that names a host, on a connection that asked for this name (SNI) if for any.
+    /// The target of a request with this host, on a connection with this SNI.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -154,19 +154,19 @@ impl HostTable {
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
-            // An address says nothing of which API is meant, and the client has said it to TLS.
+            // An address selects no API, but the client has selected one by SNI.
             (Some(mount), _) => Ok(HostTarget::At(mount)),
             (None, _) if is_local => Ok(HostTarget::At(&Mount::Merged)),
             (None, _) => Ok(HostTarget::Own),
         }
     }
 
-    /// How TLS is spoken at a cluster's hosts, where that is not as everywhere else.
+    /// The TLS settings of a cluster's hosts; `None` for the common settings.
     pub fn tls(&self, cluster: &ClusterName) -> Option<&Arc<HostTls>> {
         self.clusters.get(cluster)
     }
 
-    /// All hosts of clusters at which TLS is not spoken as everywhere else.
+    /// All hosts of clusters with their own TLS settings.
     pub fn own_tls(&self) -> impl Iterator<Item = (&HostName, &ClusterName, &Arc<HostTls>)> {
         self.rows.iter().filter_map(|(host, mount)| match (host, mount) {
             (Host::Name(name), Mount::Cluster(cluster)) => Some((name, cluster, self.tls(cluster)?)),
@@ -174,7 +174,7 @@ impl HostTable {
         })
     }
 
-    /// The certificate that clients see at each name that is a host; `elsewhere` has those of hosts without their own.
+    /// The serving certificate of each host name; `elsewhere` returns the common one.
     pub fn certificates(
         &self,
         elsewhere: impl Fn(&HostName) -> Arc<CertifiedKey>,
@@ -187,7 +187,7 @@ impl HostTable {
         })
     }
 
-    /// The clusters at whose hosts other authorities vouch for clients than elsewhere.
+    /// The clusters with their own authorities for client certificates.
     pub fn vouching(&self) -> impl Iterator<Item = (&ClusterName, &ClientCertificates)> {
         self.clusters.iter().filter_map(|(cluster, tls)| Some((cluster, tls.client_authorities.as_deref()?)))
     }
@@ -222,7 +222,7 @@ mod tests {
         HostTable::new(&merged, local, named.iter().map(|(name, hosts)| (name, *hosts)), &HostTable::default())
     }
 
-    /// What there is, in a word: `merged`, `own`, a cluster's name, or the refusal.
+    /// The target in a word: `merged`, `own`, a cluster's name, or the refusal.
     fn place(table: &HostTable, named: &str, server_name: &str) -> String {
         let named = match named {
             "" => NamedHost::None,
@@ -263,7 +263,7 @@ mod tests {
             (&far, "eu.test", "us.test", "Misdirected"),
             (&far, "us.test", "us.test", "us"),
             (&far, "us.test", "america.test", "us"),
-            // It was shown the certificate of all, and asked for their authorities.
+            // The client saw the common certificate, and was asked for the common authorities.
             (&far, "us.test", "", "Misdirected"),
             (&far, "us.test", "elsewhere.test", "Misdirected"),
             (&far, "us.test", "eu.test", "Misdirected"),
@@ -271,7 +271,7 @@ mod tests {
             (&far, "nope.test", "eu.test", "Unknown"),
             (&far, "localhost", "", "Unknown"),
             (&far, "?", "eu.test", "Unknown"),
-            // An address is nobody's name, unless it is given one.
+            // An address is an unknown host, unless it is configured.
             (&far, "10.0.0.1", "", "own"),
             (&far, "10.0.0.1", "elsewhere.test", "own"),
             (&far, "10.0.0.1", "us.test", "us"),
@@ -281,7 +281,7 @@ mod tests {
             (&far, "127.0.0.1", "", "own"),
             (&far, "", "", "own"),
             (&far, "", "eu.test", "eu"),
-            // What listens on loopback is reached by the kubeconfig that it writes.
+            // The kubeconfig that an endpoint on loopback writes contains these hosts.
             (&near, "127.0.0.1", "", "merged"),
             (&near, "localhost", "localhost", "merged"),
             (&near, "localhost", "us.test", "us"),

@@ -1,4 +1,4 @@
-//! How TLS is spoken at a cluster's own hosts, where that is not as everywhere else.
+//! The TLS settings of a cluster's own hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use rustls_pki_types::ServerName;
 use tributary_apimachinery::HostName;
 use tributary_authentication::ClientCertificates;
 
-/// A cluster's own serving certificate, and the authorities that vouch for clients at its hosts. Either may be missing.
+/// A cluster's own serving certificate, and the authorities for client certificates at its hosts. Either may be
+/// missing.
 pub struct HostTls {
-    /// Equal where both are the same, byte for byte.
+    /// Equal for equal settings, byte for byte.
     pub fingerprint: String,
-    /// What clients see.
+    /// The serving certificate of the hosts.
     pub serving: Option<Arc<CertifiedKey>>,
-    /// Who vouches for clients, in the place of those who do so elsewhere.
+    /// The authorities for client certificates, in place of the common ones.
     pub client_authorities: Option<Arc<ClientCertificates>>,
 }
 
-/// Whether clients that ask for a host take the certificate for it, whoever has signed it.
+/// Returns whether a certificate is valid for a host, regardless of its issuer.
 pub fn is_for(certificate: &CertifiedKey, host: &HostName) -> bool {
     let parsed = certificate.end_entity_cert().and_then(ParsedCertificate::try_from);
     let name = ServerName::try_from(host.as_str());

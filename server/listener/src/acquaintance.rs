@@ -1,4 +1,4 @@
-//! Whether it is known who is at the other end of a connection.
+//! The authentication state of a connection: whether the server has authenticated one of its requests.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,46 +14,47 @@ use crate::service::{AuthenticationOutcome, Room};
 use crate::strangers::{ConnectionPermit, Stranger};
 use crate::user_connections::{UserConnection, UserConnections};
 
-/// How long a connection may live without one authenticated request. 30 s: no client opens one this long before it uses
-/// it, and who is not known shall not hold what is there for those who are.
+/// A connection may live 30 s without an authenticated request. Clients use a new connection sooner, and
+/// unauthenticated connections must not take the room of authenticated ones.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the last answers to a stranger may take once its connection is being closed: it may not read them.
+/// A closing connection without an authenticated request gets 5 s for its last answers: its client may not read them.
 const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
-/// How long it may take then to find out who sends the other requests that are under way. 30 s, as for whoever was not
-/// refused: a cluster may have to be asked, and it is not known yet whether one of them is somebody's.
+/// After the refusal, the connection's other requests get 30 s for their authentication, as before a refusal.
+/// Authentication may ask a cluster, and one of the requests may succeed.
 const STRANGERS_ASKED: Duration = STRANGER_TIMEOUT;
 
-/// Whether a connection has had one authenticated request. One that never had is closed: after a 401, as kube-apiserver
-/// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
+/// The authentication state of a connection. A connection without an authenticated request is closed after a 401 or
+/// after a timeout. kube-apiserver closes after a 401, too, against floods of requests that cost the sender nothing
+/// (CVE-2023-44487).
 pub(super) struct Acquaintance {
     stranger: Stranger,
     known: AtomicBool,
     users: Arc<UserConnections>,
-    /// Its place among those of the user who was known on it first.
+    /// The connection's place in the share of its first authenticated user.
     place: OnceLock<UserConnection>,
-    /// It is to be closed, unless somebody is known on it.
+    /// Notified when the connection is to close unless a request is authenticated.
     refused: Notify,
-    /// Whether that has been so: what comes afterwards is not waited for.
+    /// Whether `refused` was notified. Requests that arrive afterwards do not delay the close.
     is_refused: AtomicBool,
     /// Notified when the connection has sent too many trailers.
     trailers_refused: Notify,
-    /// How many heads were whole.
+    /// The number of complete request heads that arrived before the first authentication.
     heads: AtomicUsize,
-    /// The requests that are being authenticated.
+    /// The requests under authentication.
     authenticating: Arc<Authenticating>,
 }
 
-/// Counts the requests of a connection that are being authenticated.
+/// Counts the requests of a connection under authentication.
 #[derive(Default)]
 struct Authenticating {
     all: AtomicUsize,
-    /// The number of those that arrived before the first 401.
+    /// The number of requests under authentication that arrived before the first 401.
     before_refusal: watch::Sender<usize>,
-    /// The reader of the connection, which waits for them.
+    /// The reader of the connection, which waits until no authentication is in progress.
     reader: AtomicWaker,
 }
 
-/// A request of which it is being found out who sends it, until this is dropped.
+/// A request under authentication. Counted until dropped.
 pub(super) struct UnknownSender {
     _head: HeldHead,
     among: Arc<Authenticating>,
@@ -73,7 +74,6 @@ impl Drop for UnknownSender {
 }
 
 impl Acquaintance {
-    /// Nobody is known yet.
     pub(super) fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
         let (refused, is_refused, trailers_refused) = (Notify::new(), AtomicBool::new(false), Notify::new());
@@ -81,12 +81,12 @@ impl Acquaintance {
         Self { stranger, known, users, place, refused, is_refused, trailers_refused, heads, authenticating }
     }
 
-    /// Whether somebody is known.
+    /// Returns whether a request of the connection has been authenticated.
     pub(super) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
 
-    /// How many heads were whole while nobody was known.
+    /// The number of complete request heads that arrived before the first authentication.
     pub(super) fn whole_heads(&self) -> usize {
         self.heads.load(Ordering::Relaxed)
     }
@@ -101,24 +101,25 @@ impl Acquaintance {
         self.stranger.begin_long_head()
     }
 
-    /// Wakes whoever reads from the connection once somebody is known, or no request is being authenticated any more.
+    /// Registers the connection's reader. It is woken when the connection is authenticated, or when no request is under
+    /// authentication.
     pub(super) fn register_reader(&self, waker: &Waker) {
         self.authenticating.reader.register(waker);
     }
 
-    /// Has the connection closed, because it has sent too many trailers.
+    /// Requests the close of the connection because of too many trailers.
     pub(super) fn refuse_trailers(&self) {
         self.trailers_refused.notify_one();
     }
 
-    /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
+    /// Counts the head of a request while the connection is unauthenticated. `None` where the heads exceed their limit.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<Option<UnknownSender>> {
         if self.is_known() {
             return Some(None);
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
         let head = self.stranger.hold_head(bytes)?;
-        // Whoever never hears that it is to send no more could go on for as long as one of its requests is looked at.
+        // A client that never reads its 401 could otherwise keep the connection open with new requests.
         let is_before_refusal = !self.is_refused.load(Ordering::Acquire);
         let among = Arc::clone(&self.authenticating);
         among.all.fetch_add(1, Ordering::AcqRel);
@@ -128,13 +129,13 @@ impl Acquaintance {
         Some(Some(UnknownSender { _head: head, among, is_before_refusal }))
     }
 
-    /// Ends when the connection has sent too many trailers. They are not read any further, so it is closed even if
-    /// somebody is known on it. Cancel: safe.
+    /// Completes when the connection has sent too many trailers. The server stops reading it, so an authenticated
+    /// connection closes, too. Cancel: safe.
     pub(super) async fn trailers_refused(&self) {
         self.trailers_refused.notified().await;
     }
 
-    /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.
+    /// Completes when an unauthenticated connection has to make room for another one. Cancel: safe.
     pub(super) async fn sent_away(&self) {
         self.stranger.sent_away().await;
         if self.is_known() {
@@ -142,7 +143,8 @@ impl Acquaintance {
         }
     }
 
-    /// Notes who asked. Whoever is known on it first has it; there may be no room for one more of theirs.
+    /// Records the result of an authentication. The first authenticated user's share is charged for the connection; the
+    /// share may be full.
     pub(super) fn note_outcome(&self, outcome: AuthenticationOutcome<'_>) -> Room {
         match outcome {
             AuthenticationOutcome::Known { .. } if self.is_known() => Room::Enough,
@@ -152,7 +154,7 @@ impl Acquaintance {
                     Room::Connections
                 }
                 place => {
-                    // Of two requests at once one has taken it; the other gives its own back.
+                    // The first of two simultaneous requests sets the place; the other one's permit is released here.
                     let _one_is_enough = place.flatten().map(|place| self.place.set(place));
                     self.known.store(true, Ordering::Release);
                     self.stranger.becomes_known();
@@ -167,27 +169,26 @@ impl Acquaintance {
         }
     }
 
-    /// Has the connection closed, unless somebody is known on it by then.
+    /// Requests the close of the connection unless a request is authenticated by then.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::Release);
         self.refused.notify_one();
     }
 
-    /// Ends when the connection is to take no more requests. Nothing that others do on a connection that is known ends
-    /// it. Cancel: safe.
+    /// Completes when the connection must accept no more requests. An authenticated connection never completes it.
+    /// Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
-        // Whoever said for too long nothing of who they are is refused by that.
+        // A timeout without an authenticated request is a refusal, too.
         self.is_refused.store(true, Ordering::Release);
         if self.is_known() {
             std::future::pending().await
         }
     }
 
-    /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a
-    /// request that was already under way, and what is answered to that goes on until it ends. So it is waited for
-    /// those of which it is being found out who sends them, and for the answers to these, too; for none that came
-    /// after the refusal. Cancel: begins anew.
+    /// Completes when the time for the last answers of a refused connection is over. A request from before the refusal
+    /// may still be authenticated; then the connection stays open. So this waits for the authentication of those
+    /// requests and for their answers, but not for requests that arrive after the refusal. Cancel: begins anew.
     pub(super) async fn taken_leave(&self) {
         let asked_until = Instant::now() + STRANGERS_ASKED;
         let mut asked = self.authenticating.before_refusal.subscribe();
@@ -221,7 +222,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// A request under way while another is refused.
+    /// A request under authentication while another request is refused.
     fn under_way(own: &Acquaintance) -> UnknownSender {
         let request = own.hold_head(100).unwrap().unwrap();
         own.note_outcome(AuthenticationOutcome::Unauthorized);
@@ -259,7 +260,7 @@ mod tests {
         assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
         drop(requests);
 
-        // The same of whoever has said nothing for too long.
+        // A connection without a request for too long behaves alike.
         let own = acquaintance();
         let mut refused = Box::pin(own.refused());
         assert!(refused.as_mut().now_or_never().is_none());

@@ -1,11 +1,13 @@
 //! Joins small writes into large ones before the socket.
 //!
-//! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each: 500 watchers of one event
-//! would cost 500 system calls of 7 KB, each with its own trip through the TCP stack, which is half of what a delivered
-//! event costs. So a flush is put off until the task that asked for it has been polled again: by then the streams that
-//! were ready have added theirs. What was put off is written when the task next reads (an HTTP/2 connection always
-//! does), flushes again without having written, or fills the buffer; the task is woken for that at once, so a frame
-//! waits only for those that are ready with it.
+//! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each frame. 500 watchers of one
+//! event would cost 500 system calls of 7 KB, each with its own trip through the TCP stack. The trips are half of the
+//! cost of a delivered event. So a flush is deferred until the connection's task is polled again: by then the other
+//! ready streams have added their frames.
+//!
+//! The buffer is written when the task next reads (an HTTP/2 connection always does), flushes again without a write, or
+//! fills the buffer. A deferred flush wakes the task at once, so a frame waits only for frames that are ready at the
+//! same time.
 
 use std::io;
 use std::pin::Pin;
@@ -15,33 +17,33 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much is collected, in bytes. 128 KiB is some eight full TLS records; beyond it the system call is a small part
-/// of what copying costs.
+/// The size of the buffer. 128 KiB is about eight full TLS records; beyond it, the system call is a small part of the
+/// cost of copying.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// What is collected at most before a flush that is not put off, in bytes: 16 KiB, a frame of HTTP/2. An answer whose
-/// frames are as long has more of them coming.
+/// A flush with fewer pending bytes is not deferred if only one stream is open. 16 KiB is one HTTP/2 frame: an answer
+/// with frames of this length has more frames to come.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// The room for what is short, in bytes: 20 KiB, so a full frame fits with what TLS adds. It may not be 16 KiB: HTTP/2
-/// keeps a buffer of that size with each connection and writes a few hundred bytes to it, and the allocator, which has
-/// 16 and 20 KiB in different places, would give each new connection the memory that an answer had just been in. All of
-/// the answer's pages would stay in memory for as long as the connection waits.
+/// The capacity of a small buffer. 20 KiB: a full frame fits with its TLS overhead. 16 KiB would be wrong: HTTP/2 keeps
+/// a buffer of 16 KiB with each connection and writes a few hundred bytes to it. The allocator has 16 and 20 KiB in
+/// different size classes. With one class, each new connection would get the memory of a previous answer, and all its
+/// pages would stay in memory while the connection waits.
 const SHORT_ROOM_BYTES: usize = 20 << 10;
 
-/// How many streams of a connection are open, each from its request to the end of its answer. Clones count the same.
+/// Counts the open streams of a connection, each from its request to the end of its answer. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenStreams(Arc<AtomicUsize>);
 
 impl OpenStreams {
-    /// Counts one more.
+    /// Counts one more stream.
     pub(super) fn open(&self) -> OpenStream {
         self.0.fetch_add(1, Ordering::Relaxed);
         OpenStream(Arc::clone(&self.0))
     }
 
-    /// Whether there are others that a frame could go together with. One that opens or ends at the same time is counted
-    /// or not: either way what is written goes out.
+    /// Returns whether a frame could be sent with frames of other streams. The count of a stream that opens or ends
+    /// concurrently may be stale; the data is written in either case.
     fn are_several(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
     }
@@ -56,24 +58,24 @@ impl Drop for OpenStream {
     }
 }
 
-/// A stream whose writes are collected until it is flushed. Holds no memory while nothing is pending.
+/// A stream that collects writes until it is flushed. Holds no memory while nothing is pending.
 pub(super) struct Coalesce<S> {
     stream: S,
     pending: Vec<u8>,
-    /// How many bytes of `pending` have been written.
+    /// The number of bytes of `pending` that have been written.
     written: usize,
     flush: Flush,
-    /// Whether flushes are put off.
+    /// Whether flushes are deferred.
     defers: bool,
     streams: OpenStreams,
 }
 
-/// How far the last flush is.
+/// The state of the last flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
-    /// Nobody has asked for one since the last write.
+    /// No flush since the last write.
     None,
-    /// One was asked for and put off.
+    /// A flush was requested and deferred.
     Deferred,
 }
 
@@ -89,32 +91,32 @@ impl<S> Coalesce<S> {
         }
     }
 
-    /// Puts flushes off from now on. For HTTP/2 alone, which always comes back to read: a tunnel does not while one
-    /// direction waits or has ended, and what was put off for the other would stay.
+    /// Defers flushes from now on. For HTTP/2 only, which always comes back to read. A tunnel does not read while one
+    /// direction waits or has ended, and the data of the other direction would stay in the buffer.
     pub(super) fn defer_flushes(&mut self) {
         self.defers = true;
     }
 
-    /// Its streams, to be counted by whoever knows of them.
+    /// The counter of the open streams, for the code that opens them.
     pub(super) fn streams(&self) -> OpenStreams {
         self.streams.clone()
     }
 
-    /// Whether a flush is put off: there may be more to write with it.
+    /// Returns whether a flush is to be deferred, because more writes may follow.
     fn waits_for_more(&self) -> bool {
         let may_come = self.streams.are_several() || self.pending.len() >= SHORT_BYTES;
         self.defers && may_come && !self.pending.is_empty() && self.flush == Flush::None
     }
 }
 
-/// How much room is made for so many bytes. Most answers and events are short, and fit in a small buffer; what does not
-/// has more behind it.
+/// The capacity for this many bytes. Most answers and events are short and fit in a small buffer; longer ones have more
+/// data to come.
 fn capacity_for(bytes: usize) -> usize {
     if bytes <= SHORT_ROOM_BYTES { SHORT_ROOM_BYTES } else { BUFFER_BYTES }
 }
 
 impl<S: AsyncWrite + Unpin> Coalesce<S> {
-    /// Writes everything that is pending.
+    /// Writes all pending bytes.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.pending.len() {
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.pending[self.written..]))?;
@@ -123,14 +125,14 @@ impl<S: AsyncWrite + Unpin> Coalesce<S> {
             }
             self.written += count;
         }
-        // Thousands of connections are idle at any time: the memory goes back to the allocator, which has it at hand.
+        // Thousands of connections are idle at any time, so the memory goes back to the allocator.
         self.pending = Vec::new();
         self.written = 0;
         self.flush = Flush::None;
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for `bytes` more, unless they alone fill a buffer.
+    /// Makes room for this many more bytes, unless they fill a buffer alone.
     fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
         if !self.pending.is_empty() && self.pending.len() + bytes > BUFFER_BYTES {
             ready!(self.poll_drain(cx))?;

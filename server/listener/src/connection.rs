@@ -1,4 +1,4 @@
-//! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with
+//! One client connection: the PROXY header of a configured peer, the TLS handshake, then HTTP/2 or HTTP/1.1 with
 //! upgrades.
 
 use std::future::Future;
@@ -38,11 +38,11 @@ use crate::tracked_stream::TrackedStream;
 use crate::unread::Unread;
 use crate::user_connections::UserConnections;
 
-/// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
+/// The limit of a TLS handshake: 10 s, as in Go's `net/http` clients.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most that the task of a connection may take itself, in bytes. 2 KiB: there are thousands that wait. The compiler
-/// keeps a place for what an `async` function is given, and for what is moved on after it was lent, until the function
-/// ends. So what is large is boxed, and passed through functions that are not `async`.
+/// The limit of the memory of a connection's task. 2 KiB, because thousands of connections are idle. An `async`
+/// function keeps a slot for each argument, and for each value that is moved after it was borrowed, until the function
+/// ends. So large values are boxed, and pass through functions that are not `async`.
 const TASK_BYTES_MAX: usize = 2 << 10;
 
 /// A connection before its handshake.
@@ -52,11 +52,11 @@ pub(super) struct ClientConnection<S> {
     pub(super) stop: CancellationToken,
     pub(super) goaway_chance: GoawayChance,
     pub(super) metrics: Arc<ListenerMetrics>,
-    /// The other end of the socket: the client, or a proxy that says where it comes from.
+    /// The remote address of the socket: the client, or a proxy that sends the client's address in a PROXY header.
     pub(super) peer: SocketAddr,
     pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
-    /// Its place among those on which nobody is known yet.
+    /// The connection's place among the unauthenticated connections.
     pub(super) stranger: Stranger,
     /// The connections of each user.
     pub(super) users: Arc<UserConnections>,
@@ -69,19 +69,19 @@ impl<S: RequestService> ClientConnection<S> {
     }
 
     async fn run(self, stream: TcpStream, socket: Permit) {
-        // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
+        // Without TCP_NODELAY a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        // Boxed, as it takes more than what is left after it. What it comes to is moved on as a whole: taken apart
-        // here, it would keep its place until the end.
+        // Boxed, because the handshake takes more memory than the code after it. Its result is moved as one value:
+        // taken apart here, it would keep its slot until the end.
         let shaken = Box::pin(self.shake_hands(stream)).await;
         let Some(served) = shaken.map(|(stream, client)| self.serve(stream, client, socket)) else { return };
         served.await;
     }
 
-    /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or
-    /// the server stops.
+    /// Shakes hands. Returns the connection and the client's address; `None` if the handshake failed or the server
+    /// stops.
     async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
         let handshake = async {
             let client = self.proxies.client(&mut stream, self.peer).await?;
@@ -124,7 +124,7 @@ impl<S: RequestService> ClientConnection<S> {
         None
     }
 
-    /// Speaks TLS as the host wants it that the client asks for.
+    /// Accepts TLS with the configuration of the host that the client names.
     async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
         let own_address = stream.local_addr().ok().map(|address| address.ip().to_canonical());
         let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
@@ -135,15 +135,15 @@ impl<S: RequestService> ClientConnection<S> {
         match hello.into_stream(config).into_fallible().await {
             Ok(stream) => Ok(stream),
             Err((error, mut stream)) => {
-                // What is wrong is told as an alert, which has been written and not been flushed.
+                // The error is sent as an alert, which has been written but not flushed.
                 let _unsent = stream.flush().await;
                 Err(error)
             }
         }
     }
 
-    /// Answers requests until either side closes the connection. The connection is boxed before anything is waited for,
-    /// so that there is one place for it and for its TLS.
+    /// Answers requests until either side closes the connection. The connection is boxed before the first await, so
+    /// that the task has one slot for the connection and its TLS state.
     fn serve(
         self,
         stream: TlsStream<Coalesce<TcpStream>>,
@@ -208,34 +208,34 @@ fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRef
     }
 }
 
-/// Whether a handshake failed because of the client's certificate.
+/// Returns whether a handshake failed because of the client's certificate.
 fn is_of_certificate(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Spawns the task of a connection, which holds no more than it may.
+/// Spawns the task of a connection. Its size is checked against [`TASK_BYTES_MAX`] at compile time.
 fn spawn_small<T: Future<Output = ()> + Send + 'static>(task: T) {
     const { assert!(size_of::<T>() <= TASK_BYTES_MAX, "a connection's task takes more than TASK_BYTES_MAX") };
     tokio::spawn(task);
 }
 
-/// What the handshake showed of a client at this address.
+/// The client's certificates and host name from the TLS handshake.
 fn handshake(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Handshake<'_> {
     let tls = stream.get_ref().1;
     let certificates = tls.peer_certificates().unwrap_or_default();
     Handshake { address, certificates, server_name: tls.server_name().and_then(host_name) }
 }
 
-/// The host that a client asks for in TLS; a name that nobody can be configured with is none.
+/// The host name of the client (SNI); `None` for a name that is invalid as a configured host.
 fn host_name(server_name: &str) -> Option<HostName> {
     server_name.parse().ok()
 }
 
-/// What a client is told that speaks plain HTTP: Go's words (`net/http` server.go), which people know.
+/// The answer to a client that speaks plain HTTP: the well-known text of Go (`net/http` server.go).
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Whether the first byte is a letter, as of a method: a TLS record of a handshake begins with 22.
+/// Returns whether the first byte is a letter, as in an HTTP method. A TLS handshake record begins with 22.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     let read = stream.peek(&mut first).await?;

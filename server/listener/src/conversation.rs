@@ -1,4 +1,4 @@
-//! What goes on over one connection after its handshake, to its end: requests, and what interrupts them.
+//! The life of a connection after its handshake: requests and interruptions, until it ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,14 +8,14 @@ use tributary_apimachinery::WhenWoken;
 use crate::interruption::{Interruption, ReportedInterruptions};
 use crate::streams::Streams;
 
-/// Brings a connection and its streams forward until it ends, and gives how it did. `next` waits for what interrupts it
-/// next, and `leave` has it take no more requests.
+/// Polls a connection and its streams until the connection ends, and returns its result. `next` waits for the next
+/// interruption, and `leave` makes the connection accept no more requests.
 ///
-/// What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing would be asked
-/// behind it.
+/// The interruption is polled first: a client that sends without a pause uses all of a turn, and an interruption behind
+/// it would never be polled.
 ///
 /// # Errors
-/// Why it is to be closed at once.
+/// The reason to close the connection at once.
 pub(super) async fn converse<C, I>(
     mut connection: Pin<&mut C>,
     mut streams: Streams,
@@ -26,7 +26,7 @@ where
     C: Future,
     I: Future<Output = Interruption>,
 {
-    // Looked at only when it is woken itself, not for each frame.
+    // Polled only when its own waker is woken, not for each frame.
     let interruption = |told| WhenWoken::new(Box::pin(next(told)));
     let mut told = ReportedInterruptions::default();
     let mut interrupted = interruption(told);
@@ -37,8 +37,8 @@ where
                 if let Interruption::Closed(why) = by_what {
                     return Err(why);
                 }
-                // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and
-                // then, once it has heard, which of its requests was the last.
+                // Open requests go on. Over HTTP/2 the client gets a GOAWAY, and then, after a round trip, the number
+                // of the last accepted request.
                 leave(connection.as_mut());
                 told.note_interruption(&by_what);
                 interrupted = interruption(told);
@@ -81,20 +81,20 @@ mod tests {
     use crate::unread::Unread;
     use crate::user_connections::UserConnections;
 
-    /// How long the test waits for what has to come.
+    /// The test's timeout for expected events.
     const SOON: Duration = Duration::from_secs(30);
 
-    /// What a client begins with: the preface of HTTP/2, and SETTINGS without any (RFC 9113, 3.4 and 6.5).
+    /// The beginning of a client's connection: the preface of HTTP/2, and empty SETTINGS (RFC 9113, 3.4 and 6.5).
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    /// A PING (RFC 9113, 6.7).
+    /// A PING frame (RFC 9113, 6.7).
     const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0flooding";
 
-    /// A client whose pings never end, and that takes every answer: there is always more to read, as long as the turn
-    /// of whoever reads is not over.
+    /// A client that sends pings without end and reads every answer: more bytes are always ready until the reader's
+    /// turn is over.
     struct Flood {
         ready: Bytes,
         pings: Bytes,
-        /// How often it was read from.
+        /// The number of reads.
         reads: Arc<AtomicUsize>,
     }
 
@@ -106,7 +106,7 @@ mod tests {
 
     impl AsyncRead for Flood {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            // As a socket of tokio does.
+            // Consumes budget, as a socket of tokio does.
             ready!(pin!(coop::consume_budget()).poll(cx));
             self.reads.fetch_add(1, Ordering::Relaxed);
             if self.ready.is_empty() {

@@ -1,11 +1,11 @@
-//! The end of a connection by chance; see [`GoawayChance`].
+//! The random end of a connection; see [`GoawayChance`].
 
 use http::Version;
 use tokio::sync::Notify;
 
 use crate::settings::GoawayChance;
 
-/// Whether a connection is to take no more requests.
+/// Decides at random when a connection stops accepting requests.
 #[derive(Debug, Default)]
 pub(super) struct Parting {
     chance: GoawayChance,
@@ -13,19 +13,19 @@ pub(super) struct Parting {
 }
 
 impl Parting {
-    /// By this chance.
+    /// Creates the state for a connection with this chance.
     pub(super) fn by(chance: GoawayChance) -> Self {
         Self { chance, due: Notify::new() }
     }
 
-    /// Draws for a request whose answer begins.
+    /// Draws a random number for a request at the beginning of its answer.
     pub(super) fn draw(&self, version: Version) {
         if self.chance.falls_on(version) {
             self.due.notify_one();
         }
     }
 
-    /// Ends once a request was the last. Cancel: safe.
+    /// Completes when the connection is to stop accepting requests. Cancel: safe.
     pub(super) async fn is_due(&self) {
         self.due.notified().await;
     }

@@ -1,34 +1,35 @@
-//! What requests that wait may have in their heads: of one connection, and of all together, so that nobody's memory is
-//! taken by those that are not answered yet.
+//! Limits for the heads of waiting requests, per connection and for all connections, so that unanswered requests cannot
+//! exhaust the memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for the largest that is of use at once: a
-/// token and an impersonation of 64 KiB each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000
-/// headers. hyper's own 16 KiB is too small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`); but a head
-/// takes two to three times as much memory as it counts, and is held before anybody knows who sends it.
+/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for a token and an impersonation of 64 KiB
+/// each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000 headers. hyper's own 16 KiB is too
+/// small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`). But a head takes two to three times as much memory
+/// as it counts, and is held before its sender is authenticated.
 pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
-/// What the requests of one connection that wait may have in their heads, in bytes. 4 MiB: as many as there are
-/// streams, with 2 KiB each, as of a controller that connects anew; tokens and groups make some larger.
+/// The limit of the heads of one connection's waiting requests, in bytes. 4 MiB: 2 KiB for each of 2,000 streams, as of
+/// a controller that reconnects; tokens and groups make some heads larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
-/// The same of all connections together, but for what each has of its own.
+/// The same limit for all connections together. Each connection's own [`OWN_HEADS_BYTES`] are exempt.
 const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
-/// What each connection may have however much the others have. 64 KiB: what somebody begins with.
+/// The bytes of heads that each connection may always have, regardless of the other connections. 64 KiB: enough for the
+/// first requests of a client.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// What there is in the heads of all connections that wait for one thing, in bytes.
+/// The number of bytes in the heads of all requests that wait for the same reason, on all connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 
-/// What there is of one connection.
+/// The number of bytes in the heads of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionHeads {
     own: Arc<AtomicUsize>,
     all: AllHeads,
 }
 
-/// The head of a request that waits. It is counted until this is dropped.
+/// The head of a waiting request. Counted until dropped.
 #[derive(Debug)]
 pub(super) struct HeldHead {
     bytes: usize,
@@ -37,19 +38,19 @@ pub(super) struct HeldHead {
 }
 
 impl AllHeads {
-    /// Those of one more connection, which has none yet.
+    /// Starts the count of one more connection.
     pub(super) fn of_connection(&self) -> ConnectionHeads {
         ConnectionHeads { own: Arc::default(), all: self.clone() }
     }
 }
 
 impl ConnectionHeads {
-    /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
-    /// each connection always have room.
+    /// Counts the head of a request of this size; `None` where it exceeds the limits. [`OWN_HEADS_BYTES`] of each
+    /// connection always fit.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Gives back what was counted where there is no room.
+        // Dropping the head undoes the count where there is no room.
         let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
         (own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)).then_some(head)
     }

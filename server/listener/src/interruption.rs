@@ -1,4 +1,4 @@
-//! What a connection is told beside what its client sends: to take no more requests, or to close at once.
+//! Interruptions of a connection beside its client's requests: accept no more requests, or close at once.
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,17 +8,17 @@ use crate::metrics::ListenerMetrics;
 use crate::outgoing::Outgoing;
 use crate::refusal::ListenerRefusal;
 
-/// What a connection is told.
+/// An instruction to a connection.
 pub(super) enum Interruption {
-    /// To take no more requests.
+    /// Accept no more requests.
     Leaves,
-    /// The same, because nobody is known on it and a request was refused for that.
+    /// Accept no more requests: the connection is unauthenticated, and a request was refused.
     Refused,
-    /// To close at once, with the reason.
+    /// Close at once, with the reason.
     Closed(&'static str),
 }
 
-/// What a connection has been told already.
+/// The interruptions that a connection has already received.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReportedInterruptions {
     is_leaving: bool,
@@ -26,33 +26,33 @@ pub(super) struct ReportedInterruptions {
 }
 
 impl ReportedInterruptions {
-    /// Notes what it is told now. Who was refused leaves, too.
+    /// Records an interruption. A refused connection accepts no more requests, either.
     pub(super) fn note_interruption(&mut self, interruption: &Interruption) {
         self.is_leaving = true;
         self.is_refused |= matches!(interruption, Interruption::Refused);
     }
 }
 
-/// Who may interrupt a connection.
+/// The sources of a connection's interruptions.
 pub(super) struct Interruptions<'a> {
-    /// The server, which stops.
+    /// The stop of the server.
     pub(super) stop: &'a CancellationToken,
-    /// Chance, by which a request was the last.
+    /// The random end of the connection.
     pub(super) parting: &'a Parting,
-    /// Whoever is at the other end.
+    /// The authentication state of the connection.
     pub(super) acquaintance: &'a Acquaintance,
-    /// Answers that nobody reads.
+    /// The unread answers of the connection.
     pub(super) outgoing: &'a Outgoing,
 }
 
 impl Interruptions<'_> {
-    /// Ends with the next of what was not told yet. Cancel: safe.
+    /// Returns the next interruption that the connection has not received yet. Cancel: safe.
     pub(super) async fn next(self, told: ReportedInterruptions, metrics: &ListenerMetrics) -> Interruption {
         let Self { stop, parting, acquaintance, outgoing } = self;
         tokio::select! {
             () = stop.cancelled(), if !told.is_leaving => Interruption::Leaves,
             () = parting.is_due(), if !told.is_leaving => Interruption::Leaves,
-            // What is known on it by then goes on, as it does where the server stops.
+            // A connection that is authenticated by then goes on, as at a stop of the server.
             () = acquaintance.refused(), if !told.is_refused => Interruption::Refused,
             () = acquaintance.taken_leave(), if told.is_refused => {
                 Interruption::Closed("nobody is known on it, and the last answers have had their time")

@@ -1,4 +1,4 @@
-//! Takes connections and serves them until told to stop.
+//! Accepts connections and serves them until [`ListenerOptions::stop`] is cancelled.
 //!
 //! ```text
 //! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → RequestService
@@ -62,35 +62,35 @@ use tls::TlsSettings;
 use unread::Unread;
 use user_connections::UserConnections;
 
-/// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
+/// The time limit of a drain; shorter than the 30 s that a kubelet gives before it kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How soon what ends by itself has ended: bookmarks, answers under way. What is left then is named in the log.
+/// The time in which bookmarks and short answers end. The log counts the connections that are still open then.
 const DRAIN_SOON: Duration = Duration::from_secs(1);
 /// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
 const BACKLOG: u32 = 1024;
-/// The first pause after a failed accept (out of file descriptors, for example); doubles up to the longest.
+/// The first pause after a failed accept (out of file descriptors, for example). Doubles up to [`ACCEPT_PAUSE_MAX`].
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
-/// The longest such pause, as in Go's `net/http`.
+/// The longest pause, as in Go's `net/http`.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Why there is no listener.
+/// The reason why the listener cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else has the port.
+    /// The port belongs to another process.
     #[error("{0} is in use by another process; choose another port by --listen, or port 0 for a free one")]
     InUse(SocketAddr),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Listens on an address. Port 0 is a free port; `local_addr` then has its number.
+/// Listens on an address. Port 0 selects a free port; `local_addr` then returns its number.
 ///
 /// # Errors
 /// [`BindError`]. Must be called within a tokio runtime.
@@ -99,7 +99,8 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // A restart must not wait for the last connections' TIME_WAIT.
         socket.set_reuseaddr(true)?;
-        // Accepted sockets inherit it: HTTP/1.1 watches and tunnels have no pings, so this alone finds dead clients.
+        // Accepted sockets inherit keepalive. HTTP/1.1 watches and tunnels have no pings, so only keepalive finds dead
+        // clients.
         socket.set_keepalive(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
@@ -110,10 +111,10 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// What a drain came to.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still open when the time was up, and are cut by the end of the process.
+    /// The number of connections that were open at the timeout. The end of the process cuts them.
     pub cut: usize,
 }
 
@@ -121,7 +122,7 @@ pub struct Drained {
 pub struct ListenerOptions {
     /// The certificates and the versions of TLS.
     pub tls: Arc<TlsSettings>,
-    /// How many connections there may be, and how much of their answers may be unread.
+    /// The limits of connections and of unread bytes.
     pub bounds: Bounds,
     /// The load balancers that send a PROXY header.
     pub proxies: ProxyProtocolPeers,
@@ -193,7 +194,7 @@ impl<S: RequestService> Server<S> {
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    // Said once: it may stay so for hours, with a try each second.
+                    // Logged once: the failure may last for hours, with a retry each second.
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "connections cannot be accepted; each second it is tried again");
                     }
@@ -204,7 +205,7 @@ impl<S: RequestService> Server<S> {
         }
     }
 
-    /// Waits for room for one more connection; says once for each time that there is none.
+    /// Waits for room for one more connection. Logs once each time that the limit is reached.
     async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
         let free = self.slots.available_permits();
         if free == 0 && !*saturated {
@@ -235,7 +236,7 @@ impl<S: RequestService> Server<S> {
         connection.spawn(stream, self.socket(slot));
     }
 
-    /// What an open socket occupies: its slot, its place among those that a drain waits for, and its count.
+    /// The resources of an open socket: its slot, its token for the drain, and its count in the metrics.
     fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
         let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
         open.inc();
@@ -270,7 +271,7 @@ impl<S: RequestService> Server<S> {
     }
 }
 
-/// A client that went away before it was accepted: nothing to wait for.
+/// Returns whether the client went away before it was accepted, so that the accept loop needs no pause.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use crate::refusal::ListenerRefusal;
 use crate::settings::Bounds;
 
-/// Why a request was refused by the listener.
+/// The reason why the listener refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
     /// The word of a [`ListenerRefusal`].
@@ -21,21 +21,21 @@ pub struct RefusalLabels {
 pub struct ListenerMetrics {
     /// Open connections, upgraded ones included.
     pub connections: Gauge,
-    /// Connections that were closed because their clients took nothing of their answers.
+    /// Connections that were closed because their clients read no answers.
     pub connections_stuck: Counter,
     /// Connections without an authenticated request that were closed to make room.
     pub strangers_sent_away: Counter,
-    /// Answers that were cut because their clients took nothing of them.
+    /// Answers that were cut because clients did not read them.
     pub answers_stuck: Counter,
-    /// Bytes of answers that clients have not taken.
+    /// Bytes of answers that clients have not read.
     pub unread_bytes: Gauge,
-    /// The most of these at once.
+    /// The limit of the unread bytes.
     pub unread_bytes_max: Gauge,
     /// Failed TLS handshakes with clients (kube-apiserver's `apiserver_tls_handshake_errors_total`).
     pub tls_handshake_errors: Counter,
     /// Requests refused by the listener, by reason.
     pub refused: Family<RefusalLabels, Counter>,
-    /// The most connections at once.
+    /// The limit of open connections.
     pub connections_max: Gauge,
 }
 

@@ -1,22 +1,22 @@
-//! What of its answers a connection has been given and its client has not taken.
+//! The unread bytes of a connection's answers: bytes that the connection was given and its client has not read.
 //!
-//! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads
-//! none would have as many frames held for it, or as many whole objects. So a connection is given no more than
-//! [`Unread`] has room for, of what one may have and of what all of them together may, and an answer of which nothing
-//! is taken for a minute ([`overdue`]) is cut, whatever its client does otherwise: pings are answered by a library, and
-//! one answer that is read says nothing of another.
+//! HTTP/2 accepts a frame of each answer before the client has room for it. A client that opens two thousand streams
+//! and reads none would occupy as many frames, or as many whole objects. So a connection is given no more than
+//! [`Unread`] has room for, for the connection and for all connections together. An answer is cut if its client reads
+//! none of it for a minute ([`overdue`]), whatever the client does otherwise: a library answers pings, and reading one
+//! answer is no sign that another one is read.
 //!
-//! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to
-//! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;
-//! what is too small for that, with the next that follows it on the same stream.
+//! HTTP/2 accepts more of an answer than its client reads, as far as the client's flow-control windows allow: up to 128
+//! KiB of each. So a piece of an answer is counted until its last reference is dropped, when the socket has accepted
+//! the piece. Small pieces are counted together with the next large piece of the same stream.
 //!
-//! The answer to a write is never withheld. So the room for it is asked before the write is made: its body ends only
-//! once there is room ([`WriteBody`]), and a write without a body waits as a read does, when its head has come.
+//! The answer to a write is never withheld. So a write waits for room before it is executed: its body ends only once
+//! there is room ([`WriteBody`]). A write without a body waits after its head, as a read does.
 //!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                  │                    ▲ │ asked for the next one:   blocked: nothing can be taken
-//!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it
+//!                                  │                    ▲ │ polled for the next piece: blocked: the socket accepts
+//!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it     nothing
 //! ```
 
 mod counted;
@@ -51,11 +51,11 @@ use pieces::PIECE_BYTES;
 use room::ConnectionRoom;
 use write_body::WriteBody;
 
-/// How often it is looked at. What is stuck is cut so much later at most.
+/// The interval of the checks for stuck answers. A stuck answer is cut at most this much later.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 
-/// The room that a large answer has taken before it is metered. Writing of it may take as long as a disk or an audit
-/// webhook does, and those that come meanwhile find it taken. Given back when dropped.
+/// The room of a large answer before it is metered. Its audit event may wait for a disk or a webhook, and concurrent
+/// answers must find the room taken. Given back when dropped.
 pub(super) struct TakenRoom(Counted);
 
 /// The answers of one connection.
@@ -69,29 +69,28 @@ impl Outgoing {
         Self { room: Arc::new(ConnectionRoom::new(unread)), answers: Arc::default() }
     }
 
-    /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
+    /// Waits until there is room for the answer to a request, given the size of the request's head. Returns `false` on
+    /// a timeout.
     pub(super) fn room(&self, head_bytes: usize) -> impl Future<Output = bool> {
         self.room.wait(head_bytes)
     }
 
-    /// Holds the end of a write's body back until there is room for the answer. The body fails, and `is_refused` is
-    /// set, if there is none in time.
+    /// Holds the end of a write's body back until there is room for the answer. Without room in time, the body fails
+    /// and `is_refused` is set.
     pub(super) fn end_with_room(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
         WriteBody::new(body, &self.room, is_refused).boxed_unsync()
     }
 
-    /// The answer to a request with this method, unless it is to be withheld: a large one that is in memory as a whole,
-    /// as an object is, and for which there is no room. There was when the request came; many that came together, and
-    /// waited for the same, may find none. What was read for them is dropped, and they are told to come again. What a
-    /// write is answered is never withheld; see [`Self::end_with_room`].
+    /// Reserves room for the answer to a request with this method, before any record of the answer is written.
     ///
-    /// What is large and in memory as a whole is counted from here on, by the room that comes with it: that is for
-    /// [`Self::meter`].
+    /// A large read answer that is in memory as a whole, as an object is, is refused if there is no room. Room was
+    /// checked when the request arrived, but many concurrent requests may have passed the same check. Their data is
+    /// dropped, and the clients retry. The answer to a write is never withheld; see [`Self::end_with_room`].
     ///
-    /// To be asked before anything is written of the answer, which is another one then.
+    /// The returned room counts a large answer that is in memory as a whole. Pass it to [`Self::meter`].
     ///
     /// # Errors
-    /// [`ListenerRefusal::TooManyUnread`], which is the answer in place of this one.
+    /// [`ListenerRefusal::TooManyUnread`], which replaces the answer.
     pub(super) fn withhold(
         &self,
         method: &Method,
@@ -114,8 +113,8 @@ impl Outgoing {
         Ok((Response::from_parts(head, body.into_body()), taken.map(TakenRoom)))
     }
 
-    /// Meters the body of an answer, which may have taken its room before. One that is in memory as a whole is held
-    /// from now on to its end. If it is another answer by now, what was taken is given back.
+    /// Meters the body of an answer, which may have reserved room before. An answer that is in memory as a whole is
+    /// held from now on to its end. If the answer was replaced since, the reserved room is given back.
     pub(super) fn meter(&self, answer: ServiceAnswer, taken: Option<TakenRoom>, stream: OpenStream) -> Response<Body> {
         let ServiceAnswer { response, class } = answer;
         let lasts = class == RequestClass::Opaque;
@@ -126,18 +125,18 @@ impl Outgoing {
         }
         let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
-        // Whether its bytes are at hand again, or an audit event of them is still on its way.
+        // The room is kept while the body has the same length, even if its bytes are still delayed by an audit event.
         let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
         let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
         Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
     }
 
-    /// Notes whether the socket took what was to be written.
+    /// Records whether the socket accepted the written bytes.
     pub(super) fn wrote(&self, is_blocked: bool) {
         self.answers.lock().wrote(Instant::now, is_blocked);
     }
 
-    /// Cuts answers that are not taken, and counts them. Ends when the connection as a whole is to be closed.
+    /// Cuts unread answers, and counts them. Completes when the connection as a whole is to be closed.
     pub(super) async fn stuck(&self, cut: &Counter) {
         loop {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
@@ -159,8 +158,8 @@ pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Whether the data that a body begins with is all of it, which has exactly so many bytes. A length alone says nothing:
-/// that of a member's answer is what the member says, and its bytes come when they come.
+/// Returns whether the first data of a body is all of it, given the exact length of the body. A length alone is not
+/// enough: a member announces the length of its answer, and the bytes may come later.
 fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
     Some(data.len() as u64) == exact
 }
@@ -188,14 +187,14 @@ mod tests {
         Response::new(full(vec![b'x'; OBJECT_BYTES]))
     }
 
-    /// The answers of a connection that has all room to itself, and what of them is unread.
+    /// The answers of a connection with all room to itself, and a reader of its unread bytes.
     fn alone() -> (Outgoing, impl Fn() -> usize) {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
         (outgoing, move || usize::try_from(unread.get()).unwrap())
     }
 
-    /// What is written of an answer before it is metered may wait for a disk, for thousands of them at a time.
+    /// The records of an answer may wait for a disk before the answer is metered, for thousands of answers at a time.
     #[test]
     fn answers_that_are_not_metered_yet_have_taken_their_room() {
         let (outgoing, unread) = alone();
@@ -235,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Data that comes late, as it does while an audit event of it is written.
+    /// Data that comes late, as while an audit event of it is written.
     struct Late {
         data: Option<Bytes>,
         is_asked: bool,
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// The last one for which there was room is not in its own way, either.
+    /// The last answer for which there was room does not block itself, either.
     #[tokio::test]
     async fn an_answer_that_comes_late_keeps_its_room_meanwhile() {
         let (outgoing, unread) = alone();

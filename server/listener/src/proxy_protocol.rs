@@ -1,13 +1,13 @@
-//! The PROXY protocol (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>): a load balancer that passes
-//! connections on says in front of each where it comes from.
+//! The PROXY protocol (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>): a load balancer announces the
+//! client's address at the beginning of each connection.
 //!
 //! ```text
 //! peer ─┬─ named by --proxy-protocol-from ─▶ header, version 1 or 2 ─▶ the client's address, then TLS
-//!       └─ any other ─────────────────────▶ TLS: a header is none, and is refused
+//! └─ any other ─────────────────────▶ TLS: a PROXY header is refused
 //! ```
 //!
-//! Whoever may send a header has to: a receiver must not guess, or a client behind a proxy that sends none could send
-//! one of its own.
+//! A configured peer must send a header. If headers were optional, a client behind a proxy without headers could send
+//! its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,42 +18,41 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::settings::ProxyProtocolPeers;
 
-/// What a header of version 2 begins with.
+/// The first bytes of a header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The bytes of a header of version 2 before its addresses; the last two say how many follow.
 const FIXED_BYTES: usize = 16;
-/// The most bytes of a header of version 1, its end included, by the protocol's words.
+/// The length limit of a header of version 1, including its end; set by the protocol.
 const LINE_BYTES_MAX: usize = 107;
-/// The most bytes that may follow in a header of version 2. Addresses take 36, and load balancers add some hundred of
-/// what they know of the client; the protocol has it that a receiver of 536 copes with all.
+/// The limit of the bytes after the fixed part of version 2. Addresses take 36 bytes, and load balancers add some
+/// hundred bytes about the client. The protocol expects 536 bytes to be enough for a receiver.
 const FOLLOWING_BYTES_MAX: usize = 4096;
 
-/// What takes the headers off, and says in the log when peers send none any more, or again.
+/// Removes the headers, and logs when peers stop sending them, or start again.
 #[derive(Debug, Default)]
 pub(super) struct ProxyHeaders {
     peers: ProxyProtocolPeers,
-    /// Whether the last one that should have come did not.
+    /// Whether the last expected header was missing.
     are_missing: AtomicBool,
 }
 
 impl ProxyHeaders {
-    /// Those of these peers.
+    /// Creates the reader for headers of these peers.
     pub(super) fn from_peers(peers: ProxyProtocolPeers) -> Self {
         Self { peers, are_missing: AtomicBool::new(false) }
     }
 
-    /// Where a connection comes from: takes the header off that such a peer sends, and nothing behind it. Reads without
-    /// a time limit.
+    /// Returns the client's address: removes the header of a configured peer, and reads no further. Has no timeout.
     ///
     /// # Errors
-    /// There is no header, or one that cannot be read; the stream's own.
+    /// The header is missing or invalid; errors of the stream.
     pub(super) async fn client(
         &self,
         stream: &mut (impl AsyncRead + Unpin),
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // What strangers send, and one that goes away before it has said anything, say nothing of the configuration.
+        // Other clients, and a peer that closes before it sends a byte, are no sign of a wrong configuration.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.have(peer.ip()) => false,
@@ -75,7 +74,7 @@ impl ProxyProtocolPeers {
         if !self.have(peer.ip()) {
             return Ok(peer);
         }
-        // No header is shorter.
+        // No header of either version is shorter.
         let mut header = vec![0; SIGNATURE.len()];
         stream.read_exact(&mut header).await?;
         let source = if header == SIGNATURE {
@@ -105,7 +104,7 @@ async fn follow_length(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u
     stream.read_exact(&mut header[FIXED_BYTES..]).await.map(drop)
 }
 
-/// Reads the rest of a header of version 1, byte by byte: what is behind its end is TLS's.
+/// Reads the rest of a header of version 1, byte by byte: the bytes behind its end belong to TLS.
 async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
     if !header.starts_with(b"PROXY ") {
         return Err(refused("there is none"));
@@ -119,7 +118,7 @@ async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>
     Ok(())
 }
 
-/// The source that a header names; `None` for a connection of the proxy's own, or of a kind that it does not know.
+/// The source address of a header; `None` for a connection of the proxy itself, or of an unknown kind.
 fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v1::Header::try_from(header).map_err(refused)?;
     Ok(match header.addresses {
@@ -129,7 +128,7 @@ fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     })
 }
 
-/// As [`of_version_1`].
+/// Parses a header of version 2; the result is as for [`of_version_1`].
 fn of_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v2::Header::try_from(header).map_err(refused)?;
     if header.command == Command::Local {
@@ -164,7 +163,7 @@ mod tests {
         [SIGNATURE, &[command, family][..], &length, following].concat()
     }
 
-    /// The client by this header, and what is left for TLS.
+    /// The client's address by this header, and the bytes that are left for TLS.
     async fn client(header: &[u8]) -> Result<(String, Vec<u8>), String> {
         let sent = [header, TLS].concat();
         let mut stream = &sent[..];
@@ -188,7 +187,7 @@ mod tests {
             (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
             (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
             (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
-            // A health check of the proxy's own, and a kind that it does not name.
+            // A health check of the proxy itself, and a connection of unknown kind.
             (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
             (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
             (version_2(0x21, 0x00, b""), "192.0.2.1:7"),
@@ -246,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Keeps what is logged.
+    /// Collects the log lines.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -264,8 +263,8 @@ mod tests {
     #[tokio::test]
     async fn peers_that_send_none_are_told_of_once() {
         let log = Log::default();
-        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered
-        // for all.
+        // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
+        // it for all threads.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
@@ -275,7 +274,7 @@ mod tests {
         for (peer, sent, expected) in [
             ("203.0.113.1:7", TLS, ""),
             ("192.0.2.1:7", line, ""),
-            // It goes away, as somebody who looks whether the port is open.
+            // A peer that closes at once, as a port scan does.
             ("192.0.2.1:7", b"", ""),
             ("192.0.2.1:7", TLS, "WARN"),
             ("192.0.2.2:7", TLS, ""),

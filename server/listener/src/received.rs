@@ -1,13 +1,13 @@
-//! The bytes that a connection receives, and the pauses in reading them while nobody is authenticated on it.
+//! The bytes that a connection receives, and the pauses in reading while the connection is unauthenticated.
 //!
-//! A request without credentials costs its sender nothing, so the memory for what it sends has a constant size:
+//! A request without credentials costs its sender nothing, so the memory for its bytes is bounded:
 //!
-//! * The connection is not read while one of its requests is being authenticated. Bodies, and further requests, stay
-//!   in the kernel meanwhile.
-//! * A head that has not ended may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
-//!   ([`Stranger::begin_long_head`](crate::strangers::Stranger::begin_long_head)); the oldest of them is closed for a
-//!   new one.
-//! * A head that has ended is counted by its size, see [`Acquaintance::hold_head`].
+//! * An unauthenticated connection is not read while one of its requests is being authenticated. Bodies, and further
+//!   requests, stay in the kernel meanwhile.
+//! * An incomplete head may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
+//!   ([`Stranger::begin_long_head`](crate::strangers::Stranger::begin_long_head)). A new long head closes the connection
+//!   of the oldest one.
+//! * A complete head is counted by its size, see [`Acquaintance::hold_head`].
 
 use std::task::{Context, Poll};
 
@@ -15,28 +15,28 @@ use crate::acquaintance::Acquaintance;
 use crate::strangers::ConnectionPermit;
 use crate::trailers::TrailerCounter;
 
-/// The length of a head that needs no place among the long ones, in bytes. HTTP/2 may make 144 bytes of memory of one
-/// byte (an indexed header without a value, in a vector that has just doubled), so this is 64 KiB of memory.
+/// The limit of an incomplete head without a place among the long heads, in bytes. One byte in HTTP/2 may need 144
+/// bytes of memory (an indexed header without a value, in a vector that has just doubled). So this is 64 KiB of memory.
 const SHORT_HEAD_BYTES: usize = 455;
 
-/// Counts the bytes that one connection receives.
+/// Counts the received bytes of a connection.
 #[derive(Default)]
 pub(super) struct ByteCounter {
     trailers: TrailerCounter,
     unfinished: UnfinishedHead,
     /// Whether a request of the connection has been authenticated.
     is_authenticated: bool,
-    /// Whether something was read in this turn of the task.
+    /// Whether bytes were read in this turn of the task.
     has_read: bool,
 }
 
-/// The bytes of a head that has not ended: over HTTP/1 the bytes since the last head, over HTTP/2 as frames tell.
+/// The bytes of an incomplete head: over HTTP/1 all bytes since the last head, over HTTP/2 the bytes of its frames.
 #[derive(Default)]
 struct UnfinishedHead {
     bytes: usize,
-    /// The number of heads that have ended.
+    /// The number of complete heads.
     heads: usize,
-    /// The place that a long head takes.
+    /// The place of the head among the long heads.
     place: Option<ConnectionPermit>,
 }
 
@@ -58,7 +58,7 @@ impl ByteCounter {
         if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
             self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
         }
-        // One read in each turn: hyper hands the requests of one over before the next.
+        // One read in each turn, so that hyper hands over the requests of one read before the next.
         if std::mem::take(&mut self.has_read) {
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,33 +1,33 @@
-//! Why the listener refuses a request, whatever it asks for, and what the client is told.
+//! The reasons for which the listener refuses a request, and the answers to the clients.
 
 use tributary_apimachinery::{Status, StatusReason};
 
 use crate::settings::{HEADERS_MAX, HELD_BYTES_MAX};
 
-/// Why the listener refuses a request, whatever it asks for. The router counts none of these.
+/// The reason why the listener refuses a request. The router does not count these requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRefusal {
-    /// 400: what came over HTTP/1.1 is no request. Its path is not known, and hyper answers it.
+    /// 400: an HTTP/1.1 request is malformed. hyper answers it, so its path is unknown.
     Malformed,
-    /// 431, or 414: its head is longer than a head may be, over HTTP/1.1. Its path is not known, and hyper answers it.
+    /// 431, or 414: the head of an HTTP/1.1 request is too long. hyper answers it, so its path is unknown.
     HeadTooLarge,
-    /// 431: it has more headers than a request may have.
+    /// 431: the request has too many headers.
     TooManyHeaders,
-    /// 429: too much waits on connections on which nobody is known yet.
+    /// 429: too many requests wait for their authentication on unauthenticated connections.
     TooManyUnknown,
-    /// 431, which nobody reads: its connection has sent more in trailers than is held, and is closed.
+    /// 431, never sent: the connection sent too many trailers and is closed.
     TooManyTrailers,
-    /// 429: its user, or all for whom the same cluster alone vouches, have their part of all connections already.
-    /// Nothing was done for it, and its connection is closed.
+    /// 429: the user has no share of the connections left, or all users that the same cluster alone authenticates. The
+    /// request is not executed, and its connection is closed.
     TooManyConnections,
-    /// 429: of what its connection was answered too much is not taken. Nothing was done for it, or it is a read.
+    /// 429: the connection has too many unread bytes of answers. The request is not executed, or is a read.
     TooManyUnread,
-    /// 403: a page of another site had a browser send it, with its user's certificate.
+    /// 403: a page of another site made a browser send the request, with its user's certificate.
     CrossOrigin,
 }
 
 impl ListenerRefusal {
-    /// All of them.
+    /// All reasons, in the order of their definition.
     pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::HeadTooLarge,
@@ -39,7 +39,7 @@ impl ListenerRefusal {
         Self::CrossOrigin,
     ];
 
-    /// The word for it in metrics.
+    /// The label value in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -53,7 +53,7 @@ impl ListenerRefusal {
         }
     }
 
-    /// The Status that the client gets.
+    /// The Status that the client receives.
     pub fn status(self) -> Status {
         match self {
             Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),

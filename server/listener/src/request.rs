@@ -1,4 +1,4 @@
-//! The requests of one connection: each is refused by its head, or answered, and its answer is metered.
+//! The requests of one connection: each is refused by its head or answered, and its answer is metered.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,31 +18,31 @@ use crate::refusal::ListenerRefusal;
 use crate::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
 use crate::settings::HEADERS_MAX;
 
-/// What the requests of one connection have in common.
+/// The shared state of the requests of one connection.
 pub(super) struct ConnectionRequests<S: RequestService> {
     pub(super) service: Arc<S>,
     pub(super) client: Arc<S::Client>,
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) parting: Arc<Parting>,
-    /// The answers that are open.
+    /// The count of open streams.
     pub(super) streams: OpenStreams,
 }
 
 impl<S: RequestService> ConnectionRequests<S> {
-    /// Answers one of them. An answer for which there is no room is refused in its place.
+    /// Answers one request. A refusal replaces an answer without room.
     pub(super) fn answer_request(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let open = self.streams.open();
-        // Before anything is waited for: the connection is not read on while a request is being authenticated.
+        // Runs before the first await: the connection is not read on while a request is being authenticated.
         let admitted = self.admit(&request);
-        // No function that is waited for: it would hold the request twice, in each stream.
+        // An inline block: an awaited function would keep the request twice in each stream.
         async move {
             let (method, version) = (request.method().clone(), request.version());
             let (mut request, body) = RequestBody::follow(request);
-            // What a large answer counts for until it is metered. Given back if the request is given up before.
+            // The room of a large answer until it is metered. Given back if the request is cancelled before.
             let mut taken = None;
             let mut answer = match admitted {
                 Err(refusal) => self.service.refuse_request(request, &self.client, refusal),
@@ -56,12 +56,12 @@ impl<S: RequestService> ConnectionRequests<S> {
                     }
                     let note = |outcome: AuthenticationOutcome<'_>| {
                         let room = self.acquaintance.note_outcome(outcome);
-                        // Afterwards: whoever waits for it finds who is known.
+                        // Dropped last: a waiter for this head must find the connection's authentication state.
                         drop(head);
                         room
                     };
                     let withhold = |answer: Response<Body>| {
-                        // A cluster that executed the write all the same is not contradicted.
+                        // A member's success is not replaced: the member executed the write in spite of the refusal.
                         if is_refused.load(Ordering::Relaxed) && !answer.status().is_success() {
                             return Err(ListenerRefusal::TooManyUnread);
                         }
@@ -71,23 +71,22 @@ impl<S: RequestService> ConnectionRequests<S> {
                         })
                     };
                     let answer_room = RoomForAnswer { is_there, withhold };
-                    // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
-                    // request.
+                    // Boxed, so that a long-lived stream does not keep the memory of the whole handling of a request.
                     let answer = Box::pin(self.service.answer_request(request, &self.client, note, answer_room)).await;
                     self.parting.draw(version);
                     answer
                 }
             };
             if let Some(body) = body {
-                // Only an authenticated connection has its rest read. Boxed, because requests over HTTP/2 never need
-                // it.
+                // Only an authenticated connection has the rest of a body read. Boxed, because requests over HTTP/2
+                // never need it.
                 Box::pin(body.make_way(&mut answer.response, self.acquaintance.is_known())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))
         }
     }
 
-    /// Holds the head of a request until it is known whose it is, and says how many bytes it has.
+    /// Counts the head of a request until the request is authenticated. Returns the size of the head in bytes.
     fn admit<B>(&self, request: &Request<B>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
@@ -98,7 +97,7 @@ impl<S: RequestService> ConnectionRequests<S> {
     }
 }
 
-/// What a request has in its head, in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
+/// The size of a request's head in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     request.headers().iter().fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 32)

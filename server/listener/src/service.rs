@@ -46,7 +46,7 @@ pub trait RequestService: Send + Sync + 'static {
 /// The answer to a request.
 #[derive(Debug)]
 pub struct ServiceAnswer {
-    /// The HTTP response.
+    /// The HTTP response to the client.
     pub response: Response<Body>,
     /// The class of the request: it decides how long the client may take to read the answer.
     pub class: RequestClass,
@@ -58,10 +58,10 @@ impl From<Response<Body>> for ServiceAnswer {
     }
 }
 
-/// What the TLS handshake of a connection showed.
+/// The facts about a client from the TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake<'a> {
-    /// The address of the client, behind proxies that send a PROXY header.
+    /// The address of the client, even behind proxies that send a PROXY header.
     pub address: SocketAddr,
     /// The client's certificates, leaf first.
     pub certificates: &'a [CertificateDer<'a>],

@@ -16,7 +16,7 @@ pub use peers::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 /// The accepted versions of TLS, the newest first.
 pub type TlsVersions = &'static [&'static SupportedProtocolVersion];
 
-/// TLS 1.2 and 1.3.
+/// TLS 1.2 and TLS 1.3.
 pub const TLS_1_2: TlsVersions = &[&rustls::version::TLS13, &rustls::version::TLS12];
-/// TLS 1.3 alone.
+/// Only TLS 1.3.
 pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];

@@ -1,5 +1,5 @@
-//! Connections without an authenticated request: a part of all connections, so that clients without a credential cannot
-//! take the room of those with one, and a constant number of places for long heads that have not ended.
+//! Connections without an authenticated request ("strangers"). They get a part of all connections, so that clients
+//! without credentials cannot crowd out the others, and a constant number of places for long incomplete heads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use tokio_util::sync::CancellationToken;
 use crate::heads::{AllHeads, ConnectionHeads, HeldHead};
 use crate::settings::CONNECTIONS_PART;
 
-/// The connections without an authenticated request that may have received a long part of a head which has not ended
-/// (`received.rs`). hyper and h2 keep 2 MiB of one at most, so 64 of them are 128 MiB. A head arrives within a round
-/// trip, and longer ones than a segment of TCP are rare, so few are unfinished at once unless somebody floods.
+/// The most unauthenticated connections with a long incomplete head (`received.rs`). hyper and h2 keep at most 2 MiB of
+/// one head, so 64 of them are 128 MiB. A head arrives within a round trip, and heads longer than a TCP segment are
+/// rare, so few are incomplete at once unless a client floods.
 const LONG_HEADS_MAX: usize = 64;
 
-/// The connections without an authenticated request. The oldest is closed for one more: a client with credentials has
-/// sent a request by then.
+/// The connections without an authenticated request. A connection beyond the limit closes the oldest one: a client with
+/// credentials has sent a request by then.
 #[derive(Debug)]
 pub(super) struct Strangers {
     connections: Arc<Places>,
-    /// The connections with a long head that has not ended.
+    /// The connections with a long incomplete head.
     long_heads: Arc<Places>,
-    /// What there is in the heads of their requests.
+    /// The sizes of the heads of their requests.
     heads: AllHeads,
 }
 
-/// A constant number of places for connections. The oldest connection is closed for one more.
+/// A constant number of places for connections. A connection beyond the number closes the oldest one.
 #[derive(Debug)]
 struct Places {
     max: usize,
     taken: Mutex<TakenPlaces>,
 }
 
-/// The places that are taken, in the order of taking.
+/// The taken places, in the order of taking.
 #[derive(Debug, Default)]
 struct TakenPlaces {
     next: u64,
     connections: BTreeMap<u64, CancellationToken>,
 }
 
-/// The place of one connection, until dropped.
+/// The place of one connection. Given up when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     number: u64,
@@ -53,19 +53,19 @@ pub(super) struct Stranger {
     place: ConnectionPermit,
     sent_away: CancellationToken,
     among: Arc<Strangers>,
-    /// What there is in the heads of its requests.
+    /// The sizes of the heads of the connection's requests.
     heads: ConnectionHeads,
 }
 
 impl Strangers {
-    /// A part of so many connections.
+    /// Creates the places: a part of this many connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let connections = Places::at_most((connections / CONNECTIONS_PART).max(1));
         let long_heads = Places::at_most(LONG_HEADS_MAX);
         Arc::new(Self { connections, long_heads, heads: AllHeads::default() })
     }
 
-    /// Takes in one more, and sends the oldest away where they are too many.
+    /// Admits a connection. Closes the oldest one beyond the limit.
     pub(super) fn admit(self: &Arc<Self>) -> Stranger {
         let sent_away = CancellationToken::new();
         let place = self.connections.acquire(sent_away.clone());
@@ -78,7 +78,7 @@ impl Places {
         Arc::new(Self { max, taken: Mutex::default() })
     }
 
-    /// Takes a place for a connection, and closes the oldest connection where there are too many.
+    /// Takes a place for a connection, and closes the oldest connection if there are too many.
     fn acquire(self: &Arc<Self>, connection: CancellationToken) -> ConnectionPermit {
         let mut taken = self.taken.lock();
         let number = taken.next;
@@ -94,7 +94,7 @@ impl Places {
 }
 
 impl ConnectionPermit {
-    /// Gives the place up. The connection stays closed if it was.
+    /// Gives the place up. A connection that was told to close still closes.
     fn leave(&self) {
         self.among.taken.lock().connections.remove(&self.number);
     }
@@ -107,24 +107,23 @@ impl Drop for ConnectionPermit {
 }
 
 impl Stranger {
-    /// Holds the head of a request of which it is not known yet who sends it, until that is known or it is answered;
-    /// `None` where there is no room for it.
+    /// Counts the head of an unauthenticated request until the returned value is dropped; `None` where there is no
+    /// room.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         self.heads.hold_head(bytes)
     }
 
-    /// Takes a place among the long heads that have not ended. The oldest connection among them is sent away if there
-    /// are too many.
+    /// Takes a place among the long incomplete heads. If there are too many, the oldest of these connections is closed.
     pub(super) fn begin_long_head(&self) -> ConnectionPermit {
         self.among.long_heads.acquire(self.sent_away.clone())
     }
 
-    /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
+    /// Gives the place up, because the connection is authenticated. A connection that was told to close still closes.
     pub(super) fn becomes_known(&self) {
         self.place.leave();
     }
 
-    /// Ends when the connection has to make room for another. Cancel: safe.
+    /// Completes when the connection has to make room for another one. Cancel: safe.
     pub(super) async fn sent_away(&self) {
         self.sent_away.cancelled().await;
     }

@@ -1,11 +1,12 @@
 //! The streams of an HTTP/2 connection, answered on the connection's own task.
 //!
-//! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for
-//! each frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB
-//! took 13 waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection:
-//! what one wakes of the other is looked at in the same turn, without the runtime, and neither is looked at for what
-//! the other waits for. A stream that works for long at a time goes on in a task of its own, on any thread, so that its
-//! connection's others need not wait for it.
+//! hyper spawns a task for each stream, beside the task that reads and writes the connection. The tasks wake each other
+//! for each frame, and each time the runtime wakes another thread as well. A list of 620 KB took 13 waits for events
+//! and 8 wake-ups of a thread without work.
+//!
+//! So a stream is polled with its connection: a wake-up between the two is served in the same turn, without the
+//! runtime, and each is polled only for its own wake-ups. A stream with a long computation moves to a task of its own,
+//! so that it does not delay the connection's other streams.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,31 +23,31 @@ use tokio::task::coop;
 use tokio::time::Instant;
 use tributary_apimachinery::{PollRound, PollSide};
 
-/// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
-/// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for
-/// a request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so
-/// what answers a request is boxed (in `request.rs`).
+/// The most memory of hyper's part of a stream, in bytes. 1 KiB; hyper's part takes 616 bytes, and the whole stream
+/// 768. Thousands of streams exist while thousands of clients watch or wait for a list. hyper keeps one slot for a
+/// request's future and its answer's body, as large as the larger of them, for the life of the stream. So the handling
+/// of a request is boxed (in `request.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
-/// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame
-/// takes that is at hand; it is compressing, printing and searching that take longer.
+/// The longest step of a stream before it moves to a task of its own. 1 ms is a thousand times the time for a frame
+/// that is in memory; compressing, printing and searching take longer.
 const LONG_STEP: Duration = Duration::from_millis(1);
-/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of
-/// the thread have theirs in between.
+/// The most rounds of polling in one turn, when a connection and its streams wake each other. Other tasks of the thread
+/// run between turns.
 const ROUNDS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// Ends the stream that is answered.
+    /// Ends the current stream.
     static STREAM: AbortHandle;
 }
 
-/// What ends the stream whose answer is being made; `None` over HTTP/1.1, where that is the connection.
+/// The handle that ends the current stream; `None` over HTTP/1.1, where only the connection can be closed.
 pub(super) fn stream() -> Option<AbortHandle> {
     STREAM.try_with(AbortHandle::clone).ok()
 }
 
-/// Where hyper leaves the streams that have begun. Each can be ended alone: hyper waits for a stream's window without
-/// asking the answer's body anything, so no body can end its stream; that it is dropped does: what it held goes with
-/// it, and the client is told `RST_STREAM`.
+/// The new streams of a connection; hyper adds to them as an executor. Each stream can be ended alone. hyper waits for
+/// a stream's window without polling the answer's body, so a body cannot end its stream. Dropping the stream can: its
+/// memory is freed, and the client receives `RST_STREAM`.
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
@@ -62,14 +63,14 @@ where
         const { assert!(size_of::<F>() <= STREAM_BYTES_MAX, "a stream takes more than STREAM_BYTES_MAX") };
         let (stream, end) = abortable(stream);
         let stream = STREAM.scope(end, stream);
-        // The client of one that was ended has been told.
+        // The client of an aborted stream has already been told.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
-        // A tunnel begins where its stream is answered, which may be in another task.
+        // The task that answers the stream begins the tunnel. The task may differ from the connection's.
         self.round.wake(PollSide::Parts);
     }
 }
 
-/// A stream on its connection's task; `None` once it has ended, or goes on in another task.
+/// A stream on its connection's task; `None` once it has ended, or moved to another task.
 struct Stream(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Future for Stream {
@@ -78,7 +79,7 @@ impl Future for Stream {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
         let began = Instant::now();
-        // One that panics has told of it, and takes none of the others along.
+        // A panic has been reported, and must not end the other streams.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(cx))).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.0 = None;
@@ -89,7 +90,7 @@ impl Future for Stream {
     }
 }
 
-/// A connection's streams. Those that are under way are dropped with it, as their client is gone.
+/// The streams of a connection. Open streams are dropped with it, because their client is gone.
 pub(super) struct Streams {
     begun: Begun,
     running: FuturesUnordered<Stream>,
@@ -99,7 +100,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Those of a connection that leaves them there.
+    /// Creates the streams of a connection that adds new ones to `begun`.
     pub(super) fn new(begun: Begun) -> Self {
         let round = Arc::clone(&begun.round);
         let of_connection = round.waker(PollSide::Connection);
@@ -107,14 +108,14 @@ impl Streams {
         Self { begun, running: FuturesUnordered::new(), round, of_connection, of_streams }
     }
 
-    /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
+    /// Polls the connection and its streams until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
-        // Whoever calls may have told the connection something, such as that it is to end.
+        // The caller may have changed the connection's state, for example by a graceful shutdown.
         self.round.mark_woken(PollSide::Connection);
         Driven { streams: self, connection }
     }
 
-    /// The streams come first: what they write is sent in the same round, and the connection is looked at once for it.
+    /// Polls the streams first, so that their writes are sent in the same round, with one poll of the connection.
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -124,7 +125,7 @@ impl Streams {
             if self.round.take_woken(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
-                    // Once more: what a member has answered by now is written in the logs.
+                    // A last poll writes the log entries of answers that members have completed by now.
                     self.poll_streams();
                     self.round.leave();
                     return polled;
@@ -133,7 +134,7 @@ impl Streams {
             if self.round.rests() {
                 return Poll::Pending;
             }
-            // Without it nothing more is ready to whoever asks.
+            // Without a budget, no resource of tokio reports ready in this turn.
             if !coop::has_budget_remaining() {
                 break;
             }
@@ -151,15 +152,15 @@ impl Streams {
 }
 
 impl Drop for Streams {
-    /// A stream has what it would begin a tunnel with, and so holds those that have begun: whoever is left there would
-    /// be for ever.
+    /// Breaks a reference cycle: a stream holds the list of new streams, for its tunnel. A stream that stayed in the
+    /// list would never be freed.
     fn drop(&mut self) {
         let left = std::mem::take(&mut *self.begun.streams.lock());
         drop(left);
     }
 }
 
-/// A connection that is brought forward with its streams. Ends as the connection does.
+/// A connection that is polled with its streams. Completes when the connection ends.
 pub(super) struct Driven<'a, C> {
     streams: &'a mut Streams,
     connection: Pin<&'a mut C>,
@@ -185,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often a task is woken.
+    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 

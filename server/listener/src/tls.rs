@@ -1,8 +1,8 @@
-//! TLS towards clients: 1.2 and 1.3, HTTP/2 before HTTP/1.1, a certificate and authorities that can be exchanged while
-//! serving, and others where the client asks for a host that has its own.
+//! TLS towards clients: 1.2 and 1.3, HTTP/2 before HTTP/1.1. Certificates and authorities can be replaced while
+//! serving, and hosts may have their own.
 //!
-//! Sessions are kept by configuration: whoever asks for another host, or comes once authorities were exchanged, shakes
-//! hands in full.
+//! Sessions belong to one configuration: a client needs a full handshake for another host, and after the authorities
+//! were replaced.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -25,32 +25,32 @@ use crate::settings::TlsVersions;
 /// The names (DER) of the authorities whose certificates a handshake asks the client for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedAuthorities {
-    /// The authorities that vouch for clients. A host may have others.
+    /// The authorities that issue client certificates. A host may have others.
     pub clients: Vec<Vec<u8>>,
-    /// The authorities that vouch for front proxies, at all hosts.
+    /// The authorities that issue the certificates of front proxies, for all hosts.
     pub proxies: Vec<Vec<u8>>,
 }
 
-/// The serving certificate of the moment. Connections that are open keep the one they began with.
+/// The current serving certificate. Open connections keep their certificate.
 pub struct ServingCertificate(ArcSwap<CertifiedKey>);
 
 impl ServingCertificate {
-    /// Serves with this certificate at first.
+    /// Creates the holder with its first certificate.
     pub fn new(certificate: CertifiedKey) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(certificate)))
     }
 
-    /// Serves with this certificate, which others hold as well.
+    /// Creates the holder from a shared certificate.
     fn shared(certificate: Arc<CertifiedKey>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::new(certificate)))
     }
 
-    /// The certificate as it is now.
+    /// The certificate for new connections.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.0.load_full()
     }
 
-    /// Serves new connections with another certificate.
+    /// Replaces the certificate for new connections.
     pub fn replace(&self, certificate: CertifiedKey) {
         self.0.store(Arc::new(certificate));
     }
@@ -68,17 +68,17 @@ impl fmt::Debug for ServingCertificate {
     }
 }
 
-/// How a listener speaks TLS with the next connection.
+/// The TLS settings for new connections.
 #[derive(Debug)]
 pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
-    /// Held while it is exchanged.
+    /// Locked during each change of the settings.
     wanted: Mutex<TlsDemand>,
     current: ArcSwap<Current>,
 }
 
-/// What clients see where a host has no certificate of its own. Connections that are open keep what they began with.
+/// The certificates for hosts without their own. Open connections keep their certificate.
 #[derive(Debug)]
 struct CommonCertificates {
     default: Arc<ServingCertificate>,
@@ -98,7 +98,7 @@ impl ResolvesServerCert for CommonCertificates {
     }
 }
 
-/// A certificate for clients that ask for no name, and came to this address.
+/// The certificate for clients without a host name (SNI) that connect to this address.
 #[derive(Debug)]
 struct CertificateAt(Arc<CommonCertificates>, IpAddr);
 
@@ -109,7 +109,7 @@ impl ResolvesServerCert for CertificateAt {
     }
 }
 
-/// What is wanted of the next connections.
+/// The requested settings of new connections.
 #[derive(Debug, Default)]
 struct TlsDemand {
     /// `None` where clients are asked for no certificate.
@@ -117,7 +117,7 @@ struct TlsDemand {
     hosts: HostTable,
 }
 
-/// What shakes hands: one configuration where hosts have none of their own.
+/// The rustls configurations: one, and one more for each cluster with TLS settings of its own.
 #[derive(Debug)]
 struct Current {
     elsewhere: Arc<ServerConfig>,
@@ -126,11 +126,11 @@ struct Current {
 }
 
 impl TlsSettings {
-    /// Clients that offer no ALPN get HTTP/1.1, or HTTP/2 if they begin with its preface. They are not asked for a
-    /// certificate.
+    /// Creates the settings without client certificates. Clients that offer no ALPN get HTTP/1.1, or HTTP/2 if they
+    /// begin with its preface.
     ///
     /// # Errors
-    /// Only if the crypto provider lacks these versions, which aws-lc-rs does not.
+    /// The crypto provider lacks these versions, which cannot happen with aws-lc-rs.
     pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
         let certificates = Arc::new(CommonCertificates { default: certificate, named: ArcSwap::default() });
         let elsewhere = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
@@ -139,20 +139,20 @@ impl TlsSettings {
         Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Shows these certificates to further connections that ask for a name that they are for, in the place of those
-    /// that were shown so before. A host of a cluster with a certificate of its own shows that one.
+    /// Replaces the certificates by name, for new connections that ask for one of their names. A cluster's host with a
+    /// certificate of its own keeps it.
     pub fn show_named(&self, named: NamedCertificates) {
         self.certificates.named.store(Arc::new(named));
     }
 
-    /// What clients see that ask for a host which has no certificate of its own.
+    /// The certificate for a host without its own.
     pub fn certificate_of(&self, host: &HostName) -> Arc<CertifiedKey> {
         self.certificates.of_name(Some(host.as_str()))
     }
 
-    /// Asks further connections for a certificate of these authorities. They need not have one.
+    /// Asks new connections for a certificate of these authorities. Clients may have none.
     ///
-    /// TLS sessions of before are not resumed: their store goes with the configuration.
+    /// Earlier TLS sessions are not resumed: their store is dropped with the configuration.
     ///
     /// # Errors
     /// As [`TlsSettings::new`].
@@ -166,11 +166,11 @@ impl TlsSettings {
         Ok(())
     }
 
-    /// Speaks TLS with further connections that ask for a host of these as they say. TLS sessions of a host are not
-    /// resumed where its own certificate or authorities are others than before.
+    /// Applies the TLS settings of these hosts to new connections. TLS sessions of a host are not resumed if its
+    /// certificate or authorities have changed.
     ///
     /// # Errors
-    /// As [`TlsSettings::new`]; all stays as it was then.
+    /// As [`TlsSettings::new`]; the settings are then unchanged.
     pub fn serve_hosts(&self, hosts: &HostTable) -> Result<(), rustls::Error> {
         let mut wanted = self.wanted.lock();
         let next = TlsDemand { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
@@ -181,25 +181,25 @@ impl TlsSettings {
         Ok(())
     }
 
-    /// What shakes hands with a connection that asks for this host.
+    /// The configuration for a connection that asks for this host.
     pub(super) fn config(&self, server_name: Option<&HostName>) -> Arc<ServerConfig> {
         let current = self.current.load();
         let own = server_name.and_then(|name| current.hosts.get(name));
         Arc::clone(own.unwrap_or(&current.elsewhere))
     }
 
-    /// What shakes hands with a connection that asks for no host, and came to this address.
+    /// The configuration for a connection to this address without a host name.
     pub(super) fn config_at(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
         let elsewhere = self.config(None);
         let is_named = |address: &IpAddr| self.certificates.named.load().of_address(*address).is_some();
         let Some(address) = address.filter(is_named) else { return elsewhere };
-        // Sessions are kept where they are kept otherwise.
+        // The clone shares the session store.
         let mut config = ServerConfig::clone(&elsewhere);
         config.cert_resolver = Arc::new(CertificateAt(Arc::clone(&self.certificates), address));
         Arc::new(config)
     }
 
-    /// What is wanted, with the configurations of `before` where they still hold.
+    /// Builds the configurations, and reuses those of `before` that are unchanged.
     fn next(
         &self,
         elsewhere: Arc<ServerConfig>,
@@ -223,7 +223,7 @@ impl TlsSettings {
         Ok(Current { elsewhere, clusters, hosts })
     }
 
-    /// How TLS is spoken at a host: with what it has of its own, and as everywhere else in the rest.
+    /// The configuration of a host: its own certificate and authorities, or else the common ones.
     fn host_config(
         &self,
         tls: &HostTls,

@@ -1,4 +1,4 @@
-//! The socket of a connection, and what is taken note of while it is written.
+//! The socket of a connection, with the counts of its reads and writes.
 
 use std::io;
 use std::pin::Pin;
@@ -15,18 +15,18 @@ use crate::coalesce::Coalesce;
 use crate::outgoing::Outgoing;
 use crate::received::ByteCounter;
 
-/// A socket with what it occupies: an upgrade takes both along, so a tunnel is counted until it closes.
+/// A socket with its resources. An upgrade takes both along, so a tunnel is counted until it closes.
 pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) received: ByteCounter,
-    /// It counts as one of its user's as long as it is open.
+    /// Counts the connection for its user until the socket closes.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,
 }
 
 impl TrackedStream {
-    /// Notes whether the socket took what was to be written.
+    /// Records whether the socket accepted the written bytes.
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
         self.outgoing.wrote(written.is_pending());
         written
@@ -40,7 +40,7 @@ impl AsyncRead for TrackedStream {
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
         if !received.add(&buf.filled()[before..], acquaintance) {
-            // The connection is closed; nothing of it is read any more.
+            // The connection is closed, and no longer read.
             acquaintance.refuse_trailers();
             return Poll::Pending;
         }

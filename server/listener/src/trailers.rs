@@ -1,10 +1,10 @@
-//! The trailers that a connection sends over HTTP/2, and the length of its head that has not ended.
+//! Counts the trailers that a connection sends over HTTP/2, and the bytes of its incomplete head.
 //!
-//! h2 keeps the trailers of a request until its stream ends, even after the body was dropped, and has no setting that
-//! bounds them: 2,000 streams could keep 2 GB. So the heads of frames are read to count them. No client of Kubernetes
-//! sends trailers. Delete this once h2 drops the trailers of a body that nobody reads.
+//! h2 keeps the trailers of a request until its stream ends, even after the body was dropped, and has no setting to
+//! bound them: 2,000 streams could keep 2 GB. So the listener parses the frames' heads to count them. No client of
+//! Kubernetes sends trailers. Delete this once h2 drops the trailers of an unread body.
 
-/// The beginning of an HTTP/2 connection (RFC 9113 §3.4); hyper decides by it too, whatever ALPN has agreed on.
+/// The beginning of an HTTP/2 connection (RFC 9113 §3.4). hyper decides by it too, whatever ALPN negotiated.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The head of a frame, in bytes (RFC 9113 §4.1).
 const FRAME_HEAD_BYTES: usize = 9;
@@ -25,7 +25,7 @@ pub(super) struct TrailerCounter {
 
 #[derive(Debug)]
 enum Protocol {
-    /// The number of bytes that equal those of the preface so far.
+    /// The number of bytes so far that match the preface.
     Undecided(usize),
     Http1,
     Http2(Frames),
@@ -49,7 +49,7 @@ struct Frames {
     last_stream: u32,
     /// Whether the last block of headers contains trailers.
     has_trailers: bool,
-    /// The bytes of the block of headers that has not ended.
+    /// The number of bytes of the incomplete block of headers.
     open_head_bytes: usize,
 }
 
@@ -75,7 +75,8 @@ impl TrailerCounter {
 }
 
 impl TrailerCounter {
-    /// The bytes of the head that has not ended, 0 between heads; `None` before HTTP/2 is decided on, and for HTTP/1.
+    /// The number of bytes of the incomplete head, 0 between heads; `None` for HTTP/1, and before the protocol is
+    /// detected.
     pub(super) fn open_head_bytes(&self) -> Option<usize> {
         match &self.protocol {
             Protocol::Http2(frames) => Some(frames.open_head_bytes),
@@ -85,7 +86,7 @@ impl TrailerCounter {
 }
 
 impl Frames {
-    /// Reads bytes of frames. Returns the number of those that are trailers.
+    /// Reads bytes of frames. Returns the number of trailer bytes among them.
     fn read(&mut self, mut bytes: &[u8]) -> usize {
         let mut trailer_bytes = 0;
         while !bytes.is_empty() {

@@ -1,8 +1,9 @@
-//! What all connections together have been given and have not taken, and how much of that one of them may have.
+//! The unread bytes of all connections together, and the limit for one connection.
 //!
-//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Nobody can
-//! be made to give back bytes that are under way; but once few bytes are free, a connection that has a fair part or
-//! more, and whose client reads nothing, is cut sooner than the others.
+//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Bytes in
+//! transit cannot be taken back. But once few bytes are free, a connection with a fair share or more whose client reads
+//! nothing is cut sooner.
+//! and whose client reads nothing, is cut sooner than the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +14,21 @@ use tributary_limiters::FairShare;
 use crate::heads::AllHeads;
 use crate::settings::HELD_BYTES_MAX;
 
-/// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer:
-/// whoever reads is never stopped by those who do not.
+/// The unread bytes that each connection may always have, in bytes. 64 KiB, four frames: an active reader never waits
+/// for clients that do not read.
 const OWN_BYTES: usize = 64 << 10;
 
-/// Counts it, against a bound. Shared by all connections.
+/// Counts the unread bytes against a limit. Shared by all connections.
 ///
-/// Nobody who reads waits because of it: a connection that has little untaken is given the next piece in any case, so
-/// that there may be a piece for each connection beyond the bound.
+/// Active readers never wait because of the limit: a connection with few unread bytes always gets the next piece. So
+/// each connection may have a piece beyond the limit.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     bytes: Gauge,
     bytes_max: usize,
-    /// How many connections have something untaken.
+    /// The number of connections with unread bytes.
     holders: Arc<AtomicUsize>,
-    /// What the requests have in their heads that wait until more is taken.
+    /// The heads of requests that wait for room.
     pub(super) waiting_heads: AllHeads,
 }
 
@@ -37,13 +38,13 @@ impl Unread {
         Self { bytes, bytes_max, holders: Arc::default(), waiting_heads: AllHeads::default() }
     }
 
-    /// What there is now.
+    /// The counts at this moment.
     pub(super) fn load(&self) -> UnreadLoad {
         let bytes = usize::try_from(self.bytes.get()).unwrap_or(0);
         UnreadLoad { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
     }
 
-    /// Counts bytes of a connection that had so many before.
+    /// Counts new bytes of a connection that had `before` unread bytes.
     pub(super) fn add(&self, before: usize, bytes: usize) {
         self.bytes.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if before == 0 && bytes > 0 {
@@ -51,7 +52,7 @@ impl Unread {
         }
     }
 
-    /// Takes bytes off of a connection that has so many left.
+    /// Uncounts bytes of a connection that has `left` unread bytes afterwards.
     pub(super) fn remove(&self, left: usize, bytes: usize) {
         self.bytes.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if left == 0 && bytes > 0 {
@@ -60,7 +61,7 @@ impl Unread {
     }
 }
 
-/// What all connections have untaken at one moment.
+/// The unread bytes of all connections at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnreadLoad {
     bytes: usize,
@@ -69,14 +70,14 @@ pub(super) struct UnreadLoad {
 }
 
 impl UnreadLoad {
-    /// Whether a connection that has so much may be given more.
+    /// Returns whether a connection with this many unread bytes may be given more.
     pub(super) fn has_room(self, own: usize) -> bool {
         let others = self.bytes.saturating_sub(own);
         own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).room(others))
     }
 
-    /// Whether a connection that has so much is in others' way: little is left, and it has what each
-    /// would have if one more came.
+    /// Returns whether a connection with this many unread bytes blocks others: few bytes are free, and it has the share
+    /// that each connection would have if one more came.
     pub(super) fn is_in_the_way(self, own: usize) -> bool {
         let little = HELD_BYTES_MAX.min(self.bytes_max / 4);
         self.left() < little && own >= self.bytes_max / (self.holders + 1)
@@ -96,21 +97,21 @@ mod tests {
     #[test]
     fn nobody_has_more_than_is_left_to_others() {
         for (own, bytes, holders, has_room, is_in_the_way) in [
-            // One alone has 16 MiB, however much is left.
+            // A single connection has 16 MiB, however much is left.
             (0, 0, 0, true, false),
             (15 * MIB, 15 * MIB, 1, true, false),
             (16 * MIB, 16 * MIB, 1, false, false),
-            // As many as have all that they may.
+            // Fifteen connections at the limit of a single connection.
             (16 * MIB, 240 * MIB, 15, false, false),
-            // The next one may have half of what is left, and those before it are in its way from then on.
+            // The next connection may have half of the rest; from then on the earlier ones block it.
             (0, 240 * MIB, 15, true, false),
             (8 * MIB, 248 * MIB, 16, true, false),
             (9 * MIB, 249 * MIB, 16, false, false),
             (16 * MIB, 249 * MIB, 16, false, true),
-            // Whoever has little is given a frame, and is nobody's trouble, whatever the others have.
+            // A connection with few bytes is given a frame, and blocks nobody.
             (OWN_BYTES - 1, 300 * MIB, 17, true, false),
             (OWN_BYTES, 300 * MIB, 17, false, false),
-            // Where all have the same, all have a fair part.
+            // With equal shares, all connections have a fair share.
             (8 * MIB, 248 * MIB, 31, true, true),
             (9 * MIB, 250 * MIB, 28, false, true),
         ] {
@@ -134,10 +135,10 @@ mod tests {
             }
             held.push(own);
         }
-        // What the first ones have, and the 17th.
+        // The bytes of the first connections, and of the 17th.
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
-        // Some of those that have much are always to be cut where one that comes has but a frame.
+        // Some connections with many bytes can always be cut when a new one has only a frame.
         let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
         let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
         assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");

@@ -1,6 +1,6 @@
 //! The connections of each user in the shared mode. Users share all connections ([`FairSemaphore`]), so that a user who
-//! opens thousands, by mistake or on purpose, keeps nobody else out. The users for whom one member alone vouches share
-//! one part: a person who can create one such user can create thousands.
+//! opens thousands cannot crowd out others. The users that one member alone authenticates share one part: a person who
+//! can create one such user can create thousands.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::service::ConnectionUser;
 /// The connections of all users.
 #[derive(Debug)]
 pub(super) struct UserConnections {
-    /// A keyed hash, so that nobody chooses a name that takes another user's part.
+    /// A keyed hash: a user cannot choose a name that collides with another user's.
     hasher: RandomState,
     semaphore: Arc<FairSemaphore<ConnectionHolder>>,
 }
@@ -21,7 +21,7 @@ pub(super) struct UserConnections {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ConnectionHolder {
     user: u64,
-    /// The member that alone vouches for the user.
+    /// The member that alone authenticates the user.
     member: Option<u64>,
 }
 
@@ -31,17 +31,18 @@ impl ShareHolder for ConnectionHolder {
     }
 }
 
-/// A connection that counts for its user until this is dropped.
+/// A connection that counts for its user. Released when dropped.
 pub(super) type UserConnection = Portion<ConnectionHolder>;
 
 impl UserConnections {
-    /// Of so many connections in all.
+    /// Shares this many connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let semaphore = FairSemaphore::new("connections (--max-connections)", connections, ShareMetrics::default());
         Arc::new(Self { hasher: RandomState::new(), semaphore })
     }
 
-    /// Counts one more connection of a user; `None` where the user's part is full, or that of all users of the member.
+    /// Counts one more connection of a user; `None` where the share of the user, or of all users of the member, is
+    /// full.
     pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnection> {
         let holder = ConnectionHolder {
             user: self.hasher.hash_one((user.authority.verifier.as_str(), user.username)),
@@ -58,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// A user, as a service knows it.
+    /// A user in the form that a service reports.
     struct User {
         authority: Authority,
         username: String,
@@ -76,7 +77,7 @@ mod tests {
         }
     }
 
-    /// A ServiceAccount for which a member alone vouches.
+    /// A ServiceAccount that a member alone authenticates.
     fn account(member: &str, number: usize) -> User {
         let member = ClusterName::new(member).unwrap();
         let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
@@ -110,7 +111,7 @@ mod tests {
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
         let of_ann = open_all(&all, &ann);
         assert_eq!(of_ann.len(), 3, "half of three quarters");
-        // A user of the same name whom another verifier knows is another user.
+        // The same name from another verifier is another user.
         let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
         assert!(others.iter().all(Option::is_some));
         drop((of_ann, others));

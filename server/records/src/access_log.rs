@@ -1,12 +1,12 @@
-//! The access log: a line of JSON of each request, once it has been answered.
+//! The access log: one line of JSON for each request, written after its answer.
 //!
 //! ```text
 //! Front::call ─▶ AccessLog::begin ─▶ Followed ─▶ Followed::finish ─▶ ObservedBody ─▶ a line ─▶ queue ─▶ a thread ─▶ file
-//!                                    (who, what)  (status)            (its end)
+//!                                    (user, verb)  (status)           (its end)
 //! ```
 //!
-//! A line is never waited for: what the queue has no room for is dropped, and counted. Without `--access-log-path`
-//! there is no [`AccessLog`], and nothing here runs.
+//! A request never waits for its line: lines beyond the queue's capacity are dropped and counted. Without
+//! `--access-log-path` there is no [`AccessLog`], and none of this code runs.
 
 mod follow;
 mod line;

@@ -1,4 +1,4 @@
-//! The audit log: who asked for what, and what it came to (crate `tributary_audit`), written to a file and sent to a
+//! The audit log: the users, the requests and their results (crate `tributary_audit`), written to a file and sent to a
 //! webhook.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!           RequestReceived              ResponseStarted   ResponseComplete
 //! ```
 //!
-//! Without `--audit-policy-file` there is no [`Auditor`], and nothing here runs.
+//! Without `--audit-policy-file` there is no [`Auditor`], and none of this code runs.
 
 mod auditor;
 mod bodies;

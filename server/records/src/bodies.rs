@@ -1,8 +1,8 @@
-//! Bodies that are looked at while they pass, by whoever writes of requests.
+//! Bodies that are observed while they pass, for the logs of requests.
 //!
 //! ```text
-//! a body ─▶ ObservedBody ─▶ whoever sends it
-//!               └─▶ BodyObserver: the access log's line, what the audit log keeps
+//! a body ─▶ ObservedBody ─▶ its reader
+//!               └─▶ BodyObserver: the access log's line, the audit log's copy
 //! ```
 
 use std::pin::Pin;
@@ -13,25 +13,25 @@ use http_body::Body as _;
 use hyper::body::{Frame, SizeHint};
 use tributary_apimachinery::body::{BegunBody, Body, BoxError, full};
 
-/// Whoever looks at a body while it passes. Dropped with the body: nothing more passes then.
+/// Observes a body while it passes. Dropped with the body, when no more data can pass.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
-    /// Some data has passed, or none. `is_whole` says whether that is all of the body: of one that fails it never is.
+    /// Reports a frame with or without data. `is_whole` is true once the body is complete; never for a body that fails.
     fn passed(&mut self, data: Option<&Bytes>, is_whole: bool);
 }
 
-/// A body, and whoever looks at it.
+/// A body with its observer.
 pub(crate) struct ObservedBody<Observer> {
     body: Body,
     observer: Observer,
 }
 
 impl<Observer: BodyObserver> ObservedBody<Observer> {
-    /// A body that is looked at.
+    /// Attaches an observer to a body.
     pub(crate) fn new(body: Body, observer: Observer) -> Self {
         Self { body, observer }
     }
 
-    /// Whoever looks at it.
+    /// The observer of the body.
     pub(crate) fn observer(&mut self) -> &mut Observer {
         &mut self.observer
     }
@@ -61,12 +61,12 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
     }
 }
 
-/// Answers that are longer are followed to their end, in bytes: a client may take its time for them. HTTP/2's first
-/// window has room for one of this length.
+/// The longest answer that counts as sent without observing it, in bytes. A client may read a longer one slowly; the
+/// first window of HTTP/2 has room for one of this length.
 const AT_HAND_BYTES_MAX: u64 = 64_000;
 
-/// The body of an answer that is short and all there, as most are; else the same body as an error. Its end is known
-/// without following it, which costs memory and time for each request.
+/// Returns a short body that is completely in memory, as most are; otherwise returns the body as the error. The end of
+/// a short body need not be observed, which saves memory and time for each request.
 pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
     if body.is_end_stream() {
         return Ok(body);
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// As a member's answer whose length is known, and of which a part is there.
+    /// A member's answer of known length, of which a part has arrived.
     struct Parts(Vec<&'static str>);
 
     impl hyper::body::Body for Parts {
@@ -144,10 +144,10 @@ mod tests {
         }
     }
 
-    /// What was told: data, and whether that was all.
+    /// The observed events: data, and whether the body was complete.
     type Told = Vec<(Option<Bytes>, bool)>;
 
-    /// Notes what it is told.
+    /// Records the observed events.
     struct Notes(Arc<Mutex<Told>>);
 
     impl BodyObserver for Notes {
@@ -171,7 +171,7 @@ mod tests {
             let _it_may_fail = observed.collect().await;
             let expected: Vec<_> = expected.into_iter().map(|(data, whole)| (data.map(Bytes::from), whole)).collect();
             let told = std::mem::take(&mut *told.lock());
-            // Whoever knows that it is whole need not ask for what comes behind.
+            // A reader that knows the body is complete need not poll its end.
             assert_eq!(told[..expected.len()], expected, "{name}");
             assert!(told[expected.len()..].iter().all(|told| *told == (None, true)), "{name}: {told:?}");
         }

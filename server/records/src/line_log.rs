@@ -1,5 +1,4 @@
-//! Logs of lines: a file that is rotated, or standard output, and a bounded queue before it. The audit log and the
-//! access log are such.
+//! The line logs, such as the audit log and the access log: a rotated file or standard output, behind a bounded queue.
 
 mod batch;
 mod file;
@@ -12,7 +11,7 @@ pub(crate) use file::open_target;
 pub(crate) use losses::Losses;
 pub(crate) use output::{Output, Target};
 
-/// Bytes of one megabyte of the flags that say how large a file may be, as lumberjack counts them.
+/// The unit of the flags for the size of a file, in bytes, as in lumberjack.
 pub const MEGABYTE: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,36 +1,36 @@
-//! Others' words, as far as they are written and kept: a client is not to fill the disk, nor what waits for it, by the
-//! names that it gives.
+//! Text from clients and members, in a bounded and printable form. A client cannot fill the disk or the queues with
+//! long names.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use tributary_apimachinery::text::printable;
 
-/// How much of a text is written, in bytes.
+/// The longest text that is written, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Another's words. They end at a bound, and nothing in them is obeyed by a terminal: what a terminal would obey, line
-/// ends too, is an escape.
+/// Text from a client or a member. Its length is bounded, and control characters, including line ends, are escaped, so
+/// that a terminal does not interpret them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl<'a> Text<'a> {
-    /// Of a text.
+    /// Bounds and escapes a text.
     pub(crate) fn new(text: &'a str) -> Self {
         let end = text.floor_char_boundary(TEXT_BYTES_MAX);
         let shown = match printable(&text[..end]) {
             Cow::Borrowed(_) if end == text.len() => return Self(Cow::Borrowed(text)),
             shown => shown,
         };
-        // Escapes are longer than what they stand for.
+        // Escaping makes a text longer.
         let shown_end = shown.floor_char_boundary(TEXT_BYTES_MAX);
         let is_cut = end < text.len() || shown_end < shown.len();
         Self(Cow::Owned(shown[..shown_end].to_owned() + if is_cut { "…" } else { "" }))
     }
 
-    /// Of what is text of some bytes.
+    /// Bounds and escapes bytes of unknown encoding.
     pub(crate) fn lossy(bytes: &'a [u8]) -> Self {
-        // What is no whole character at the end of these is beyond the bound.
+        // An incomplete character at the end of these bytes is beyond the limit.
         let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX + char::MAX_LEN_UTF8)];
         match String::from_utf8_lossy(bytes) {
             Cow::Borrowed(text) => Self::new(text),
@@ -38,22 +38,21 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The same, which keeps nothing of what it was made of.
+    /// Copies the text, without a reference to its source.
     pub(crate) fn into_owned(self) -> Text<'static> {
         Text(Cow::Owned(self.0.into_owned()))
     }
 
-    /// The same, shared.
+    /// Borrows the text without copying it.
     pub(crate) fn shared(&self) -> Text<'_> {
         Text(Cow::Borrowed(&self.0))
     }
 
-    /// As it is shown.
+    /// The bounded and escaped text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is nothing of it.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -5,8 +5,8 @@
 //!                (may be sampled) (is it?) (the router notes stages)
 //! ```
 //!
-//! Without `--tracing-config-file` there is no [`Tracer`], and a request that is not sampled costs a look at a header.
-//! Spans are never waited for: what the queue has no room for is dropped, and counted.
+//! Without `--tracing-config-file` there is no [`Tracer`]. A request that is not sampled costs a lookup of one header.
+//! A request never waits for its spans: spans beyond the queue's capacity are dropped and counted.
 
 mod configuration;
 mod export;

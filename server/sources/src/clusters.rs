@@ -26,17 +26,17 @@ struct ConnectedCluster {
     origin: String,
     /// Current address; the setup has the one that its client was made for.
     address: ClusterAddress,
-    /// Address without those of its servers.
+    /// The address without the addresses of the servers.
     beside_endpoints: Option<ClusterAddress>,
-    /// The client has both for its whole life.
+    /// The probe and the breaker are fixed for the life of the client.
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
-    /// Why the user that is described last is not the one in use.
+    /// The reason why the newest described user is not in use.
     refused_user: Option<String>,
     /// Ends the cluster's streams when it is no longer configured.
     shutdown: CancellationToken,
-    /// The cluster that this one turned out to be, if it is refused for that.
+    /// The other name of the same cluster, if this entry is refused as a duplicate.
     twin: Option<ClusterName>,
     /// Whether users' own tokens are forwarded. The client has further connections for them.
     passes_tokens: bool,
@@ -44,7 +44,7 @@ struct ConnectedCluster {
 }
 
 impl Clusters {
-    /// Without clusters; all clients have this `tuning`, with its tunnels. Its `shutdown` ends all streams.
+    /// Creates an empty list. All clients get this `tuning` with its tunnels; its `shutdown` ends all streams.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
@@ -57,7 +57,7 @@ impl Clusters {
         self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
-            // Before it gets new addresses, so that no request goes to a drained one.
+            // Drained before the new addresses apply, so that no request goes to a drained endpoint.
             if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
                 client.set_drained(&spec.drained_endpoints);
             }
@@ -120,7 +120,7 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        // A failed one has no number.
+        // Only a usable client gets a number.
         self.clients += u64::from(client.is_ok());
         let (client_generation, described) = (self.clients, address.clone());
         let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
@@ -164,7 +164,7 @@ impl Clusters {
         self.known.values().map(both).collect()
     }
 
-    /// Whether a cluster of this name is configured.
+    /// Returns whether a cluster of this name is configured.
     pub fn contains(&self, name: &ClusterName) -> bool {
         self.known.contains_key(name)
     }
@@ -174,7 +174,7 @@ impl Clusters {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Whether a client could not be made, or not get its user, so that a retry may help.
+    /// Returns whether a client could not be created or could not get its user, so that a retry may help.
     pub fn any_failed(&self) -> bool {
         let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
@@ -259,7 +259,7 @@ impl ConnectedCluster {
         usable && self.address == spec.address && self.is_set_up_as(spec)
     }
 
-    /// Whether nothing but the addresses of its servers has changed.
+    /// Returns whether the description is unchanged except for the addresses of the servers.
     fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
         let is_known = self.beside_endpoints.is_some();
         self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)
@@ -356,12 +356,12 @@ mod tests {
             (&[1_u16, 2, 3][..], false),
             (&[1, 3], true),
             (&[3, 4], true),
-            // Of one address the client knows all that is known of the cluster.
+            // A client of a single address knows the whole cluster by that address.
             (&[4], true),
             (&[4, 1], true),
             (&[5, 6], false),
             (&[6, 7], true),
-            // The first address of its client, which has left since.
+            // The original address of the client, which was removed since.
             (&[5], false),
             (&[5, 6], false),
         ] {
@@ -431,14 +431,14 @@ mod tests {
         clusters.update(vec![draining(&[1, 2], 1)]).await;
         assert_eq!(drained(&clusters), ["1"]);
         assert!(clusters.revisions() == first);
-        // With the endpoint itself.
+        // The drained endpoint is added in the same update.
         clusters.update(vec![draining(&[1, 2, 3], 3)]).await;
         assert_eq!(drained(&clusters), ["3"]);
         assert!(clusters.revisions() == first);
         clusters.update(vec![at(&[1, 2, 3])]).await;
         assert_eq!(drained(&clusters), Vec::<String>::new());
         assert!(clusters.revisions() == first);
-        // Also for a single address, with any client.
+        // A single address can be drained, too.
         clusters.update(vec![draining(&[7], 7)]).await;
         assert_eq!(drained(&clusters), ["7"]);
     }

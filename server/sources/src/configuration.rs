@@ -25,8 +25,8 @@ pub struct ClusterSpec {
     pub probe: tributary_proxy::Probe,
     /// Circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// Equal where all but the addresses of its servers is as in `address`; `None` where the source has one address
-    /// alone.
+    /// Equal for an equal configuration apart from the addresses of the servers; `None` if the source supports only one
+    /// address.
     pub beside_endpoints: Option<ClusterAddress>,
     /// Equal for equal addresses and authorities, with the content of referenced files.
     pub address: ClusterAddress,
@@ -42,7 +42,7 @@ pub struct ClusterSpec {
     pub authorization: ClusterAuthorization,
     /// Whether the cluster reviews bearer tokens of requests to its own path, in shared mode.
     pub token_review: bool,
-    /// Whether users' own tokens are passed on to it.
+    /// Whether users' own tokens are passed on to the cluster.
     pub passes_tokens: bool,
     /// Hosts of the cluster's own API; a context has none.
     pub hosts: ClusterHosts,
@@ -51,7 +51,7 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// A cluster with defaults, for a context. Its address and user are set by the source.
+    /// Creates a cluster with defaults, for a context. The source sets the address and the user.
     pub fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,

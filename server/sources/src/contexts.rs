@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regex::Regex;
 use tributary_apimachinery::{ClusterName, InvalidClusterName};
 
-/// Why contexts and clusters cannot be matched.
+/// The reason why contexts and clusters cannot be matched.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextsError {
     /// A comma too many.
@@ -144,7 +144,7 @@ pub struct SelectedContext {
     pub context: String,
     /// The name of the cluster.
     pub cluster: ClusterName,
-    /// Whether the selection names it, rather than taking it with all or by a pattern.
+    /// Whether the selection names the context. False for a selection of all contexts, or by a pattern.
     pub named: bool,
 }
 

@@ -30,7 +30,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why the data directory cannot be used.
+/// The reason why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
     /// No flag, no `XDG_DATA_HOME` and no `HOME`.
@@ -66,7 +66,7 @@ pub enum DataDirectoryError {
         /// Mode of the directory.
         mode: u32,
     },
-    /// Another process holds the lock.
+    /// Another process holds the directory's lock.
     #[error(
         "{path} has been locked by another process for {} s; end it, or name another directory by --data-dir",
         LOCK_PATIENCE.as_secs()
@@ -192,7 +192,7 @@ impl DataDirectory {
         }
     }
 
-    /// Replaces a file.
+    /// Replaces a file atomically.
     ///
     /// # Errors
     /// [`DataDirectoryError::Write`].
@@ -334,9 +334,9 @@ fn own_uid() -> u32 {
 enum Trust {
     /// Owned by this user or root, and no other user may write into it.
     Whole,
-    /// Owned by this user, and others may write into it.
+    /// Owned by this user, but writable by further users.
     OpenToOthers,
-    /// Owned by root, and others may write into it.
+    /// Owned by root, but writable by further users.
     Shared,
     /// Owned by a different user.
     Foreign,
@@ -392,7 +392,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let foreign = parent.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
-        // Only root can give things away; elsewhere this user's own must do.
+        // Only root can change an owner; without root the test uses its own directory.
         let given = std::os::unix::fs::chown(&foreign, Some(4321), None).is_ok();
         assert_eq!(DataDirectory::open(foreign.clone()).is_err(), given);
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
@@ -461,7 +461,7 @@ mod tests {
         directory.lock().await.unwrap_err();
         fs::remove_file(&lock).unwrap();
         fs::write(&lock, "").unwrap();
-        // Only root can give things away; elsewhere this user's own must do.
+        // Only root can change an owner; without root the test uses its own directory.
         let given = std::os::unix::fs::chown(&lock, Some(4321), None).is_ok();
         assert_eq!(directory.lock().await.is_err(), given);
     }

@@ -7,7 +7,7 @@ use tributary_router::{DispatchSettings, PlacePolicies};
 
 /// The dispatch policies of objects that were validated.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
-    // There is one, or none.
+    // Validation allows at most one MergedEndpoint.
     let endpoint = objects.merged_endpoints.first();
     let global = endpoint.map(|endpoint| endpoint.spec.global_dispatch_policies.iter().map(Policy::from).collect());
     let merged = endpoint.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));

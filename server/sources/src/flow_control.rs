@@ -11,7 +11,7 @@ use tributary_router::{FlowSettings, PlaceSchemas};
 
 /// Flow control of validated objects. Only requests with a policy that names a schema are limited.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
-    // There is one, or none.
+    // Validation allows at most one MergedEndpoint.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
     let clusters = objects.clusters.iter().filter_map(of_cluster);
@@ -49,12 +49,12 @@ fn schema(written: &FlowControlSchema) -> Schema {
     Schema { name: name.as_str().into(), kind }
 }
 
-/// Validation guarantees a number above 0.
+/// Converts a number; validation guarantees that it is above 0.
 fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-/// Each dimension counts once.
+/// Converts dimensions, without duplicates.
 fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     let mut dimensions: Vec<_> = given.iter().filter_map(|by| dimension(*by)).collect();
     dimensions.sort_unstable();
@@ -62,8 +62,8 @@ fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     dimensions
 }
 
-/// `None` for `Cluster`: validation refuses it in a MergedEndpoint, and an UpstreamCluster's schemas belong to one
-/// cluster.
+/// Converts a dimension; `None` for `Cluster`. Validation refuses it in a MergedEndpoint, and an UpstreamCluster's
+/// schemas belong to one cluster.
 fn dimension(by: LimitBy) -> Option<Dimension> {
     match by {
         LimitBy::User => Some(Dimension::User),
@@ -75,7 +75,7 @@ fn dimension(by: LimitBy) -> Option<Dimension> {
     }
 }
 
-/// Validation guarantees the values.
+/// Converts queueing settings; validation guarantees their values.
 fn queueing(given: &tributary_crds::Queueing) -> Queueing {
     let usual = Queueing::default();
     Queueing {

@@ -1,4 +1,4 @@
-//! Kubeconfigs: their files, their contexts, and the one that is written for clients.
+//! Kubeconfigs: their files, their contexts, and the kubeconfig for clients.
 
 mod chosen;
 mod contexts_of;

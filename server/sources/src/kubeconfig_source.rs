@@ -6,7 +6,7 @@ use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 use crate::{ClusterSpec, LoadedConfiguration};
 
-/// Why a kubeconfig gives no clusters.
+/// The reason why the clusters of a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigSourceError {
     /// A file cannot be read.
@@ -17,7 +17,7 @@ pub enum KubeconfigSourceError {
     Contexts {
         /// Files of the kubeconfig.
         files: KubeconfigFiles,
-        /// Conflict between the files.
+        /// The problem of the selection.
         #[source]
         source: ContextsError,
     },

@@ -51,7 +51,7 @@ pub struct ConfigurationPlaces<'a> {
 }
 
 impl ConfigurationPlaces<'_> {
-    /// Whether contexts of a kubeconfig are clusters.
+    /// Returns whether contexts of a kubeconfig are clusters.
     pub fn has_contexts(self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
@@ -115,7 +115,7 @@ impl ConfigurationSources {
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            // Each field by its name, so that a forgotten one does not compile.
+            // Lists each field by name, so that the compiler finds a forgotten field.
             let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
                 .read(&configuration.clusters)
                 .await

@@ -19,7 +19,7 @@ pub struct PolicyFlags {
     pub resources: Vec<String>,
 }
 
-/// Why flags and registries cannot be followed.
+/// The reason why flags and registries cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// `--create-in` or a registry's placement names no cluster.
@@ -29,7 +29,7 @@ pub enum PolicyError {
         field: String,
         /// Name of the cluster.
         cluster: String,
-        /// The clusters that there are.
+        /// The names of the configured clusters.
         existing: String,
     },
     /// The name of a resource is invalid.
@@ -46,11 +46,11 @@ pub enum PolicyError {
 /// Configured clusters, with the labels for registries.
 pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
-/// The policies of a configuration. Registries come in the order of the source; the first that names a resource holds,
-/// and `*` where none does.
+/// The policies of a configuration. Registries come in the order of the source. The first registry that names a
+/// resource applies, otherwise the registry for `*`.
 ///
 /// # Errors
-/// [`PolicyError`] for the first thing that cannot be followed.
+/// [`PolicyError`] for the first unusable flag or registry.
 pub fn policies(
     flags: &PolicyFlags,
     registries: &[ResourceRegistry],
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(ruled.policy_for(&resources("pods")).partial, Partial::Deny);
             assert_eq!(ruled.policy_for(&resources("services")).partial, Partial::Allow);
         }
-        // Also beside a name, `*` is the last.
+        // `*` counts last, even beside a name in one registry.
         let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
         let ruled = policies(&personal(), &[both, pods()], &clusters()).unwrap();
         let partial = ["pods", "services", "nodes"].map(|name| ruled.policy_for(&resources(name)).partial);

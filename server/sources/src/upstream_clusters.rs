@@ -22,16 +22,16 @@ use crate::logging::logging_modes;
 use crate::secure_serving::cluster_hosts;
 use crate::{ClusterSpec, LoadedConfiguration};
 
-/// The one name inside the kubeconfig that an UpstreamCluster is turned into.
+/// The name of the cluster, user and context in the kubeconfig that is made from an UpstreamCluster.
 const PART: &str = "upstream";
 
 /// Placeholder for an address.
 const ANYWHERE: &str = "https://endpoint.invalid";
 
-/// Why an UpstreamCluster gives no cluster.
+/// The reason why an UpstreamCluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamClusterError {
-    /// Its name cannot be a cluster's.
+    /// The name of the object is not a valid cluster name.
     #[error("metadata.name")]
     Name(#[source] tributary_apimachinery::InvalidClusterName),
     /// A field, or a file that it names, cannot be used.
@@ -184,7 +184,7 @@ pub async fn cluster_spec(
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
-        // Of its own fields the validation warns.
+        // Validation has already warned of the object's own fields.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         drained_endpoints: EndpointSubset::new(&cluster.spec.drained_endpoints),

@@ -153,7 +153,7 @@ fn digest(file: &Path) -> Option<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// Whether a change is noticed before the slow check would find it.
+    /// Returns whether a change is noticed before the slow check.
     async fn changes(watch: &mut FileWatch) -> bool {
         tokio::time::timeout(SLOW_CHECK_INTERVAL * 3 / 4, watch.changed()).await.is_ok()
     }
@@ -200,7 +200,7 @@ mod tests {
                 exchange(&version);
                 fs::remove_dir_all(volume.path().join(before)).unwrap();
                 assert!(changes(&mut watch).await, "{version} of {files:?}");
-                // As after each read.
+                // The watch is set after each read.
                 watch.set(files.clone());
             }
         }

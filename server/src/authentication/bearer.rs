@@ -1,4 +1,4 @@
-//! The bearer tokens of a request, in the two places where kube-apiserver takes one.
+//! The bearer tokens of a request, from the two places that kube-apiserver reads.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,8 +6,8 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
-/// Takes the tokens out of a request's head, so that nothing behind ever sees them: of the header, then of the
-/// subprotocols. At most two, in the order in which kube-apiserver tries them.
+/// Removes the tokens from a request's head, so that later stages never see them. Returns the token of the header, then
+/// the token of the subprotocols: the order in which kube-apiserver tries them.
 pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     let presented = [bearer_header(headers), bearer_subprotocol(headers)];
     headers.remove(AUTHORIZATION);
@@ -15,7 +15,7 @@ pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     presented.into_iter().flatten().collect()
 }
 
-/// The token of an `Authorization` header; with several headers the first counts, as in Go's `Header.Get`.
+/// The token of the `Authorization` header. The first of several headers counts, as in Go's `Header.Get`.
 fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let space = value.iter().position(|byte| *byte == b' ')?;
@@ -23,7 +23,8 @@ fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
     scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii().to_vec())
 }
 
-/// The token of a WebSocket handshake's subprotocols. Another subprotocol must stand beside it, for the answer to name.
+/// The token of a WebSocket handshake's subprotocols. A second subprotocol is required, because the answer must name
+/// one.
 fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     if !is_websocket(headers) {
         return None;
@@ -34,7 +35,7 @@ fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
 }
 
-/// Whether a request asks for a WebSocket.
+/// Returns whether a request asks for a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, word: &str| {
         headers
@@ -51,7 +52,8 @@ fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
 }
 
-/// Removes the bearer subprotocols and keeps the others, in their order; a header that cannot be read goes whole.
+/// Removes the bearer subprotocols and keeps the other ones, in their order. An unreadable header is removed as a
+/// whole.
 fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;

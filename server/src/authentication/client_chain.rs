@@ -1,4 +1,4 @@
-//! The certificates that a connection proved itself by, and what they were last found to mean.
+//! The client certificates of a connection, and the cached results of their verification.
 
 use parking_lot::Mutex;
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -6,11 +6,11 @@ use tributary_authentication::{CertificateError, ClientCertificates, FrontProxyE
 
 use super::unauthenticated::subject;
 
-/// A connection's certificates, leaf first; none where the client sent none.
+/// The certificates of a connection, leaf first; empty if the client sent none.
 ///
-/// The handshake shows that the client has the key. Who vouches for the certificate, and whether its time is over, is
-/// asked at each request: a connection outlives both. That takes two signature checks, so the answer is remembered
-/// until the first certificate ends or the authorities are exchanged.
+/// The handshake proves that the client has the key. Each request verifies the issuer and the validity period, because
+/// a connection may outlive both. Verification takes two signature checks, so its result is cached until the first
+/// certificate expires or the authorities are replaced.
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
@@ -18,11 +18,11 @@ pub struct ClientChain {
     proxy: Mutex<Option<Remembered<()>>>,
 }
 
-/// What was found, and for how long.
+/// A cached result, and its validity.
 #[derive(Debug)]
 struct Remembered<T> {
     found: T,
-    /// Of the authorities that were asked.
+    /// The generation of the authorities that verified the result.
     generation: u64,
     until: UnixTime,
 }
@@ -40,20 +40,20 @@ impl ClientChain {
         Self { certificates, ..Self::default() }
     }
 
-    /// Whether the client sent none.
+    /// Returns whether the client sent no certificates.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
 
-    /// Whom its first certificate is for, by its own word, for the log.
+    /// The subject of the first certificate, unverified, for the log.
     pub(super) fn subject(&self) -> String {
         subject(self.certificates.first())
     }
 
-    /// The user whom the certificates name, if `authorities` vouch for them now, and until when they do.
+    /// The user of the certificates, if `authorities` accept them now, and the end of their validity.
     ///
     /// # Errors
-    /// [`CertificateError`]. Failures are not remembered: their connection is closed.
+    /// [`CertificateError`]. Failures are not cached: the connection is closed.
     pub(super) fn user(
         &self,
         authorities: &ClientCertificates,
@@ -63,7 +63,7 @@ impl ClientChain {
         remembered(&self.user, authorities.generation(), now, verify)
     }
 
-    /// Checks that the connection is a front proxy's, and says until when.
+    /// Verifies that the connection belongs to a front proxy. Returns the end of its validity.
     ///
     /// # Errors
     /// [`FrontProxyError`].
@@ -73,8 +73,8 @@ impl ClientChain {
     }
 }
 
-/// What is remembered, else what is found now, and until when it holds. The generation is that of before the question,
-/// so that what was found while the authorities were exchanged is not believed afterwards.
+/// Returns the cached result, or verifies and caches it. `generation` is read before the verification, so that a result
+/// of replaced authorities is not reused afterwards.
 fn remembered<T: Clone, E>(
     memory: &Mutex<Option<Remembered<T>>>,
     generation: u64,

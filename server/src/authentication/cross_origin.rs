@@ -1,19 +1,20 @@
-//! Whether a browser sends a request for a page of another site.
+//! Detects requests that a browser sends for a page of another site.
 //!
-//! A certificate is sent by a browser by itself, whoever's page asks: without this check any page that a user opens
-//! could write to their clusters. A token is not, so requests with one are not looked at.
+//! A browser sends a certificate with every request, whatever page causes the request. Without this check any page that
+//! a user opens could write to their clusters. A browser does not send a token by itself, so requests with a token are
+//! not checked.
 
 use http::HeaderMap;
 use http::header::{HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 
-/// What a browser says of the page that asks (W3C Fetch Metadata).
+/// The browser's statement about the origin of the page (W3C Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether a page of another origin asks. Programs send neither header, and are no browsers.
+/// Returns whether a page of another origin caused the request. Programs other than browsers send neither header.
 ///
-/// `Sec-Fetch-Site` decides where it is sent: pages cannot set it. Else `Origin` must be this host's own; browsers send
-/// it with each request that may change something, and with each WebSocket.
+/// `Sec-Fetch-Site` decides if present: pages cannot set it. Otherwise `Origin` must be this host's own; browsers send
+/// it with each request that may change state, and with each WebSocket.
 pub(super) fn is_cross_origin(head: &Parts) -> bool {
     if let Some(site) = head.headers.get(FETCH_SITE) {
         return !matches!(site.as_bytes(), b"same-origin" | b"none");
@@ -28,7 +29,7 @@ fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST)?.to_str().ok()
 }
 
-/// A host without the port that https has by itself, which browsers leave out.
+/// Removes the default port of https, which browsers omit.
 fn without_port(authority: &str) -> &str {
     authority.strip_suffix(":443").unwrap_or(authority)
 }

@@ -1,4 +1,4 @@
-//! The file that names the users who are denied, followed.
+//! The file of denied users, and its changes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,43 +7,43 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tributary_crds::denied_users::{self, DeniedUsersError};
 
-/// How often the file is read. A second: whoever is denied loses what they have open within two, wherever the file lies
-/// (network mounts report no changes), and reading it costs some microseconds.
+/// The interval of reading the file. 1 s: a denied user's open streams end within 2 s. Polling works on all file
+/// systems (network mounts report no changes), and a read costs some microseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why the file cannot be used.
+/// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeniedUsersFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("--denied-users-file {}: it cannot be read", path.display())]
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// It does not say who is denied.
+    /// The content of the file is invalid.
     #[error("--denied-users-file {}", path.display())]
     Content {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem of the content.
         #[source]
         source: DeniedUsersError,
     },
 }
 
-/// The file, and what it said last.
+/// The file, and its last valid content.
 pub(crate) struct DeniedUsersFile {
     path: PathBuf,
     denied: BTreeSet<String>,
-    /// Why it cannot be used now, as it was logged.
+    /// The reason why the file is unusable at present, as logged.
     trouble: Option<String>,
 }
 
 impl DeniedUsersFile {
-    /// Reads it for the first time.
+    /// Reads the file for the first time.
     ///
     /// # Errors
     /// [`DeniedUsersFileError`].
@@ -51,17 +51,17 @@ impl DeniedUsersFile {
         Ok(Self { denied: read(path).await?, path: path.to_owned(), trouble: None })
     }
 
-    /// Who is denied.
+    /// The names of the denied users.
     pub(crate) fn denied(&self) -> &BTreeSet<String> {
         &self.denied
     }
 
-    /// Waits until others are denied than before. A file that cannot be used, or is not there any more, is logged, and
-    /// who was denied stays so. Cancel: safe.
+    /// Waits until the set of denied users changes. An unusable or missing file is logged, and the set stays. Cancel:
+    /// safe.
     pub(crate) async fn changed(&mut self) {
         let mut look = tokio::time::interval(INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once, and it has just been read.
+        // The first tick would come at once, but the file has just been read.
         look.reset();
         loop {
             look.tick().await;

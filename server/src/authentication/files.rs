@@ -1,5 +1,5 @@
-//! The files that say who vouches for clients, and by which certificate the endpoint proves itself. Read at the start,
-//! and again whenever they change.
+//! The files of the flags for authentication: the authorities for clients, and the serving certificates. Read at the
+//! start, and again after each change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,59 +18,59 @@ use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
 use tributary_hosts::{ServingCertificateError, certified_key, doubts};
 
-/// Why a file cannot be used. Each names the flag, the file and what is wrong.
+/// The reason why a file cannot be used. Each message names the flag, the file and the problem.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationFilesError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{flag} {}: it cannot be read", path.display())]
     Read {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// It is no bundle of authorities.
+    /// The file is not a valid bundle of authorities.
     #[error("{flag} {}", path.display())]
     Authorities {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem of the bundle.
         #[source]
         source: CertificateError,
     },
-    /// It is no AuthenticationConfiguration that can be carried out.
+    /// The file is not a valid AuthenticationConfiguration.
     #[error("{AUTHENTICATION_CONFIG} {}", path.display())]
     Issuers {
         /// Path of the file.
         path: PathBuf,
-        /// All that is wrong.
+        /// All problems of the configuration.
         #[source]
         source: InvalidConfiguration,
     },
-    /// It is no certificate, or no key.
+    /// The certificate or its key is invalid.
     #[error("{flag} {}", path.display())]
     Serving {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem of the certificate or the key.
         #[source]
         source: ServingCertificateError,
     },
-    /// A client could say that it is another.
+    /// A client could name another user as a front proxy does.
     #[error(
         "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
          client whose authority is the proxies' own, or below it, could name any user; give the common names of the \
          proxies"
     )]
     AnyClientMayBeAProxy,
-    /// So could a client of a cluster's own hosts.
+    /// A client of a cluster's own hosts could name another user as a front proxy does.
     #[error(
         "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of UpstreamCluster \
          {0:?}, and --requestheader-allowed-names is not: a client whose authority is the proxies' own, or below it, could \
@@ -90,7 +90,7 @@ pub struct AuthenticationFiles {
 }
 
 impl AuthenticationFiles {
-    /// Those of the flags.
+    /// Collects the files of the flags.
     pub fn from_arguments(arguments: &SharedArguments) -> Self {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
@@ -99,7 +99,7 @@ impl AuthenticationFiles {
         Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving, named }
     }
 
-    /// All of them, to be watched.
+    /// All files, to be watched for changes.
     pub fn paths(&self) -> Vec<PathBuf> {
         let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
         let named = self.named.iter().flat_map(|named| [&named.certificate, &named.key]);
@@ -107,7 +107,7 @@ impl AuthenticationFiles {
         authorities.chain(serving).chain(named).cloned().collect()
     }
 
-    /// Reads the issuers whose tokens are taken; none where no file is named.
+    /// Reads the issuers of accepted tokens; empty without a file.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
@@ -115,7 +115,7 @@ impl AuthenticationFiles {
         self.issuers.as_deref().map_or_else(|| Ok(AuthenticationConfiguration { jwt: Vec::new() }), read_issuers)
     }
 
-    /// Reads who vouches for clients.
+    /// Reads the authorities for clients.
     ///
     /// # Errors
     /// [`AuthenticationFilesError`].
@@ -138,7 +138,8 @@ impl AuthenticationFiles {
         Ok(authenticator)
     }
 
-    /// Reads the authorities anew into an authenticator that is in use. What cannot be used stays as it was, all of it.
+    /// Reads the authorities again, and replaces them in an authenticator in use. After an error all authorities stay
+    /// unchanged.
     ///
     /// # Errors
     /// [`AuthenticationFilesError`].
@@ -147,7 +148,7 @@ impl AuthenticationFiles {
         arguments: &SharedArguments,
         authenticator: &SharedAuthenticator,
     ) -> Result<(), AuthenticationFilesError> {
-        // Everything is looked at before anything is exchanged.
+        // All files are checked before the first replacement.
         let issuers = self.issuers()?;
         self.authenticator(arguments)?;
         let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {
@@ -167,7 +168,7 @@ impl AuthenticationFiles {
         Ok(())
     }
 
-    /// Logs which certificates of the authorities vouch for nobody: whom they signed is 401, and nothing else says why.
+    /// Warns of unusable certificates among the authorities. Their clients get 401 without any other explanation.
     pub fn warn_of_authorities(&self, authenticator: &SharedAuthenticator) {
         let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
         for (flag, path, authorities) in [
@@ -182,7 +183,7 @@ impl AuthenticationFiles {
         }
     }
 
-    /// Reads the serving certificate; `None` where none is named. What clients will refuse of it is logged.
+    /// Reads the serving certificate; `None` without the flags. Logs reasons for which clients may refuse it.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
@@ -206,7 +207,7 @@ impl AuthenticationFiles {
     }
 }
 
-/// Reads a serving certificate and its key, which these flags name, and logs what clients will refuse of it.
+/// Reads a serving certificate and its key. Logs reasons for which clients may refuse it.
 fn serving(
     flags: [&'static str; 2],
     certificate_path: &Path,
@@ -235,7 +236,7 @@ const AUTHENTICATION_CONFIG: &str = "--authentication-config";
 /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
 pub fn read_issuers(path: &Path) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
     let text = read(AUTHENTICATION_CONFIG, path)?;
-    // Which issuers sign ServiceAccounts' tokens is not known here: members say so, and one that is configured counts.
+    // The issuers of ServiceAccounts' tokens are unknown here: members name them. A configured issuer takes precedence.
     AuthenticationConfiguration::parse(&String::from_utf8_lossy(&text), &[])
         .map_err(|source| AuthenticationFilesError::Issuers { path: path.to_owned(), source })
 }

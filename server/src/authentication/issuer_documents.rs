@@ -14,10 +14,10 @@ use tributary_authentication::FetchDocument;
 
 /// The longest document, in bytes. A key set of 64 RSA keys of 4,096 bits takes 60 KB.
 const DOCUMENT_MAX: usize = 1 << 20;
-/// How long a connection may take to be made; the whole is bounded by whoever asks.
+/// The time limit for connecting; the caller limits the whole fetch.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches documents, each over a connection of its own: they are asked for once in minutes.
+/// Fetches documents, each over a new connection: a document is needed once in some minutes.
 #[derive(Debug)]
 pub struct IssuerDocuments;
 
@@ -39,7 +39,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
             let certificates = certificates.map_err(|_| unreachable("certificateAuthority is no PEM".to_owned()))?;
             Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
         }
-        // Where the system has none: Mozilla's, which kube brings.
+        // On a system without authorities, kube uses Mozilla's.
         None => tokio::task::spawn_blocking(tributary_proxy::system_roots).await.map_err(|error| error.to_string())?,
     };
     let client = client(&target, roots).map_err(unreachable)?;
@@ -54,7 +54,8 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
     Ok(text.map_err(|error| unreachable(error.to_string()))?.to_bytes().to_vec())
 }
 
-/// A client of one server, without a user. kube puts its URL's path before each request's, so that has none.
+/// Creates a client for one server, without a user. kube prefixes each request with the path of the server's URL, so
+/// the URL has none.
 fn client(target: &Uri, roots: Option<Vec<Vec<u8>>>) -> Result<kube::Client, String> {
     let authority = target.authority().ok_or("it has no host")?.clone();
     let server = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();

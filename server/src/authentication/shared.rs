@@ -1,4 +1,4 @@
-//! The shared mode's users: whom a front proxy names, or a client certificate, or a token.
+//! The users of shared mode, from a front proxy's headers, a client certificate, or a token.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,30 +20,30 @@ use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
 
-/// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
+/// The authenticator of shared mode. Cheap to clone; its authorities are replaced in place.
 #[derive(Clone, Debug, Default)]
 pub struct SharedAuthenticator {
     /// `--client-ca-file`.
     pub certificates: Option<Arc<ClientCertificates>>,
     /// `--requestheader-*`.
     pub front_proxy: Option<Arc<RequestHeaders>>,
-    /// Bearer tokens.
+    /// The authenticator of bearer tokens.
     pub tokens: Option<Arc<TokenAuthenticator>>,
-    /// What was told of clusters that do not review them.
+    /// Limits the log lines about clusters that do not review tokens.
     pub troubles: Arc<ReviewTroubles>,
-    /// The hosts of clusters, some of which have authorities of their own.
+    /// The hosts of clusters, which may have their own authorities.
     pub hosts: Arc<Hosts>,
 }
 
-/// What a connection's certificates show.
+/// The meaning of a connection's accepted certificate.
 enum Shown {
-    /// Whoever a proxy in front names.
+    /// The certificate of a front proxy, whose headers name the user.
     FrontProxy,
-    /// Their owner, for whom these authorities vouch.
+    /// The certificate of a user, signed by these authorities.
     Certificate(Vouching),
 }
 
-/// The authorities that vouch for clients at a host, and where their word is good.
+/// The authorities for client certificates at a host, and the scope of their users.
 struct Vouching {
     authorities: Arc<ClientCertificates>,
     authority: Authority,
@@ -57,22 +57,23 @@ impl SharedAuthenticator {
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Whether any name may be a proxy's while clients have certificates, too. Then a client whose authority is below
-    /// the proxies' own would be one: comparing the authorities would not show it.
+    /// Returns whether a front proxy may have any name while clients have certificates, too. A client whose authority
+    /// is below the front proxies' authority would then count as a front proxy. A comparison of the authorities would
+    /// not detect this.
     pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
         self.certificates.is_some() && self.any_name_is_a_proxys()
     }
 
-    /// Whether whoever the proxies' own authorities vouch for is a proxy, by any name.
+    /// Returns whether every certificate of the front proxies' authorities is accepted, whatever its name.
     pub fn any_name_is_a_proxys(&self) -> bool {
         self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
-    /// Who sends a request. In kube-apiserver's order (`pkg/kubeapiserver/authenticator/config.go`): a credential that
-    /// fails does not spoil the next.
+    /// Authenticates a request by the first valid credential, in kube-apiserver's order
+    /// (`pkg/kubeapiserver/authenticator/config.go`). An invalid credential does not prevent a later one.
     ///
     /// # Errors
-    /// [`Unauthenticated`] where nobody vouches for anybody.
+    /// [`Unauthenticated`] without a valid credential.
     pub(super) async fn authenticate(
         &self,
         head: &mut Parts,
@@ -84,7 +85,7 @@ impl SharedAuthenticator {
         let (now, mut refused) = (UnixTime::now(), Unauthenticated::default());
         let named = self.of_front_proxy(head, chain, now, &mut refused);
         if let Some(proxy) = &self.front_proxy {
-            // Whoever sent them: nothing behind may believe them.
+            // Removed from every request, so that later stages cannot trust the headers.
             proxy.remove_from(&mut head.headers);
         }
         let ((user, until), shown) = match named {
@@ -96,7 +97,7 @@ impl SharedAuthenticator {
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
         let still_known = Some(self.still_known(mount, chain, &shown));
-        // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
+        // A front proxy decides itself about pages of other sites: browsers know only the proxy's host.
         let is_ambient = matches!(shown, Shown::Certificate(_));
         let authority = match shown {
             Shown::FrontProxy => Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere },
@@ -107,8 +108,8 @@ impl SharedAuthenticator {
         Ok(AuthenticatedSender { user, until, still_known, own_credential: None, is_cross_origin })
     }
 
-    /// Who vouches for clients at the host of a request: the authorities of a cluster's own host alone, where it has
-    /// some, and whom they vouch for is good in that cluster alone.
+    /// The authorities for client certificates at the host of a request. If a cluster's own host has authorities, only
+    /// they count, and their users are valid in that cluster alone.
     fn vouching(&self, mount: &Mount) -> Option<Vouching> {
         if let Mount::Cluster(cluster) = mount
             && let Some(authorities) = self.hosts.authorities(cluster)
@@ -121,7 +122,7 @@ impl SharedAuthenticator {
         Some(Vouching { authorities: Arc::clone(self.certificates.as_ref()?), authority })
     }
 
-    /// Whether a connection's certificates would still be taken: the authorities may be exchanged.
+    /// Checks again later whether a connection's certificate is accepted: the authorities may be replaced.
     fn still_known(&self, mount: &Mount, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
         let chain = Arc::clone(chain);
         match shown {
@@ -149,7 +150,7 @@ impl SharedAuthenticator {
         refused: &mut Unauthenticated,
     ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
-        // A client with a certificate of its own, or none, that a proxy's headers came along with, is only itself.
+        // Without a certificate or without user headers, the client's own credentials count.
         if chain.is_empty() || !proxy.name_a_user(&head.headers) {
             return None;
         }
@@ -161,7 +162,7 @@ impl SharedAuthenticator {
         named.ok().flatten()
     }
 
-    /// Whom a token names. No page of another site can send one, so it is not asked whose page it is.
+    /// Authenticates a token. A page of another site cannot send a token, so the origin is not checked.
     async fn of_tokens(
         &self,
         addressed: Option<ClusterName>,
@@ -179,7 +180,7 @@ impl SharedAuthenticator {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
                     let own_credential = match (&authority.reach, &addressed) {
-                        // The cluster's configuration decides whether the cluster gets it.
+                        // The cluster's configuration decides whether the cluster receives the token.
                         (Reach::Member(vouching), Some(addressed)) if vouching == addressed => {
                             Some(OwnCredential::new(vouching.clone(), token))
                         }
@@ -196,7 +197,7 @@ impl SharedAuthenticator {
                 Err(error) => {
                     refused.token = Some(error.to_string());
                     match error {
-                        // An administrator can do something about it.
+                        // An administrator can fix the cause.
                         TokenAuthenticationError::NotReviewed { cluster, problem }
                             if self.troubles.is_news(&cluster) =>
                         {
@@ -235,9 +236,9 @@ impl SharedAuthenticator {
     }
 }
 
-/// Whether a token would still be taken: its issuer may be configured in another way, and the cluster that has reviewed
-/// it may not know it any more. What lasts is who asks; so it is followed from the first question on, and for no other
-/// request.
+/// Checks again later whether a token is accepted: the configuration of its issuer may change, and its cluster may
+/// revoke it. Only long-running requests call this check. So the token is followed from the first call on, and not for
+/// other requests.
 fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authenticated>, token: &[u8]) -> StillKnown {
     let (tokens, known, token) = (Arc::clone(tokens), Arc::clone(known), token.to_vec());
     let followed = OnceLock::new();
@@ -247,8 +248,8 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
     })
 }
 
-/// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses
-/// none, which asks nobody more.
+/// The cluster whose own API a request addresses, by its path or by its host; `None` for an unreadable path, which no
+/// cluster has to review.
 fn addressed(mount: &Mount, path: &str) -> Option<ClusterName> {
     mount.split(path).ok()?.0
 }
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
     use crate::authentication::issuer_documents::IssuerDocuments;
 
-    /// An authority, a certificate of ann's that ends after so long, and the authority's own.
+    /// An authority, a certificate of ann with this lifetime, and the authority's PEM.
     fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {
         let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -290,7 +291,7 @@ mod tests {
         let (certificates, certificate, _) = authority_and_ann(TIME);
         let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[certificate]));
-        // Also by what is remembered of the connection.
+        // The second time by the connection's cached result.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
             let known =
@@ -322,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A cluster that knows each token as ann's until it knows none, and counts what it is asked.
+    /// A cluster that authenticates each token as ann's until it rejects all tokens. Counts its reviews.
     #[derive(Debug, Default)]
     struct Reviewing {
         asked: AtomicUsize,
@@ -342,7 +343,7 @@ mod tests {
         }
     }
 
-    /// A token is followed from when something that lasts asks whether it is still known, and for no other request.
+    /// A token is followed from the first check of a long-running request on, and not for other requests.
     #[tokio::test(start_paused = true)]
     async fn what_lasts_ends_with_the_word_of_who_reviewed_the_token() {
         let hub = Arc::new(Reviewing::default());
@@ -401,7 +402,8 @@ mod tests {
         }
     }
 
-    /// A cluster's own host has other authorities: who they vouch for is known there alone, and nobody else is.
+    /// A cluster's own host has other authorities: their users are valid there alone, and the common users are unknown
+    /// there.
     #[test]
     fn authorities_of_a_host_are_good_in_its_cluster_alone() {
         let (own, of_all) = (authority_and_ann(Duration::from_secs(600)), authority_and_ann(Duration::from_secs(600)));
@@ -431,7 +433,7 @@ mod tests {
         };
         let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
         let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
-        // Twice: what is remembered of a connection is of the authorities that were asked.
+        // Twice: a cached result belongs to the authorities that verified it.
         for _ in 0..2 {
             for (chain, host, expected) in [
                 (&chains[0], "eu.test", Some(&of_eu)),

@@ -1,5 +1,5 @@
-//! What the endpoint asks its clusters about clients' tokens: TokenReviews, again for those by which something lasts,
-//! and the keys of their ServiceAccounts.
+//! The requests to clusters about clients' tokens: TokenReviews, repeated for tokens of long-running requests, and the
+//! keys of ServiceAccounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,21 +17,20 @@ use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, To
 use tributary_router::{Router, Unanswered};
 use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
-/// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys
-/// are known after that.
+/// The interval of checks for due keys and due reviews. The keys of a new cluster are known after one interval.
 const ROUND: Duration = Duration::from_secs(10);
-/// The age of keys at which they are fetched anew: a cluster that changes its key signs by the new one hours later, or
-/// its own clients would be refused, too.
+/// The age at which keys are fetched again. A cluster signs with a new key only hours after publishing it, or it would
+/// refuse its own clients.
 const KEYS_AGE: Duration = Duration::from_secs(300);
-/// The same while tokens come whose keys no cluster is known to have, and after a failure.
+/// The same age while tokens with unknown keys arrive, and after a failure.
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
-/// How long a cluster's troubles are told of once.
+/// The least interval between two log lines about one cluster.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Clusters that are asked at once, and how long each may take.
+/// The most clusters that are asked at once, and the time limit of each.
 const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Has clusters review tokens, in the endpoint's own name.
+/// Has clusters review tokens, with the endpoint's own credentials.
 pub struct ClusterReviewer(pub Arc<Router>);
 
 impl fmt::Debug for ClusterReviewer {
@@ -51,13 +50,12 @@ impl TokenReviewer for ClusterReviewer {
     }
 }
 
-/// Says when clusters' troubles with tokens are to be told: strangers, whose tokens meet them too, are not to fill the
-/// log.
+/// Limits the log lines about clusters that do not review tokens: clients with invalid tokens must not fill the log.
 #[derive(Debug, Default)]
 pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
 
 impl ReviewTroubles {
-    /// Whether none of this cluster's has been told for a minute. Then one is, now.
+    /// Returns whether the cluster had no log line for a minute. If so, the line counts as written now.
     pub fn is_news(&self, cluster: &ClusterName) -> bool {
         let mut told = self.0.lock();
         let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);
@@ -76,22 +74,22 @@ enum SaidKeys {
     None,
 }
 
-/// When a cluster's keys were fetched last, and how.
+/// The time and the result of the last fetch of a cluster's keys.
 #[derive(Default)]
 struct Fetched {
     asked: Option<Instant>,
-    /// Why they could not be fetched the last time.
+    /// The reason why the last fetch failed.
     problem: Option<String>,
 }
 
 impl Fetched {
-    /// Whether they are to be fetched now.
+    /// Returns whether the keys are to be fetched now.
     fn is_due(&self, wanted: bool) -> bool {
         let age = if wanted || self.problem.is_some() { KEYS_AGE_WANTED } else { KEYS_AGE };
         self.asked.is_none_or(|asked| asked.elapsed() >= age)
     }
 
-    /// Notes what a cluster said of its keys. `None` where it gave no answer.
+    /// Records the answer of a cluster about its keys; `None` if the cluster gave no answer.
     fn note_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
         self.asked = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
@@ -99,7 +97,7 @@ impl Fetched {
                 self.problem = None;
                 return Some(SaidKeys::Served(keys));
             }
-            // A proxy before the cluster may have answered.
+            // The answer may come from a proxy in front of the cluster.
             Ok(Err(_)) => ("it serves no key set".to_owned(), false),
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
@@ -118,8 +116,8 @@ impl Fetched {
     }
 }
 
-/// Has clusters say again whether they know the tokens by which something lasts, for ever: what was opened with one
-/// that is revoked ends. Cancel: safe.
+/// Has clusters review the tokens of long-running requests again, for ever. Requests with a revoked token end. Cancel:
+/// safe.
 pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
     loop {
         sleep(ROUND).await;
@@ -129,8 +127,8 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
     }
 }
 
-/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that the keys of a cluster
-/// that is down are known after a restart. Cancel: safe.
+/// Follows the keys of all clusters, for ever. Passes them to the authenticator, and stores them in the data directory,
+/// so that the keys of an unreachable cluster are known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
@@ -147,15 +145,15 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         are_others |= forgotten.forget(&mut keys, &mut fetched);
         if keys.follow(&names) {
-            // Published before the fetch: while the keys of a new cluster are unknown, no other cluster with a copy of
-            // a key is shown its tokens.
+            // Published before the fetch: while the keys of a new cluster are unknown, no other cluster may review its
+            // tokens, even with a copy of a key.
             are_others = true;
             tokens.set_member_keys(keys.clone());
         }
         let followed = names.clone();
         are_others |= fetch_due(&router, names, &mut fetched, &mut keys, wanted).await;
         if forgotten.forget(&mut keys, &mut fetched) {
-            // The fetched keys may be the earlier cluster's.
+            // The fetched keys may belong to the cluster that had the name before.
             are_others = true;
             continue;
         }
@@ -163,10 +161,10 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             tokens.set_member_keys(keys.clone());
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
-            // It fails only where the runtime ends.
+            // Fails only after the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        // The keys of a cluster that has taken another's name are wanted at once, and so are those of a new cluster.
+        // A cluster that took another one's name, and a new cluster, need their keys at once.
         let _ = timeout(ROUND, async {
             tokio::select! {
                 () = forgotten.wake.notified() => {}
@@ -177,7 +175,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     }
 }
 
-/// Ends once the router has other clusters than `followed`. Cancelling is safe.
+/// Completes once the router's clusters differ from `followed`. Cancel: safe.
 async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u64>, followed: &[ClusterName]) {
     while router.cluster_names() == followed {
         if changes.changed().await.is_err() {
@@ -186,7 +184,7 @@ async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u6
     }
 }
 
-/// Clusters whose names mean others by now, and whose keys are to be forgotten.
+/// Names that now belong to other clusters. The keys of the previous clusters are to be forgotten.
 #[derive(Default)]
 struct ForgottenClusters {
     names: Mutex<Vec<ClusterName>>,
@@ -194,7 +192,7 @@ struct ForgottenClusters {
 }
 
 impl ForgottenClusters {
-    /// Forgets the keys of the clusters. Whether there were any.
+    /// Forgets the keys of these clusters. Returns whether there were any.
     fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, Fetched>) -> bool {
         let names = std::mem::take(&mut *self.names.lock());
         for cluster in &names {
@@ -205,7 +203,8 @@ impl ForgottenClusters {
     }
 }
 
-/// Forgets the tokens of a cluster whose name begins to mean another cluster, and ends the streams that last by them.
+/// Registers a callback for a name that passes to another cluster. The callback forgets the old cluster's tokens, and
+/// ends the streams that depend on them.
 fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Arc<ForgottenClusters> {
     let forgotten = Arc::<ForgottenClusters>::default();
     let (weak, tokens, noted) = (Arc::downgrade(router), Arc::clone(tokens), Arc::clone(&forgotten));
@@ -221,7 +220,7 @@ fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Ar
     forgotten
 }
 
-/// Logs which clusters begin to share a key, and which cease to.
+/// Logs pairs of clusters that start or stop sharing a key.
 fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
     let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
     for (one, other) in now.difference(told) {
@@ -235,8 +234,8 @@ fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterN
     *told = now;
 }
 
-/// Fetches the keys that are due. Where any are new all others are fetched, too: a key that another cluster serves as
-/// well is to identify neither from the beginning. Returns whether any keys changed.
+/// Fetches the keys that are due. If any of them are new, all other keys are fetched, too: a key that two clusters
+/// serve must not identify either, not even at first. Returns whether any keys changed.
 async fn fetch_due(
     router: &Router,
     names: Vec<ClusterName>,
@@ -264,7 +263,7 @@ async fn fetch_due(
     changed
 }
 
-/// Asks these clusters for their keys. A cluster that gives no answer is left out.
+/// Asks these clusters for their keys. Clusters without an answer are omitted.
 async fn fetch(
     router: &Router,
     names: Vec<ClusterName>,

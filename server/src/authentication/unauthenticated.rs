@@ -1,4 +1,4 @@
-//! Why nobody is known by the credentials of a request: what its 401 says, and the line in the log.
+//! The failed authentication of a request: the text of its 401, and the line in the log.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use tributary_apimachinery::text::printable;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// The least time between two lines of one kind. A minute: anybody can send any number of such requests.
+/// The least interval between two lines of one kind. A minute: anybody can send any number of such requests.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// The longest subject that is logged, in characters. 200: names have some dozens, and a client chooses its own.
+/// The longest subject in the log, in characters. 200: common names have some dozens, and a client chooses its own.
 const SUBJECT_MAX: usize = 200;
 
-/// Why nobody is known by the credentials of a request. No field quotes a token.
+/// The reasons why a request is not authenticated. Fields never contain a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unauthenticated {
-    /// The client's certificate, and why it is not taken.
+    /// The client's certificate, and the reason why it is not accepted.
     pub(super) certificate: Option<Box<RefusedCertificate>>,
-    /// Why the headers of a front proxy are not believed.
+    /// The reason why the headers of a front proxy are not accepted.
     pub(super) front_proxy: Option<String>,
-    /// Why a token is not taken.
+    /// The reason why the token is not accepted.
     pub(super) token: Option<String>,
 }
 
-/// A client's certificate that is not taken.
+/// A client certificate that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusedCertificate {
     pub(super) subject: String,
     pub(super) why: String,
 }
 
-/// The kinds of lines about connections and requests of which nobody is known.
+/// The kinds of log lines about unauthenticated connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownClient {
-    /// A TLS handshake fails because of the client's certificate.
+    /// A TLS handshake that fails because of the client's certificate.
     Handshake,
     Certificate,
     FrontProxy,
@@ -45,7 +45,8 @@ pub(crate) enum UnknownClient {
 }
 
 impl Unauthenticated {
-    /// What its sender is told. Only they have the certificate; of tokens nothing is said, as by kube-apiserver.
+    /// The reason for the client. Only a certificate has one, because only its owner can present it. As in
+    /// kube-apiserver, the answer gives no reason for a token.
     pub(crate) fn message(&self) -> Option<&str> {
         self.certificate.as_deref().map(|certificate| &*certificate.why)
     }
@@ -75,15 +76,15 @@ pub(super) fn subject(certificate: Option<&CertificateDer<'_>>) -> String {
     printable(&subject).chars().take(SUBJECT_MAX).collect()
 }
 
-/// The lines about clients of which nobody is known: one of each kind a minute at most.
+/// Limits the log lines about unauthenticated clients: at most one of each kind per minute.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownClients([Mutex<Lines>; 5]);
 
-/// The lines of one kind.
+/// The state of one kind of line.
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Instant>,
-    /// How many were left out since.
+    /// The number of omitted lines since the last one.
     left_out: u64,
 }
 
@@ -102,7 +103,8 @@ impl UnknownClients {
         }
     }
 
-    /// Whether a line is to be written, and how many of its kind were left out before it.
+    /// Decides whether to write a line. Returns the number of omitted lines of the kind, or `None` to omit this one,
+    /// too.
     fn draw(&self, kind: UnknownClient, now: Instant) -> Option<u64> {
         let mut lines = self.0[kind as usize].lock();
         if lines.last.is_some_and(|last| now < last + LOGGED_EVERY) {

@@ -167,8 +167,8 @@ impl ServeArguments {
         ConfigurationPlaces { config, kubeconfig, contexts: contexts.as_deref() }
     }
 
-    /// What the flags say about resources. Personal mode answers without a cluster that was never reached, and adds a
-    /// Warning; a shared endpoint does not.
+    /// The flags for resources. Personal mode answers without a cluster that was never reached, and adds a Warning; a
+    /// shared endpoint refuses.
     pub fn policy_flags(&self) -> PolicyFlags {
         let default = if self.serves_contexts() { Partial::Allow } else { Partial::Deny };
         PolicyFlags {

@@ -53,7 +53,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // Also without the right to look.
+    // True without permission to read Secrets, too.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let plan = JoinPlan {
         context: &arguments.context,
@@ -113,7 +113,7 @@ impl Before {
         }
     }
 
-    /// Whether a Secret with a permanent token of the account may remain in the cluster.
+    /// Returns whether a Secret with a permanent token of the account may remain in the cluster.
     fn may_leave_token(&self, account: &Account) -> bool {
         let lasting = TokenLifetime::Lasting;
         self.recorded().is_some_and(|before| before.token_lifetime == lasting)
@@ -193,9 +193,9 @@ struct JoinPlan<'a> {
     minor: u32,
     /// The user of the context, as the cluster names them.
     user: &'a str,
-    /// The account as it is now.
+    /// The account before the command.
     before: &'a Before,
-    /// The account as it will be.
+    /// The account after the command.
     account: &'a Account,
     /// Whether a Secret stays with a token that does not end.
     leaves_token: bool,
@@ -280,7 +280,7 @@ fn is_agreed() -> Result<bool, Failure> {
 /// Objects of an account as a manifest, for users who do not use `join`. `what` describes it.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn manifest(what: &str, account: &Account, known: &KnownResources) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = format!("# {what}\n");
     for object in account.objects(known) {

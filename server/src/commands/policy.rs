@@ -182,7 +182,7 @@ mod tests {
         told_of(&objects, &question(&arguments)).unwrap()
     }
 
-    /// As in the server and in a Role: a request for a Namespace has that namespace.
+    /// A request for a Namespace object is in that namespace, as in the server and in a Role.
     #[test]
     fn a_namespace_is_in_itself() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");

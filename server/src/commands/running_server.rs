@@ -99,7 +99,7 @@ impl RunningServer {
     }
 }
 
-/// Why there is no answer. The error is worded for clusters, and this server is none.
+/// Rewrites an error for this server, because the original message is about a cluster.
 fn unanswered(named: &str, error: &ForwardError) -> Failure {
     Failure::runtime(match error {
         ForwardError::Dial { source, .. } => anyhow!(

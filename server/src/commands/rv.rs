@@ -87,7 +87,7 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
 }
 
 fn abbreviate(token: &str) -> String {
-    /// Enough to recognise a token by.
+    /// The length of the shown part, in characters: enough to recognise a token.
     const SHOWN_MAX: usize = 60;
     match token.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &token[..end]),

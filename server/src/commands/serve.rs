@@ -1,8 +1,8 @@
 //! `tributary serve`: connects sources, router and listener, and keeps them up to date until its end.
 //!
 //! ```text
-//! prepare: flags, configuration, logs, identity ─▶ open: router, port ─▶ start: clusters ─▶ answer ─▶ keep up ─▶ shut
-//! down
+//! prepare: flags, configuration, logs, identity ─▶ open: router, port ─▶ start: clusters ─▶ answer
+//!                                                                          ─▶ follow changes ─▶ shut down
 //! ```
 
 mod clients;

@@ -20,14 +20,14 @@ use screen::{COLUMNS_MAX, render};
 /// Interval of the live screen. 2 s, as in `watch`; a report costs the server some milliseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Begins at the screen's first place.
+/// Moves the cursor to the top left corner.
 const HOME: &str = "\x1b[H";
-/// Clears from here to the end of the line, and begins the next.
+/// Clears the rest of the line, and begins the next line.
 const NEXT_LINE: &str = "\x1b[K\r\n";
-/// Clears from here to the end of the screen.
+/// Clears the rest of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Prints how a server and its clusters are: once, or on a terminal again and again, until Ctrl-C.
+/// Prints the state of a server and its clusters: once, or on a terminal repeatedly until Ctrl-C.
 ///
 /// # Errors
 /// A usage failure for a kubeconfig that cannot be used, a runtime failure if the server does not give a report.

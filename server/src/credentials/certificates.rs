@@ -38,7 +38,7 @@ const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
 /// Age of a new certificate, for clients with a slow clock.
 const CLOCK_SKEW: Duration = DAY;
 
-/// Why there is no certificate.
+/// The reason why the certificate cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file could not be read or written.
@@ -58,7 +58,7 @@ pub enum CertificateError {
     Pem(#[from] rustls_pki_types::pem::Error),
 }
 
-/// A certificate and its key, as they are stored.
+/// The stored form of a certificate and its key.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredCertificate {
@@ -70,7 +70,7 @@ struct StoredCertificate {
     certificate: String,
     /// Its key, PKCS#8 PEM.
     key: String,
-    /// Whether the authority is constrained to loopback names. Those of the first releases are not.
+    /// Whether the authority is constrained to loopback names. Authorities of the first releases are not.
     #[serde(default)]
     constrained: bool,
 }
@@ -286,7 +286,7 @@ mod tests {
         assert_ne!(first.authority_pem(), much_later.authority_pem());
     }
 
-    /// Whether a client that trusts the authority takes the serving certificate for this name.
+    /// Returns whether a client that trusts the authority accepts the serving certificate for this name.
     fn accepts(authority_pem: &str, serving: &StoredCertificate, name: &str) -> bool {
         use rustls::client::danger::ServerCertVerifier;
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
@@ -321,7 +321,7 @@ mod tests {
     fn an_authority_of_before_is_constrained_and_its_kubeconfigs_stay_valid() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
-        // As in the first releases.
+        // An authority without constraints, as in the first releases.
         let key = KeyPair::generate().unwrap();
         let mut parameters = authority_parameters(&key);
         parameters.name_constraints = None;

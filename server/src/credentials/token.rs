@@ -14,7 +14,7 @@ const HEADER_FILE: &str = "authorization-header";
 /// The length of the secret, in bytes: 256 bits cannot be guessed.
 const TOKEN_BYTES: usize = 32;
 
-/// Why there is no token.
+/// The reason why the token cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The token file could not be read or written.
@@ -84,7 +84,7 @@ impl TokenDigest {
         Self(Sha256::digest(token).into())
     }
 
-    /// Whether these bytes are the token.
+    /// Returns whether these bytes are the token.
     pub fn matches(&self, presented: &[u8]) -> bool {
         let presented = Self::from_token(presented);
         let difference = self.0.iter().zip(&presented.0).fold(0, |difference, (a, b)| difference | (a ^ b));

@@ -58,7 +58,7 @@ pub enum UserCertificateError {
 }
 
 impl UserCertificateError {
-    /// Whether the user has to correct the key file rather than the authority's.
+    /// Returns whether the error is about the key file, not about the authority's file.
     pub fn is_about_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::Key(_) | Self::OtherKey)
     }
@@ -78,7 +78,7 @@ impl AuthorityKey {
     }
 }
 
-/// An authority that vouches for clients, with its key.
+/// An authority for client certificates, with its key.
 pub struct ClientAuthority {
     all: ClientCertificates,
     /// The certificate of the key.
@@ -107,7 +107,7 @@ pub struct UserCertificate {
 }
 
 impl ClientAuthority {
-    /// Takes a bundle of PEM certificates, one of which belongs to the key.
+    /// Parses a bundle of PEM certificates. One of the certificates must belong to the key.
     ///
     /// # Errors
     /// [`UserCertificateError::Authority`], [`UserCertificateError::OtherKey`].

@@ -1,8 +1,8 @@
 //! Ends forwarded watches when the server drains.
 //!
-//! Merged watches end by themselves, with a bookmark. One that is forwarded to its cluster would go on until the
-//! drain's time is up and be cut in the middle of an event; here it ends between two events, which every client takes
-//! for the ordinary end of a watch.
+//! Merged watches end by themselves, with a bookmark. A watch that is forwarded to its cluster would go on until the
+//! end of the drain, and be cut within an event. This module ends it between two events, as every client expects at the
+//! end of a watch.
 
 use futures::FutureExt;
 use http::Response;
@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of what is sent.
+    /// A body with a sender for its frames.
     fn frames() -> (mpsc::UnboundedSender<&'static str>, Body) {
         let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
         let frames = futures::stream::unfold(receiver, |mut receiver| async {

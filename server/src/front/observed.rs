@@ -1,4 +1,4 @@
-//! What is written of a request besides the audit log: its line in the access log, and its spans.
+//! The records of a request besides the audit log: its line in the access log, and its spans.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use tributary_router::{RequestArrival, User};
 
 use crate::handler::Body;
 
-/// Where it is written, if anywhere.
+/// The access log and the tracer, if configured.
 #[derive(Clone, Default)]
 pub struct Observers {
-    /// A line of each request.
+    /// Writes a line for each request.
     pub access_log: Option<Arc<AccessLog>>,
-    /// Spans of those that are sampled.
+    /// Records the spans of sampled requests.
     pub tracer: Option<Arc<Tracer>>,
 }
 
-/// One request, as far as it is observed.
+/// The records of one request.
 #[derive(Default)]
 pub(crate) struct Observed {
     followed: Option<Box<Followed>>,
@@ -37,7 +37,7 @@ impl Observers {
 }
 
 impl Observed {
-    /// Its host has been looked at, and it has an audit ID if it is audited.
+    /// Records the host and the path, and the audit ID of an audited request.
     pub(crate) fn placed(&mut self, arrival: &RequestArrival) {
         if let Some(traced) = &mut self.traced {
             traced.placed(arrival);
@@ -47,7 +47,7 @@ impl Observed {
         }
     }
 
-    /// It is known whose it is, and by that whether it is traced.
+    /// Records the authenticated user, which decides whether the request is traced.
     pub(crate) fn set_user(&mut self, user: &User) {
         if let Some(followed) = &mut self.followed {
             followed.set_user(user);
@@ -55,7 +55,7 @@ impl Observed {
         self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
 
-    /// It is answered.
+    /// Records the head of the answer.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
         if let Some(traced) = self.traced {
             traced.finish(&response);

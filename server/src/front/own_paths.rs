@@ -1,5 +1,5 @@
-//! What the server answers itself: `/metrics`, `/tributary/status`, its report, and `/tributary/policy-test`, what its
-//! dispatch policies say of a request.
+//! The paths that the server answers itself: `/metrics`, `/tributary/status` with its report, and
+//! `/tributary/policy-test` with the verdict of the dispatch policies on a request.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 
-/// Where the metrics stand, in Prometheus' text.
+/// The path of the metrics, in OpenMetrics text.
 const METRICS_PATH: &str = "/metrics";
 
-/// A path that the server answers itself.
+/// A path that the server answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnPath {
-    /// The metrics.
+    /// `/metrics`: the metrics.
     Metrics,
-    /// How this process and its clusters are.
+    /// `/tributary/status`: the state of this process and its clusters.
     Report,
-    /// What dispatch policies say of a request that is described.
+    /// `/tributary/policy-test`: the verdict of dispatch policies on a described request.
     PolicyTest,
 }
 
 impl OwnPath {
-    /// The one that a request is for. At a cluster's own host each path is the cluster's.
+    /// The path of a request. At a cluster's own host every path belongs to the cluster.
     pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
             _ if tributary_hosts::is_of_cluster(mount) => None,
@@ -40,7 +40,7 @@ impl OwnPath {
         }
     }
 
-    /// The answer to a request for it, whoever sends it.
+    /// Answers a request for this path, independent of its user.
     pub(crate) async fn answer_request<H: Handler>(
         self,
         handler: &Arc<H>,
@@ -67,17 +67,18 @@ async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Bo
     response
 }
 
-/// The metrics, made by a thread for long work: of 1,000 clusters and what is held of them it takes tens of
-/// milliseconds, in which no client is to wait for another's scrape.
+/// Returns the metrics. A thread for long work encodes them: with 1,000 clusters this takes tens of milliseconds, which
+/// would delay other clients.
 async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
-    // It fails only where the runtime ends.
+    // Fails only after the end of the runtime.
     let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();
     let mut response = Response::new(full(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
     response
 }
 
-/// What the policies in force say; by a thread for long work, as there may be thousands of rules.
+/// Returns the verdict of the current policies. A thread for long work evaluates them, because there may be thousands
+/// of rules.
 async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
     let question = match PolicyQuestion::of_query(query) {
         Ok(question) => question,
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// What loading says of policies, and `tributary policy test`, go by that list.
+    /// The loading of policies, and `tributary policy test`, use the same list.
     #[test]
     fn what_is_answered_here_is_what_policies_are_said_not_to_be_asked_about() {
         let of = |path: &str| {

@@ -1,5 +1,5 @@
-//! A question to dispatch policies: which rule takes a request, and why. `tributary policy test` asks it of
-//! configuration files, or of a running server, at [`PATH`].
+//! A question to dispatch policies: the rule that takes a request, and the reasons. `tributary policy test` evaluates a
+//! question with configuration files, or asks a running server at [`PATH`].
 
 mod told;
 mod verdicts;
@@ -16,33 +16,34 @@ use tributary_router::{DispatchSettings, PlacePolicies};
 
 use self::told::FrozenFor;
 
-/// Where a running server answers, for those who may `get` the path in each cluster. The answer is text for people.
+/// The path of questions on a running server. A user must have permission to `get` the path in each cluster. The answer
+/// is text for people.
 pub const PATH: &str = "/tributary/policy-test";
 
 /// A request that policies are asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyQuestion {
-    /// Who sends it.
+    /// The user of the request.
     pub user: String,
-    /// The user's groups, without those that each user of the kind is in: `system:authenticated`, and of a
-    /// ServiceAccount for which no group is named those of its namespace.
+    /// The user's groups. `system:authenticated` is implied; so are the groups of its namespace for a ServiceAccount
+    /// without named groups.
     pub groups: Vec<String>,
     /// The header `User-Agent`.
     pub user_agent: String,
-    /// The verb as RBAC has it; of a request for no resource the method in lower case.
+    /// The verb of RBAC; for a request without a resource, the method in lower case.
     pub verb: String,
-    /// What it asks for.
+    /// The target of the request.
     pub target: QuestionTarget,
-    /// The cluster whose policies alone are asked; below `/clusters/NAME` the path names it.
+    /// The cluster whose policies are asked; below `/clusters/NAME` the path names the cluster.
     pub cluster: Option<ClusterName>,
 }
 
-/// What a request asks for.
+/// The target of a described request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionTarget {
-    /// A path, with a query if it has one.
+    /// The path, with an optional query.
     Path(String),
-    /// A resource.
+    /// The resource of an API request.
     Resource(QuestionResource),
 }
 
@@ -52,26 +53,26 @@ impl Default for QuestionTarget {
     }
 }
 
-/// The resource of a request; texts are empty where there is none.
+/// The resource of a request; unused fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuestionResource {
-    /// Its API group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Its name: `pods`.
+    /// The plural name of the resource: `pods`.
     pub resource: String,
-    /// The subresource.
+    /// The subresource: `scale`.
     pub subresource: String,
-    /// The namespace.
+    /// The namespace of the object.
     pub namespace: String,
     /// The name of the object.
     pub name: String,
 }
 
 impl QuestionResource {
-    /// The request for it by a verb, as the server reads one from its path and query.
+    /// Builds the request for the resource, as the server would read it from a path and a query.
     ///
     /// # Errors
-    /// Such a request names no object where policies look.
+    /// A name, for a verb whose requests contain no name for policies.
     fn request(&self, verb: &str) -> anyhow::Result<ResourceRequest> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let is_of_one =
@@ -82,7 +83,7 @@ impl QuestionResource {
             "a request with the verb {verb:?} names no object in its path, so policies see none; leave out the name"
         );
         Ok(ResourceRequest {
-            // Policies are about a resource, in whichever version it is asked for.
+            // Policies apply to a resource in all its versions.
             resource: GroupVersionResource::new(&self.group, "v1", &self.resource),
             namespace: given(&self.namespace),
             name: given(&self.name).filter(|_| is_of_one),
@@ -115,10 +116,10 @@ impl PolicyQuestion {
         written.collect::<Vec<_>>().join("&")
     }
 
-    /// Reads what [`Self::to_query`] writes.
+    /// Parses a query of [`Self::to_query`].
     ///
     /// # Errors
-    /// The parameter that is missing, unknown or not understood.
+    /// The parameter that is missing, unknown or invalid.
     pub fn of_query(query: &str) -> anyhow::Result<Self> {
         let (mut question, mut resource, mut path) = (Self::default(), QuestionResource::default(), None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -154,11 +155,11 @@ impl PolicyQuestion {
         Ok(question)
     }
 
-    /// What policies say, for people. Compiles them anew, so it takes time for each rule that there is.
+    /// Explains the decision of the policies. Compiles all policies again, so its cost grows with the number of rules.
     ///
     /// # Errors
-    /// A path that cannot be asked for, or not by this verb; a name where a request by the verb has none; a cluster
-    /// that is not configured.
+    /// A path that is invalid, or not requested with this verb; a name, for a verb whose requests have none; an unknown
+    /// cluster.
     pub fn evaluate(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
         let read = self.read()?;
         let user = self.all_of_user();
@@ -201,7 +202,7 @@ impl PolicyQuestion {
         Ok(out)
     }
 
-    /// What it asks for, read as the server reads it.
+    /// Reads the target in the same way as the server.
     fn read(&self) -> anyhow::Result<Read> {
         Ok(match &self.target {
             QuestionTarget::Path(path) => Read::Path(request_of(&self.verb, path)?),
@@ -209,13 +210,13 @@ impl PolicyQuestion {
         })
     }
 
-    /// The user with all groups, those among them that are added to whom a client asks to be.
+    /// The user with all groups, including the groups that clusters add to an impersonated user.
     fn all_of_user(&self) -> UserInfo {
         let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
         user.impersonated()
     }
 
-    /// The request as policies look at it, sent by somebody of this name and these groups.
+    /// The attributes of the request for policies, with this user name and these groups.
     fn attributes<'a>(&'a self, read: &'a Read, user: &'a str, groups: &'a [String]) -> DispatchAttributes<'a> {
         let user_agent = tributary_policy::user_agent(&self.user_agent);
         match read {
@@ -229,24 +230,24 @@ impl PolicyQuestion {
     }
 }
 
-/// What a question asks for.
+/// The parsed target of a question.
 enum Read {
-    /// A path.
+    /// A request for a path.
     Path(RequestInfo),
-    /// A resource.
+    /// A request for a resource.
     Resource(ResourceRequest),
 }
 
-/// The name and groups that choose something in the merged view for a user for whom one cluster alone vouches.
+/// The name and the groups that count in the merged view for a user that one cluster alone authenticates.
 fn beyond_member(user: &UserInfo) -> UserInfo {
-    // Of which cluster, and by what, is all the same.
+    // The name of the cluster and the verifier do not matter.
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
     let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
     UserInfo { username: username.to_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 
-/// The request for a path, by the method that has the verb.
+/// The request for a path, with the method of the verb.
 fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let watching = (verb == "watch").then(|| watched(query));
@@ -269,13 +270,13 @@ fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     Ok(info)
 }
 
-/// The same query for a watch: what it says besides, such as the name that a selector asks for, counts for policies.
+/// Adds `watch=1` to a query. The other parameters count for policies, for example a selector with a name.
 fn watched(query: Option<&str>) -> String {
     let others = without_parameter(query.unwrap_or_default(), "watch");
     if others.is_empty() { "watch=1".to_owned() } else { others + "&watch=1" }
 }
 
-/// The object whose policies are those of the merged view.
+/// The object with the policies of the merged view.
 fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
@@ -290,7 +291,7 @@ fn named_clusters<'a>(
     Ok(vec![place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?])
 }
 
-/// The policies that decide on a question.
+/// The compiled policies for a question.
 struct Compiled<'a> {
     /// The global policies; `None` if the MergedEndpoint has none.
     global: Option<DispatchPolicies>,
@@ -298,7 +299,7 @@ struct Compiled<'a> {
     clusters: Vec<CompiledCluster<'a>>,
 }
 
-/// The policies of one cluster.
+/// The compiled policies of one cluster.
 struct CompiledCluster<'a> {
     name: &'a ClusterName,
     denies_all: bool,

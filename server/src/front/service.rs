@@ -27,7 +27,7 @@ impl<H: Handler> RequestService for Front<H> {
         self.unknown_clients.log_handshake(peer, reason);
     }
 
-    // An `async` function would keep a second place for the request in each stream.
+    // An `async` function would keep a second slot for the request in each stream.
     fn answer_request(
         &self,
         request: Request<Body>,

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! GET …?watch=1, Upgrade: websocket ─▶ take: a plain watch ─▶ handler ─▶ 200 and events ─▶ 101 and messages
-//!                                                                   └─▶ anything else: as it is
+//!                                                                   └─▶ any other answer: unchanged
 //! ```
 //!
-//! The handshake is golang.org/x/net/websocket's, refusals included, because kube-apiserver's is
-//! (`pkg/endpoints/handlers/watch.go`): an Origin must be there, one subprotocol may be, and is echoed. JSON goes as
-//! text, protobuf as binary, whatever the subprotocol. What the client sends is not looked at; pings are answered.
+//! The handshake and its refusals are those of golang.org/x/net/websocket, as in kube-apiserver
+//! (`pkg/endpoints/handlers/watch.go`). An Origin is required; one subprotocol is optional, and is echoed. JSON is sent
+//! as text, protobuf as binary, regardless of the subprotocol. Messages of the client are ignored; pings are answered.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ use tributary_router::{ClientUpgrade, RequestArrival};
 use crate::authentication::is_websocket;
 use crate::handler::{Body, BoxError, empty, full};
 
-/// The largest message that a client may send, in bytes. None means anything here.
+/// The largest message of a client, in bytes. The server ignores all messages.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// How long a client may take to read what there is at once, a frame of events or a pong. As long as over HTTP.
+/// The time limit for a client to read a flush: a frame of events, or a pong. As long as over HTTP.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
-/// How long the last messages may take once the watch has ended: the client may not read them.
+/// The time limit for the last messages after the end of the watch: the client may not read them.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What a client said to open a WebSocket, kept while its watch is opened.
+/// The client's handshake, kept while the watch is opened.
 pub(crate) struct Handshake {
     /// The client's connection, and the permits that the WebSocket keeps while it is open.
     upgrade: Option<ClientUpgrade>,
@@ -52,11 +52,11 @@ struct Accepted {
     protocol: Option<HeaderValue>,
 }
 
-/// Why there is no WebSocket: the status and the text that Go's package answers.
+/// The reason why the handshake fails: the status and the text of Go's package.
 struct HandshakeError(StatusCode, &'static str);
 
-/// Takes out of a request's head what makes it a watch over WebSocket, so that the handler sees a plain watch. `None`
-/// for every other request. One for a single cluster's own view is forwarded as it is.
+/// Removes the WebSocket handshake from a request's head, so that the handler sees a plain watch. `None` for every
+/// other request. A watch of a single cluster's own view is forwarded with its handshake.
 pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
@@ -79,7 +79,7 @@ pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> 
     Some(Handshake { upgrade: arrival.upgrade.take(), accepted })
 }
 
-/// Reads the handshake, in the order in which Go's package finds fault with it.
+/// Checks the handshake, in the order of Go's package.
 fn accept(headers: &HeaderMap) -> Result<Accepted, HandshakeError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let key = text(SEC_WEBSOCKET_KEY);
@@ -100,13 +100,13 @@ fn accept(headers: &HeaderMap) -> Result<Accepted, HandshakeError> {
     Ok(Accepted { key: derive_accept_key(key.as_bytes()), protocol })
 }
 
-/// Whether a text is a URI that Go's `url.ParseRequestURI` takes for an origin.
+/// Returns whether Go's `url.ParseRequestURI` accepts this origin.
 fn is_absolute(origin: &str) -> bool {
     origin.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some() || (origin.starts_with('/') && origin.len() > 1))
 }
 
 impl Handshake {
-    /// Turns the answer to the plain watch into the WebSocket's. An error stays an answer of its own.
+    /// Turns the answer to the plain watch into the answer to the handshake. An error is passed on unchanged.
     pub(crate) fn switch_protocol(self, watch: Response<Body>) -> Response<Body> {
         if watch.status() != StatusCode::OK {
             return watch;
@@ -149,7 +149,7 @@ fn refuse(HandshakeError(status, text): &HandshakeError) -> Response<Body> {
     response
 }
 
-/// Sends a watch's events until it ends or the client goes. Dropping the events ends the watch.
+/// Sends the events of a watch until the watch ends or the client goes away. Dropping the events ends the watch.
 async fn serve(client: OnUpgrade, mut events: WatchEvents) {
     let Ok(upgraded) = client.await else { return };
     let config =
@@ -158,7 +158,7 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
     let code = loop {
         tokio::select! {
             received = socket.next() => match received {
-                // Nothing more is read while a pong waits: there would be as many as there were pings.
+                // No further message is read while a pong waits, so that pongs cannot pile up.
                 Some(Ok(message)) if !message.is_close() => match taken(socket.flush()).await {
                     true => {}
                     false => return,
@@ -184,7 +184,7 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Whether the client takes what is written to it, in time.
+/// Returns whether the client reads the written data in time.
 async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungstenite::Error>>) -> bool {
     let Ok(written) = tokio::time::timeout(TAKEN_WITHIN, written).await else {
         tracing::debug!("the client reads nothing; its watch over WebSocket is closed");
@@ -193,7 +193,7 @@ async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungs
     written.is_ok()
 }
 
-/// Sends an event and those that are ready behind it, flushed once.
+/// Sends an event and the other complete events in the buffer, with one flush.
 async fn send(
     socket: &mut Socket,
     event: Message,
@@ -206,18 +206,18 @@ async fn send(
     socket.flush().await
 }
 
-/// The events of a watch, cut out of its body.
+/// The events of a watch, parsed from its body.
 struct WatchEvents {
     body: Body,
     buffer: BytesMut,
-    /// How far the buffer has been searched for the end of an event.
+    /// The length of the searched part of the buffer, which contains no end of an event.
     searched: usize,
-    /// Whether events are lines of JSON; else each is protobuf behind its length in four bytes.
+    /// Whether events are lines of JSON; otherwise each is protobuf behind its length in four bytes.
     is_json: bool,
 }
 
 impl WatchEvents {
-    /// The next event; `None` at the end of the watch. Cancel safe: what has come stays in the buffer.
+    /// Returns the next event; `None` at the end of the watch. Cancel: safe, received data stays in the buffer.
     async fn next(&mut self) -> Option<Result<Message, BoxError>> {
         loop {
             if let Some(event) = self.ready() {
@@ -230,7 +230,7 @@ impl WatchEvents {
         }
     }
 
-    /// The next event that has come whole.
+    /// Returns the next complete event of the buffer.
     fn ready(&mut self) -> Option<Message> {
         if self.is_json {
             let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
@@ -278,7 +278,7 @@ mod tests {
         ("origin", "https://example.test"),
     ];
 
-    /// Takes the handshake of a request as it came.
+    /// Takes the handshake of a request to the merged view.
     fn take(head: &mut Parts) -> Option<Handshake> {
         let mut arrival = RequestArrival::new(Mount::Merged, &head.method, &head.uri);
         take_handshake(head, &mut arrival)

@@ -1,7 +1,7 @@
 //! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from
 //! it, and compare it with the exposition and the alert rules.
 
-/// One metric.
+/// The description of one metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricDescription {
     /// Name in the exposition. A counter ends in `_total`; a histogram has three names with suffixes.
@@ -18,7 +18,7 @@ pub struct MetricDescription {
     pub help: &'static str,
     /// Meaning in the table: Markdown, with links relative to `docs`.
     pub meaning: &'static str,
-    /// Labels that the dashboard groups by. It sums over the other labels.
+    /// Labels by which the dashboard groups. The dashboard sums over the other labels.
     pub shown_by: &'static [&'static str],
     /// True if the metric measures a service level objective. The dashboard shows these first.
     pub is_objective: bool,
@@ -29,15 +29,15 @@ pub struct MetricDescription {
 pub enum Section {
     /// Requests and their answers.
     Requests,
-    /// Watches of clients.
+    /// Open watches, and the events that clients receive.
     Watches,
-    /// Clusters, and how far they are followed.
+    /// Clusters, and the state of following them.
     Clusters,
     /// Caches of objects and events.
     Memory,
     /// Limits, policies and flow control.
     Governance,
-    /// Connections of clients.
+    /// Connections of clients to the listener.
     Connections,
     /// The audit log. Without it, its metrics are not exposed.
     Audit,
@@ -45,7 +45,7 @@ pub enum Section {
     AccessLog,
     /// Traces. Without a tracing configuration, these metrics are not exposed.
     Tracing,
-    /// The process.
+    /// The process: memory, CPU and descriptors.
     Process,
 }
 
@@ -106,9 +106,9 @@ impl MetricKind {
 /// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds.
+    /// A duration or time in seconds.
     Seconds,
-    /// Bytes.
+    /// A size in bytes.
     Bytes,
 }
 

@@ -90,15 +90,15 @@ where
     fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
 }
 
-/// Writes each line as one: characters that would end it, or that a terminal interprets, are escaped.
+/// Escapes line ends, and characters that a terminal interprets, within each line.
 struct OneLine<W> {
     writer: W,
-    /// Whether the escapes of colours are our own.
+    /// Whether the log itself writes colours, whose escape sequences must stay.
     colours: bool,
 }
 
 impl<W> OneLine<W> {
-    /// Whether the first character of a text is escaped. Colours are Tributary's own, or harmless.
+    /// Returns whether the first character of a text is escaped. Colours are Tributary's own, or harmless.
     fn is_escaped(&self, text: &str) -> bool {
         let is_colour = || {
             text.strip_prefix("\u{1b}[").is_some_and(|codes| {

@@ -1,4 +1,4 @@
-//! Memory that this process may use.
+//! The memory limit of this process.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ const V2: (&str, &str) = ("sys/fs/cgroup", "memory.max");
 /// Directory of the memory controller of cgroup v1, and its file.
 const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 
-/// Memory that this process may use.
+/// The memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Size of the memory in bytes.
@@ -25,7 +25,7 @@ pub struct Memory {
 /// Origin of a memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
-    /// By the limit of its cgroup, or of one above it: a container's.
+    /// The limit of the process's cgroup or of a parent cgroup, as in a container.
     Cgroup,
     /// Memory of the machine.
     Machine,
@@ -64,14 +64,14 @@ impl Memory {
     }
 }
 
-/// Memory of the machine, by a system call: a unit of systemd may have no access to the file (`ProcSubset=pid`).
+/// The memory of the machine, by a system call: a systemd unit may have no access to the file (`ProcSubset=pid`).
 #[cfg(target_os = "linux")]
 fn machine_bytes() -> Option<u64> {
     let known = rustix::system::sysinfo();
     u64::try_from(u128::from(known.totalram) * u128::from(known.mem_unit)).ok()
 }
 
-/// Unknown on this system.
+/// Not supported on this system.
 #[cfg(not(target_os = "linux"))]
 fn machine_bytes() -> Option<u64> {
     None

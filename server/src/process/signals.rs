@@ -1,11 +1,11 @@
-//! Signals: SIGTERM and SIGINT drain, a second one ends at once, SIGHUP reloads.
+//! Signals: SIGTERM and SIGINT drain; a second one ends the process at once; SIGHUP reloads.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Signals of this program, from its creation on.
+/// The signal handlers of this program.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -28,7 +28,7 @@ impl Signals {
     /// Handles signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second,
     /// and calls `reload` on each SIGHUP.
     ///
-    /// It does not end the process, so that temporary files can be removed.
+    /// The process goes on, so that temporary files can be removed.
     pub async fn follow(mut self, stop: CancellationToken, at_once: CancellationToken, reload: impl Fn()) {
         loop {
             tokio::select! {

@@ -12,27 +12,27 @@ use std::time::Duration;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// Time limit for the end of a runtime. Tasks are dropped within a millisecond; a thread with long work, an answer of a
-/// hundred thousand objects, takes some tenths of a second.
+/// The time limit for the end of a runtime. Tasks are dropped within a millisecond. A thread with long work, such as an
+/// answer of a hundred thousand objects, takes some tenths of a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Cores that this process may use; one if the system does not report it.
+/// The number of cores for this process; one if the system reports none.
 pub fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// A runtime; its tasks are dropped with it.
+/// A separate runtime. Its tasks are dropped together with the runtime.
 pub struct Threads {
     handle: Handle,
-    /// Taken when this is dropped.
+    /// `None` once the runtime is being dropped.
     runtime: Option<Runtime>,
 }
 
 impl Threads {
-    /// Starts as many threads as cores, divided by `parts`, and at least one.
+    /// Starts the threads: the number of cores divided by `parts`, and at least one.
     ///
     /// # Errors
-    /// The system gives no more threads.
+    /// The operating system cannot start the threads.
     pub fn start(name: &'static str, parts: usize) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads((cores() / parts.max(1)).max(1)).thread_name(name).enable_all();
@@ -40,15 +40,15 @@ impl Threads {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs a task there.
+    /// Runs a task on these threads.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)
     }
 
-    /// Drops all tasks and waits for the end of it, at most 5 s. Cancel: the tasks are dropped all the same.
+    /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped all the same.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Fails only at the end of the waiting runtime.
+            // Fails only if the waiting runtime ends.
             let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
         }
     }
@@ -61,7 +61,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A runtime that is dropped waits for its threads, which is refused where tasks run.
+        // Dropping a runtime waits for its threads, which panics within a task.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

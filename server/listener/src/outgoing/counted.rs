@@ -1,4 +1,4 @@
-//! What an answer is given, as it is counted until the socket has it.
+//! The count of an answer's bytes until the socket has accepted them.
 
 use std::sync::Arc;
 
@@ -6,17 +6,16 @@ use bytes::Bytes;
 
 use super::room::ConnectionRoom;
 
-/// From how much on what an answer is given is counted until the socket has it, in bytes. Small pieces, as watch events
-/// are, add up to that, and the one that completes it counts for all. 1 KiB: what is less is a small part of what a
-/// stream costs by itself.
+/// The size from which a piece of an answer is counted until the socket has accepted it, in bytes. Small pieces, such
+/// as watch events, add up to this size, and the piece that completes it counts for all of them. 1 KiB: fewer bytes are
+/// a small part of the cost of a stream.
 const COUNTED_BYTES: usize = 1 << 10;
 
-/// What a piece of an answer counts at least, in bytes, however little it brings: what HTTP/2 keeps beside it until the
-/// socket has it. A member decides how small the pieces of its answers are.
+/// The least count of a piece, in bytes: the memory that HTTP/2 keeps beside the piece until the socket accepts it. A
+/// member decides how small the pieces of its answers are.
 const PIECE_COSTS: usize = 256;
 
-/// Bytes that were given and are not taken, as they are counted. Taken when dropped. No `Permit`, which costs a box:
-/// there is one for each piece of an answer.
+/// Unread bytes of a connection. Uncounted when dropped. A `Permit` would cost a box for each piece of an answer.
 pub(super) struct Counted {
     room: Arc<ConnectionRoom>,
     bytes: usize,
@@ -28,17 +27,17 @@ impl Counted {
         Self { room: Arc::clone(room), bytes }
     }
 
-    /// The same, if there is room for more now; else nothing is counted.
+    /// Counts the bytes if the connection has room for more; `None` otherwise.
     pub(super) fn if_room(room: &Arc<ConnectionRoom>, bytes: usize) -> Option<Self> {
         room.add_if_room(bytes).then(|| Self { room: Arc::clone(room), bytes })
     }
 
-    /// How many these are.
+    /// The number of counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// This data as it is to be passed on: they are counted until the last piece of it is dropped.
+    /// Returns the data, counted until its last reference is dropped.
     pub(super) fn until_dropped(self, data: Bytes) -> Bytes {
         Bytes::from_owner(CountedBytes { data, _counted: self })
     }
@@ -50,7 +49,7 @@ impl Drop for Counted {
     }
 }
 
-/// Bytes that are counted as long as any part of them is there.
+/// Bytes that are counted until their last reference is dropped.
 struct CountedBytes {
     data: Bytes,
     _counted: Counted,
@@ -62,18 +61,18 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// The pieces of one answer, of which the last is given and the one before it is taken.
+/// The pieces of one answer. The piece before the last has been accepted by HTTP/2.
 #[derive(Default)]
 pub(super) struct CountedPieces {
-    /// What was given in pieces too small to be counted until the socket has them, in bytes,
-    /// since one was that counts for them.
+    /// The bytes of small pieces since the last large piece. The next large piece counts for them until the socket
+    /// accepts it.
     small: usize,
-    /// Counts the last one, where the bytes themselves do not.
+    /// Counts the last piece if it is small.
     last: Option<Counted>,
 }
 
 impl CountedPieces {
-    /// Counts these bytes from now on, and gives them as they are to be passed on.
+    /// Counts this data from now on, and returns the data to pass on.
     pub(super) fn give(&mut self, room: &Arc<ConnectionRoom>, data: Bytes) -> Bytes {
         let costs = data.len().max(PIECE_COSTS);
         let with_small = self.small + costs;
@@ -82,12 +81,12 @@ impl CountedPieces {
             self.last = Some(Counted::new(room, costs));
             return data;
         }
-        // A stream's pieces go one after another: when the socket has this one, it has those before.
+        // The socket accepts a stream's pieces in order: when it has this piece, it has the earlier ones.
         self.small = 0;
         Counted::new(room, with_small).until_dropped(data)
     }
 
-    /// The last one is taken, or on its way, or will never be.
+    /// Ends the count of the last small piece: HTTP/2 has accepted it, or the answer has ended.
     pub(super) fn release(&mut self) {
         self.last = None;
     }

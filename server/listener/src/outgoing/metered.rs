@@ -1,4 +1,4 @@
-//! The body of an answer that is given piece by piece, as there is room.
+//! The body of an answer, given to HTTP/2 in pieces as there is room.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::room::{ConnectionRoom, RoomWaiter};
 use crate::coalesce::OpenStream;
 use crate::streams;
 
-/// What is held of one answer. Released when dropped.
+/// The held bytes of one answer. Released when dropped.
 pub(super) struct OutgoingBody {
     answers: Arc<Mutex<AnswersUnderWay>>,
     waiter: RoomWaiter,
     number: u64,
     held: usize,
     pieces: CountedPieces,
-    /// It is open until this is dropped.
+    /// The count of the stream as open.
     _stream: OpenStream,
 }
 
@@ -40,8 +40,8 @@ impl OutgoingBody {
         Self { answers, waiter, number, held: 0, pieces: CountedPieces::default(), _stream: stream }
     }
 
-    /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before. They are
-    /// counted from now on, too, unless they are already.
+    /// Holds this data from now on, and returns the data to pass on. The data is counted from now on unless it already
+    /// is. Nothing may be held before the call.
     fn hold_bytes(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.held = data.len();
         self.progressed();
@@ -51,12 +51,12 @@ impl OutgoingBody {
         }
     }
 
-    /// What is held begins to be there, or some of it is taken.
+    /// Restarts the clock of the answer: data became available, or some of it was accepted.
     fn progressed(&self) {
         self.answers.lock().progressed(Instant::now(), self.number, self.held);
     }
 
-    /// What was given is taken, or on its way, or will never be.
+    /// Releases the held data: it was accepted, or the answer has ended.
     fn release(&mut self) {
         if std::mem::take(&mut self.held) > 0 {
             self.progressed();
@@ -72,20 +72,20 @@ impl Drop for OutgoingBody {
     }
 }
 
-/// The body of an answer. What it gives is held until the next is asked for.
+/// The body of an answer. Each piece is held until the next one is polled.
 pub(super) struct Metered {
     body: BegunBody,
     answer: OutgoingBody,
-    /// Whether all of it is there: it is held from the beginning to the end.
+    /// Whether the whole body is in memory. A whole body is held from its beginning to its end.
     is_whole: bool,
-    /// The room that is taken for all of it, until that is there.
+    /// The room for the whole body, until the body's data is available.
     reserved: Option<Counted>,
-    /// What is held and not given yet.
+    /// The held data that was not passed on yet.
     rest: Pieces,
 }
 
 impl Metered {
-    /// A body of which all data is there, or none is held yet. Either may have its room already.
+    /// Creates the body from its whole data, or without data. Either may have reserved its room.
     pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {
@@ -94,7 +94,7 @@ impl Metered {
         metered
     }
 
-    /// Holds what is to be given next.
+    /// Holds the data that is passed on next.
     fn hold_bytes(&mut self, data: Bytes) {
         let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
         self.rest = Pieces::new(self.answer.hold_bytes(data, counted));
@@ -115,7 +115,7 @@ impl http_body::Body for Metered {
         }
         if !self.is_whole {
             self.answer.release();
-            // What has its room would wait for itself.
+            // A body with reserved room must not wait for the room that it occupies itself.
             if self.reserved.is_none() && !self.answer.waiter.has_room(cx) {
                 return Poll::Pending;
             }
@@ -124,7 +124,7 @@ impl http_body::Body for Metered {
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
             Ok(data) if self.is_whole => Frame::data(data),
-            // It brings nothing, and would cost as much as one that does. Others have their turn before the next.
+            // An empty frame costs as much as a full one. The task yields before the next frame.
             Ok(data) if data.is_empty() => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

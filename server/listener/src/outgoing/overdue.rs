@@ -1,4 +1,4 @@
-//! Which answers of a connection have been there for too long without that their client takes any of them.
+//! Decides which answers of a connection have been unread for too long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::future::AbortHandle;
 use tokio::time::Instant;
 
-/// How long an answer may be there without that a byte of it is taken. As long as a short request may take.
+/// The time limit for a client to read the next byte of an answer. As long as the timeout of a short request.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long it may of a connection that is in others' way, and one that lasts, too. Longer than a network needs to lose
+/// The same limit on a connection that blocks others, for long-running answers too. Longer than a network needs to lose
 /// a packet and send it again a few times.
 const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 
@@ -17,35 +17,35 @@ const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct AnswersUnderWay {
     under_way: BTreeMap<u64, UnderWay>,
-    /// Counts all answers.
+    /// The number of answers so far.
     answers: u64,
-    /// Those under way that last as long as their client pleases and have the connection for themselves, as over
-    /// HTTP/1.1: somebody may read a log page by page, and the socket takes nothing meanwhile. Over HTTP/2 the stream's
-    /// window says so, and the socket is read.
+    /// The number of long-running answers that occupy the whole connection, as over HTTP/1.1. A user may read a log
+    /// page by page, and the socket accepts nothing meanwhile. Over HTTP/2 only the stream's window blocks, and the
+    /// socket is read.
     lasting: usize,
-    /// Since when the socket takes nothing.
+    /// The first failed write since the socket last accepted data.
     blocked: Option<Instant>,
 }
 
 /// An answer under way.
 struct UnderWay {
-    /// What is there of it to be taken.
+    /// The number of bytes that are available to the client.
     bytes: usize,
-    /// Since when nothing of that is taken.
+    /// The time of the last read by the client, or of the first byte.
     since: Instant,
     lasts: bool,
-    /// What ends it alone; `None` where that is the connection.
+    /// Ends the stream alone; `None` where only the connection can be closed.
     stream: Option<AbortHandle>,
 }
 
 impl UnderWay {
-    /// Whether it is one of those that last and have the connection for themselves.
+    /// Returns whether the answer is long-running and occupies the whole connection.
     fn is_lasting_alone(&self) -> bool {
         self.lasts && self.stream.is_none()
     }
 }
 
-/// What is to be ended.
+/// The stuck streams to end, and whether to close the connection.
 #[derive(Default)]
 pub(super) struct Overdue {
     pub(super) streams: Vec<AbortHandle>,
@@ -53,7 +53,7 @@ pub(super) struct Overdue {
 }
 
 impl AnswersUnderWay {
-    /// An answer begins. Its number, until it [ends](Self::end).
+    /// Registers an answer. Returns its number, to be passed to [`end`](Self::end).
     pub(super) fn begin(&mut self, now: Instant, lasts: bool, stream: Option<AbortHandle>) -> u64 {
         let answer = UnderWay { bytes: 0, since: now, lasts, stream };
         self.answers += 1;
@@ -62,25 +62,25 @@ impl AnswersUnderWay {
         self.answers
     }
 
-    /// What is there of an answer to be taken begins to be there, or some of it is taken.
+    /// Restarts the clock of an answer: data became available, or some of it was read.
     pub(super) fn progressed(&mut self, now: Instant, number: u64, bytes: usize) {
         if let Some(answer) = self.under_way.get_mut(&number) {
             (answer.bytes, answer.since) = (bytes, now);
         }
     }
 
-    /// An answer has ended, or is given up.
+    /// Removes an answer that has ended or was given up.
     pub(super) fn end(&mut self, number: u64) {
         let ended = self.under_way.remove(&number);
         self.lasting -= usize::from(ended.is_some_and(|answer| answer.is_lasting_alone()));
     }
 
-    /// Notes whether the socket took what was to be written.
+    /// Records whether the socket accepted the written bytes.
     pub(super) fn wrote(&mut self, now: impl FnOnce() -> Instant, is_blocked: bool) {
         self.blocked = is_blocked.then(|| self.blocked.unwrap_or_else(now));
     }
 
-    /// Decides what has been waiting for too long.
+    /// Decides which answers have been unread for too long.
     pub(super) fn overdue(&self, now: Instant, is_in_the_way: bool) -> Overdue {
         let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) >= than;
         let is_late = |answer: &&UnderWay| match is_in_the_way {
@@ -88,8 +88,8 @@ impl AnswersUnderWay {
             false => !answer.lasts && longer(answer.since, TAKEN_WITHIN),
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // What cannot be told that it is cut, and what the kernel does not take off us,
-        // is held until the connection is closed.
+        // An answer without a stream of its own, and data that the kernel does not accept, can only end with the
+        // connection.
         let within = if is_in_the_way { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
@@ -123,7 +123,7 @@ mod tests {
         assert!(!state.overdue(now, false).connection);
         assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");
         assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless it is in others' way");
-        // A socket that takes nothing takes no reset either.
+        // A socket that accepts nothing accepts no reset either.
         state.blocked = Some(before(60));
         assert!(state.overdue(now, false).connection);
         state.under_way.remove(&0);

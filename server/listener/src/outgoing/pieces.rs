@@ -2,18 +2,19 @@
 
 use bytes::Bytes;
 
-/// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client
-/// that reads slowly takes one in time: 300 bytes a second are enough.
+/// The size of a piece, in bytes: one HTTP/2 frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A slow client reads a
+/// piece in time at 300 bytes a second.
 ///
-/// Of what is as long as that the last byte is given on its own. HTTP/2 takes a piece as soon as there is room for one
-/// byte of it, and the answer would be done with; that the last byte is taken says that there was room for the rest.
+/// The last byte of data of this size is a piece of its own. HTTP/2 accepts a piece as soon as the window has room for
+/// one byte of it, and the answer would count as read. Accepting the last byte proves that the window had room for the
+/// rest.
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
-/// Bytes that are given piece by piece.
+/// Data that is passed on in pieces.
 #[derive(Default)]
 pub(super) struct Pieces {
     rest: Bytes,
-    /// The last byte, if it is given on its own.
+    /// The last byte, if it is a piece of its own.
     last: Bytes,
 }
 
@@ -23,7 +24,7 @@ impl Pieces {
         Self { rest: data, last }
     }
 
-    /// How many bytes are not given yet.
+    /// The number of remaining bytes.
     pub(super) fn len(&self) -> usize {
         self.rest.len() + self.last.len()
     }

@@ -1,4 +1,4 @@
-//! Whether a connection may be given more, and who waits until it may.
+//! The room of a connection for unread bytes, and the tasks that wait for room.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio::sync::futures::OwnedNotified;
 use crate::heads::ConnectionHeads;
 use crate::unread::Unread;
 
-/// How long a request waits for room. 10 s: longer than whoever reads needs to read on, and shorter than clients' own
-/// patience, so that they learn why nothing comes.
+/// The time limit for a request to wait for room. 10 s: longer than an active reader needs to read on, and shorter than
+/// the clients' own timeouts, so that they learn the reason.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// What one connection has been given and its client has not taken, and who waits to give it more.
+/// The unread bytes of one connection, and the tasks that wait to add more.
 pub(super) struct ConnectionRoom {
     unread: Unread,
-    /// What the requests that wait for room have in their heads.
+    /// The heads of the requests that wait for room.
     heads: ConnectionHeads,
-    /// The bytes that have been given and are not taken.
+    /// The number of unread bytes.
     bytes: Mutex<usize>,
-    /// Wakes one waiter for a piece that is taken: two thousand streams may wait for it. A waiter that finds room wakes
-    /// the next, because it may have nothing to give by now.
+    /// Wakes one waiter for each piece that is read: two thousand streams may wait. A waiter that finds room wakes the
+    /// next, because it may have no more data to send.
     freed: Arc<Notify>,
 }
 
@@ -39,7 +39,7 @@ impl ConnectionRoom {
         self.unread.load().has_room(*self.bytes.lock())
     }
 
-    /// Counts bytes that are given, whether or not there is room.
+    /// Counts new unread bytes, even if there is no room.
     pub(super) fn add(&self, bytes: usize) {
         self.add_to(&mut self.bytes.lock(), bytes);
     }
@@ -49,8 +49,8 @@ impl ConnectionRoom {
         *own += bytes;
     }
 
-    /// Counts bytes that are given, if the connection may be given more now. Whether it may. It is one step: others of
-    /// the connection that ask at the same time find them counted.
+    /// Counts new unread bytes if there is room. Returns whether there is. Check and count are one step, so concurrent
+    /// requests of the connection see the count.
     pub(super) fn add_if_room(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let has_room = self.unread.load().has_room(*own);
@@ -60,7 +60,7 @@ impl ConnectionRoom {
         has_room
     }
 
-    /// Takes bytes off the count, and wakes whoever waits for that.
+    /// Uncounts bytes, and wakes a waiter if there is room.
     pub(super) fn remove(&self, bytes: usize) {
         let has_room = {
             let mut own = self.bytes.lock();
@@ -73,8 +73,7 @@ impl ConnectionRoom {
         }
     }
 
-    /// Whether the connection is in others' way. Wakes whoever waits, if there is room again because of other
-    /// connections.
+    /// Returns whether the connection blocks others. Wakes a waiter if other connections have made room.
     pub(super) fn look(&self) -> bool {
         let (load, own) = (self.unread.load(), *self.bytes.lock());
         if load.has_room(own) {
@@ -83,10 +82,11 @@ impl ConnectionRoom {
         load.is_in_the_way(own)
     }
 
-    /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
+    /// Waits until there is room for the answer to a request, given the size of the request's head. Returns `false` on
+    /// a timeout, or where the waiting heads exceed their limit.
     pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = RoomWaiter::new(self);
-        // Nearly always; only who has to wait looks at the clock.
+        // There nearly always is room; only a waiting request reads the clock.
         if poll_fn(|cx| Poll::Ready(turn.has_room(cx))).await {
             return true;
         }
@@ -104,7 +104,7 @@ impl ConnectionRoom {
     }
 }
 
-/// A task that may have to wait for room. The next is woken in its place if this is dropped after it was woken.
+/// A task that may have to wait for room. If it is dropped after a wake-up, the wake-up goes to the next task.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
     /// The wait for a wake-up, if there is no room.
@@ -116,12 +116,12 @@ impl RoomWaiter {
         Self { room: Arc::clone(room), wakeup: None }
     }
 
-    /// Whether more may be given. If not, the task is woken once it may.
+    /// Returns whether there is room. If not, the task is woken once there is.
     pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_woken = false;
         loop {
             if self.room.has_room() {
-                // Dropped, a wake-up that has not been polled goes to the next task by itself.
+                // An unpolled wake-up goes to the next task by itself when it is dropped.
                 self.wakeup = None;
                 if is_woken {
                     self.room.freed.notify_one();
@@ -133,7 +133,7 @@ impl RoomWaiter {
             if wakeup.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // Another task of the connection has taken the room meanwhile.
+            // A concurrent task of the connection has used the room.
             (self.wakeup, is_woken) = (None, true);
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         assert!(other.wait(0).await);
     }
 
-    /// One user has a thousand connections, and may leave a little unread on each.
+    /// One user has a thousand connections, and may leave a few bytes unread on each.
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_room_on_all_connections_is_bounded_together() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
@@ -180,7 +180,7 @@ mod tests {
         assert!(others[99].wait(HEADS_BYTES_MAX).await);
     }
 
-    /// A connection that reads a long list has a frame of it under way nearly always.
+    /// A connection that reads a long list nearly always has an unread frame.
     #[tokio::test(start_paused = true)]
     async fn a_write_waits_for_what_its_connection_is_about_to_read() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
@@ -197,7 +197,7 @@ mod tests {
         assert!(write.await.unwrap(), "it has been read within the time");
     }
 
-    /// Counts how often it is woken.
+    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Turns that wait on a connection that has all that it may, the last 16 KiB of which are apart.
+    /// Waiters of a connection with all unread bytes that it may have, the last 16 KiB of them counted separately.
     struct Crowd {
         room: Arc<ConnectionRoom>,
         _most: Counted,
@@ -254,7 +254,7 @@ mod tests {
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // And from here on each goes away instead.
+        // From here on each waiter is dropped instead.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);

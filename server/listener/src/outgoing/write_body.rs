@@ -1,4 +1,4 @@
-//! The body of a write, which ends once there is room for the answer.
+//! The body of a write. It ends once there is room for the answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl HttpBody for WriteBody {
             match &mut self.end {
                 End::Open => {
                     let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                        // A receiver may take a body for whole once it has the announced length.
+                        // A receiver may treat a body as complete once it has the announced length.
                         Some(Ok(frame)) if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) => {
                             Some(frame)
                         }

@@ -1,5 +1,5 @@
-//! Which address may be listened on: loopback only, as long as clients bring no identity of their own, or the serving
-//! certificate is one that only this machine believes.
+//! The addresses to listen on: only loopback addresses, unless clients authenticate and the serving certificate is
+//! valid beyond this machine.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,22 +7,22 @@ use std::str::FromStr;
 
 use tributary_apimachinery::Host;
 
-/// Why an address cannot be listened on.
+/// The reason why an address cannot be listened on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenAddressError {
-    /// It is not `IP:PORT`.
+    /// The text is not `IP:PORT`.
     #[error(
         "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, for example 127.0.0.1:7443"
     )]
     Syntax(String),
-    /// Others than this machine could connect.
+    /// Other machines could connect.
     #[error(
         "{0} is not a loopback address, and client authentication is not configured: everybody who can reach it and \
          learns the one credential acts with this kubeconfig's users; listen on 127.0.0.1:{port}, and reach it from \
          elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`, or share the endpoint by --client-ca-file", port = .0.port()
     )]
     NotLoopback(SocketAddr),
-    /// Others can connect, and cannot believe the certificate that they would see.
+    /// Other machines can connect, but cannot verify the serving certificate.
     #[error(
         "{0} is not a loopback address, and the serving certificate that is made here speaks for loopback names alone; \
          give one of your own by --tls-cert-file and --tls-private-key-file"
@@ -35,12 +35,12 @@ pub enum ListenAddressError {
 pub struct ListenAddress(SocketAddr);
 
 impl ListenAddress {
-    /// The address.
+    /// The address and port of the socket.
     pub fn socket_address(self) -> SocketAddr {
         self.0
     }
 
-    /// The address, if one person alone may use the endpoint: others must not be able to connect.
+    /// Checks the address for an endpoint without client authentication: other machines must not be able to connect.
     ///
     /// # Errors
     /// [`ListenAddressError::NotLoopback`].
@@ -48,7 +48,8 @@ impl ListenAddress {
         if self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NotLoopback(self.0)) }
     }
 
-    /// The address, if clients say who they are: wherever the certificate that they see can be believed.
+    /// Checks the address for an endpoint with client authentication: clients must be able to verify the serving
+    /// certificate.
     ///
     /// # Errors
     /// [`ListenAddressError::NoCertificate`].
@@ -60,7 +61,7 @@ impl ListenAddress {
         self.0.ip().to_canonical().is_loopback()
     }
 
-    /// By what the endpoint is reached from its own machine, if it is reached from there alone.
+    /// The hosts by which the endpoint is reached from its own machine, if it listens on loopback only; otherwise none.
     pub fn local_hosts(self) -> Vec<Host> {
         let names = if self.is_loopback() { self.certificate_names() } else { Vec::new() };
         names.iter().filter_map(|name| name.parse().ok()).collect()

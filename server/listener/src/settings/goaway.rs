@@ -1,20 +1,20 @@
-//! Which requests are the last that a client sends over its connection.
+//! The random end of HTTP/2 connections (`--goaway-chance`).
 //!
-//! An HTTP/2 client keeps its connection for as long as it lasts, and so stays with one of several replicas, however
-//! many there are by then. `--goaway-chance` ends connections at random, as kube-apiserver does
-//! (`pkg/server/filters/goaway.go` in k8s.io/apiserver): with GOAWAY, after which what is under way goes on and new
-//! requests come over a new connection, by way of the load balancer. It spares no kind of request, and nor does this: a
-//! client that sends little but watches is one that would stay for ever, and none of its watches ends.
+//! An HTTP/2 client keeps its connection as long as possible, and so stays with one replica even when others are added.
+//! `--goaway-chance` ends connections at random, as kube-apiserver does (`pkg/server/filters/goaway.go` in
+//! k8s.io/apiserver). After the GOAWAY, open requests go on, and new requests come over a new connection, by way of the
+//! load balancer. As in kube-apiserver, every kind of request counts. A client that mostly watches would otherwise stay
+//! for ever, and GOAWAY ends none of its watches.
 
 use std::str::FromStr;
 
 use http::Version;
 
-/// The largest chance: one of fifty requests, as kube-apiserver allows. More would have clients shake hands all the
-/// time.
+/// The largest chance: one of fifty requests, as in kube-apiserver. With a larger one, clients would spend their time
+/// on handshakes.
 const CHANCE_MAX: f64 = 0.02;
 
-/// How likely a request over HTTP/2 is the last on its connection: 0 (never) to 0.02.
+/// The chance that a request over HTTP/2 is the last on its connection: 0 (never) to 0.02.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GoawayChance(f64);
 
@@ -30,13 +30,13 @@ impl FromStr for GoawayChance {
 }
 
 impl GoawayChance {
-    /// Whether it falls on a request over this version of HTTP.
+    /// Draws whether a request over this version of HTTP is the last on its connection.
     pub(crate) fn falls_on(self, version: Version) -> bool {
         // A chance of 0 draws no number.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
 
-    /// Whether GOAWAY is sent for this random number between 0 and 1.
+    /// Returns whether GOAWAY is sent for this random number between 0 and 1.
     fn includes(self, drawn: f64) -> bool {
         drawn < self.0
     }

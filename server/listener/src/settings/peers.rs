@@ -6,26 +6,26 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// The peers that say in front of each connection where it comes from.
+/// The peers that send a PROXY header at the beginning of each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyProtocolPeers(pub Vec<PeerNetwork>);
 
 impl ProxyProtocolPeers {
-    /// Whether a peer says where its connections come from. One of IPv4 is the same over a socket of IPv6.
+    /// Returns whether a peer sends PROXY headers. An IPv4 address mapped to IPv6 counts as the IPv4 address.
     pub(crate) fn have(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
     }
 }
 
-/// One address, or all of a network.
+/// One address, or all addresses of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerNetwork(IpNet);
 
 impl FromStr for PeerNetwork {
     type Err = InvalidPeerNetwork;
 
-    /// `10.0.0.0/8`, `fd00::/8`, `192.0.2.7`.
+    /// Parses a network or an address, for example `10.0.0.0/8`, `fd00::/8`, `192.0.2.7`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let address = |_| text.parse::<IpAddr>().map(IpNet::from);
         let network = text.parse().or_else(address).map_err(|_: AddrParseError| InvalidPeerNetwork(text.to_owned()))?;
@@ -39,7 +39,7 @@ impl fmt::Display for PeerNetwork {
     }
 }
 
-/// A text is no network.
+/// A text that is neither a network nor an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
 pub struct InvalidPeerNetwork(String);

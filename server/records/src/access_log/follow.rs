@@ -1,4 +1,4 @@
-//! A request on its way to its line.
+//! Records the facts of a request for its access log line.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::text::Text;
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
 
-/// The header that says for whom a request is.
+/// The header of an impersonated user.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client
-/// goes away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
+/// The recorded facts of a request. The line is written on drop: at the end of the answer, or when the client goes
+/// away. Either may happen hours later, so only the facts of the line are kept, not the request's head.
 pub struct Followed {
     log: Arc<AccessLog>,
     received: SystemTime,
@@ -42,7 +42,7 @@ pub struct Followed {
     asked: Option<LoggedRequest>,
     user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
-    /// Where whoever joins a switched connection finds this.
+    /// The slot that holds this value during a tunnel. The connection's permit owns the slot until the tunnel ends.
     tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
     answered: Option<AnswerHead>,
     /// Bytes of the answer's body that were sent.
@@ -51,7 +51,7 @@ pub struct Followed {
     is_complete: bool,
 }
 
-/// What a request's headers say of where it comes from, and for whom it is.
+/// The origin and the impersonated user from a request's headers.
 struct SenderHeaders {
     user_agent: Text<'static>,
     impersonated_user: Text<'static>,
@@ -72,19 +72,19 @@ impl SenderHeaders {
     }
 }
 
-/// What a request asks for, as far as it is written.
+/// The target of a request, as written in its line.
 struct LoggedRequest {
     /// The verb, in the words of RBAC.
     verb: Verb,
-    /// How long its answer may take.
+    /// The class of the request, which decides how long its answer may take.
     class: RequestClass,
-    /// `resource.group`, with `/subresource` where there is one; empty where it is for no resource.
+    /// `resource.group`, with `/subresource` where there is one; empty for a request without a resource.
     resource: Text<'static>,
-    /// The namespace; empty where there is none.
+    /// The namespace; empty for a request without one.
     namespace: Text<'static>,
-    /// The object's name; empty where it names none.
+    /// The object's name; empty for a request without one.
     name: Text<'static>,
-    /// The cluster that its path or host names.
+    /// The cluster in the request's path or host.
     cluster: Option<ClusterName>,
 }
 
@@ -118,7 +118,7 @@ struct AnswerHead {
 }
 
 impl AccessLog {
-    /// Follows a request that has just arrived from an address.
+    /// Starts the recording of a new request from this address.
     pub fn begin<B>(self: &Arc<Self>, request: &Request<B>, peer: SocketAddr) -> Box<Followed> {
         Box::new(Followed {
             log: Arc::clone(self),
@@ -140,7 +140,7 @@ impl AccessLog {
 }
 
 impl Followed {
-    /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
+    /// Sets the target and the trace, once the host and the path are known.
     pub fn placed(&mut self, arrival: &RequestArrival) {
         self.asked = arrival.reading.info().ok().map(LoggedRequest::from_request);
         self.trace = arrival.trace.clone();
@@ -151,12 +151,12 @@ impl Followed {
         }
     }
 
-    /// It is known whose it is.
+    /// Sets the authenticated user.
     pub fn set_user(&mut self, user: &User) {
         self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
     }
 
-    /// It is answered: its line is written at the end of the answer.
+    /// Sets the status of the answer. The line is written at the end of the answer.
     pub fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         let status = response.status();
         self.answered = Some(AnswerHead { status, after: self.started.elapsed() });
@@ -188,12 +188,13 @@ impl Followed {
         }
     }
 
-    /// What became of it. What this process says by itself, beside the API, nobody else has decided.
+    /// The decision on the request. Answers of this process outside the API have no decision by a router; they get one
+    /// here.
     fn decision(&self) -> Decision {
         let otherwise = || match &self.answered {
-            // Its client went away while a cluster was being asked.
+            // The client went away while a cluster was being asked.
             None if self.trace.is_forwarded() => Decision::Forwarded,
-            // The listener's own bounds.
+            // A limit of the listener.
             Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,
             Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
             _ => Decision::Own,
@@ -261,7 +262,7 @@ mod tests {
     use crate::access_log::AccessLogSettings;
     use crate::line_log::Rotation;
 
-    /// Bytes whose owner is counted, as those of a head that came over HTTP/1.1: each header is a part of all of it.
+    /// Bytes with a counted owner, as the head of an HTTP/1.1 request: each header shares the memory of the whole head.
     struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
 
     impl AsRef<[u8]> for Head {
@@ -270,7 +271,7 @@ mod tests {
         }
     }
 
-    /// A user may have a thousand watches open, each with a head of a megabyte.
+    /// A user may have a thousand open watches, each with a head of a megabyte.
     #[tokio::test]
     async fn what_is_followed_for_hours_keeps_little_of_its_head() {
         let folder = tempfile::tempdir().unwrap();

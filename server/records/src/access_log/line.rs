@@ -1,4 +1,4 @@
-//! A line of the access log.
+//! The fields of an access log line.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,58 +8,58 @@ use serde::Serialize;
 
 use crate::text::Text;
 
-/// How many addresses, and groups, are written: what is claimed may be long.
+/// The most addresses, and the most groups, of a line. A client may claim long lists.
 const LISTED_MAX: usize = 16;
 
-/// What is written of a request. Never its query, a header's credentials or a body.
+/// The fields of one request. A line never contains the query, credentials or a body.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AccessLine<'a> {
-    /// When it arrived, RFC 3339 with microseconds.
+    /// The time of arrival, RFC 3339 with microseconds.
     pub(crate) time: String,
-    /// The HTTP status; none where its client went away before there was one.
+    /// The HTTP status; none if the client went away before the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
     pub(crate) method: Text<'a>,
-    /// Without its query.
+    /// The path without its query.
     pub(crate) path: Text<'a>,
-    /// As RBAC writes it.
+    /// The verb of RBAC.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) verb: &'a str,
-    /// `deployments.apps/scale`
+    /// The resource, for example `deployments.apps/scale`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) resource: Text<'a>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) namespace: Text<'a>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) name: Text<'a>,
-    /// The cluster whose own API it was for.
+    /// The cluster whose own API the request is for.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) cluster: &'a str,
-    /// What became of it.
+    /// The decision on the request.
     pub(crate) decision: &'a str,
-    /// `memory`, the clusters that were asked, or `tributary`.
+    /// `memory`, the names of the asked clusters, or `tributary`.
     pub(crate) answered_by: Cow<'a, str>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user: Text<'a>,
     #[serde(skip_serializing_if = "<[Text<'_>]>::is_empty")]
     pub(crate) groups: &'a [Text<'a>],
-    /// Whom the user asks to be.
+    /// The user that the client impersonates.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) impersonated_user: Text<'a>,
     /// The kind of client, by its User-Agent.
     pub(crate) client: &'a str,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user_agent: Text<'a>,
-    /// The nearest last; all but that are what the client claims.
+    /// The client's addresses, nearest last. All but the nearest are claims of the client.
     pub(crate) source_ips: &'a [IpAddr],
-    /// Until the head of the answer.
+    /// The time until the head of the answer.
     pub(crate) head_seconds: f64,
-    /// Until its end.
+    /// The time until the end of the answer.
     pub(crate) seconds: f64,
-    /// Of the answer's body that were sent.
+    /// The number of sent bytes of the answer's body.
     pub(crate) bytes: u64,
-    /// Whether the answer came to its end.
+    /// Whether the answer was sent to its end.
     pub(crate) complete: bool,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) audit_id: Text<'a>,
@@ -68,26 +68,26 @@ pub(crate) struct AccessLine<'a> {
 }
 
 impl AccessLine<'_> {
-    /// The line as bytes, with its end.
+    /// The line in JSON, including its line end.
     pub(crate) fn bytes(&self) -> Bytes {
-        // Strings, numbers and lists of these can be written.
+        // Serialization cannot fail: the fields are strings, numbers and lists of them.
         let mut text = serde_json::to_vec(self).unwrap_or_default();
         text.push(b'\n');
         text.into()
     }
 }
 
-/// The first of some texts, on their own.
+/// Copies the first [`LISTED_MAX`] texts.
 pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
     texts.iter().take(LISTED_MAX).map(|text| Text::new(text).into_owned()).collect()
 }
 
-/// What of a list in a header names its last entries, as many as are written: the nearest are at the end.
+/// The part of a header's list with its last [`LISTED_MAX`] entries: the nearest addresses are at the end.
 pub(crate) fn nearest(list: &str) -> &str {
     list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
 }
 
-/// The last of some addresses.
+/// The last [`LISTED_MAX`] addresses.
 pub(crate) fn last(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let from = addresses.len().saturating_sub(LISTED_MAX);
     addresses.split_off(from)

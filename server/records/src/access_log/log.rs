@@ -1,4 +1,4 @@
-//! The log itself: where lines go, and which are written.
+//! The access log: its settings, its output, and the choice of the written requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::line_log::{Batch, Losses, Output, Rotation, open_target};
 pub struct AccessLogSettings {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// When the file is rotated.
+    /// The limits for the rotation of the file.
     pub rotation: Rotation,
-    /// Lines that may wait to be written.
+    /// The capacity of the queue in lines.
     pub buffer_size: usize,
 }
 
-/// Writes a line of each request. One per process.
+/// Writes one line for each request. One per process.
 pub struct AccessLog {
     batch: Batch,
     modes: ArcSwap<LoggingModes>,
@@ -30,13 +30,13 @@ pub struct AccessLog {
     losses: Losses,
 }
 
-/// Why there is no access log although one is asked for.
+/// The error when the access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the access log {} cannot be opened", .path.display())]
 pub struct AccessLogError {
     /// Path of the file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the operating system.
     #[source]
     pub source: std::io::Error,
 }
@@ -57,30 +57,30 @@ impl AccessLog {
         Ok(Arc::new(Self { batch, modes: ArcSwap::default(), lines: Counter::default(), losses }))
     }
 
-    /// Adds what is counted to a registry.
+    /// Adds the counters to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("tributary_access_log_lines", "Lines of the access log", self.lines.clone());
         let help = "Lines of the access log that were lost: the write failed, or the queue was full";
         registry.register("tributary_access_log_lost", help, self.losses.all.clone());
     }
 
-    /// Takes over which requests are written, for those that end from now on.
+    /// Replaces the logging modes, for requests that end from now on.
     pub fn set_modes(&self, modes: LoggingModes) {
         self.modes.store(Arc::new(modes));
     }
 
-    /// Which requests are written.
+    /// The logging modes, which choose the written requests.
     pub(super) fn modes(&self) -> Arc<LoggingModes> {
         self.modes.load_full()
     }
 
-    /// Gives a line to the log. Never waits.
+    /// Queues a line. Never waits.
     pub(super) fn write(&self, line: Bytes) {
         self.lines.inc();
         self.batch.write(line);
     }
 
-    /// Writes what waits. For as long as the disk takes.
+    /// Writes the queued lines. Takes as long as the disk needs.
     pub async fn shut_down(&self) {
         self.batch.shut_down().await;
     }

@@ -1,4 +1,4 @@
-//! The policy and the backends: what is written of a request, and that it is.
+//! The audit policy and the backends: decides the content of each event, and writes it.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -25,16 +25,16 @@ use super::metrics::AuditMetrics;
 use super::settings::AuditSettings;
 use super::sinks::Sinks;
 
-/// The addresses that a request came by, as whoever passed it on says.
+/// The addresses of a request's senders, as reported by proxies.
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The address that it came from, in the same way.
+/// The address of a request's first sender, as reported by a proxy.
 pub(crate) const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Writes what a policy says of each request. One per process.
+/// Writes the audit events that a policy asks for. One per process.
 pub struct Auditor {
     policy: AuditPolicy,
     sinks: Sinks,
-    /// What is counted.
+    /// The metrics of the audit log.
     pub(crate) metrics: Arc<AuditMetrics>,
 }
 
@@ -43,7 +43,7 @@ pub struct Auditor {
 pub(crate) struct AuditedArrival<'a> {
     pub(crate) id: &'a HeaderValue,
     pub(crate) at: MicroTime,
-    /// The client's end of the connection.
+    /// The remote address of the client.
     pub(crate) peer: Option<Peer>,
 }
 
@@ -72,20 +72,20 @@ impl Auditor {
         Ok(Some(Arc::new(Self { policy, sinks, metrics })))
     }
 
-    /// Adds what is counted to a registry.
+    /// Adds the metrics to a registry.
     pub fn register(&self, registry: &mut Registry) {
         self.metrics.register(registry);
     }
 
-    /// Writes and sends what waits. For as long as that takes: the log's disk, and some seconds for the webhook.
+    /// Writes and sends the waiting events. Takes as long as the log's disk needs, and some seconds for the webhook.
     pub async fn shut_down(&self) {
         self.sinks.shut_down().await;
     }
 
-    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it.
-    /// `level` is what the dispatch policy says that takes it; nobody lowers it by
-    /// acting as another, or by a name or groups that [do not count](names_beyond_member). These only have more
-    /// written.
+    /// The event of a request with this arrival; `None` where the policy asks for none.
+    ///
+    /// A dispatch policy may set `level`. Impersonation never lowers the level, nor does a name or a group that [does
+    /// not count](names_beyond_member). These can only raise it.
     pub(crate) fn event(
         &self,
         arrival: AuditedArrival<'_>,
@@ -95,8 +95,8 @@ impl Auditor {
         level: Option<Level>,
     ) -> Option<Event> {
         let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
-        // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs, and no member
-        // is to call its own users by another's name.
+        // Rules that exclude users need a trusted identity. A user must not choose a group, and a member must not give
+        // its own users another user's name.
         let counts = user.map(|user| names_beyond_member(&user.info, &user.authority));
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
@@ -107,7 +107,7 @@ impl Auditor {
         let mut decision = self.policy.decide(&attributes);
         let is_itself = who == said;
         if !is_itself {
-            // Rules that have more written are for whoever says that they are it, as well.
+            // Rules that raise the level also apply to a claimed identity.
             decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
         }
         if let Some(level) = level {
@@ -142,26 +142,26 @@ impl Auditor {
         Some(event)
     }
 
-    /// Writes an event at a stage. Whether a request may go on: false only in a strict mode.
+    /// Writes an event at a stage. The result is false only in a strict mode, if the request must not go on.
     pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
         self.metrics.events.inc();
         self.sinks.write(event.line(stage, MicroTime::from_system_time(SystemTime::now())).into())
     }
 }
 
-/// What is no text is shown as far as it is one. Nearly all is, which is seen many bytes at a time.
+/// Decodes bytes; invalid parts are replaced. Nearly all values are valid, and are checked many bytes at a time.
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// A user as it is written.
+/// The audit log's form of a user.
 fn audited(user: &UserInfo) -> AuditedUser<'_> {
     AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
 }
 
-/// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
+/// The impersonated user, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
-    // What no cluster would take for somebody is refused, and nobody acts as such.
+    // Clusters refuse invalid impersonation headers, so no impersonation takes place.
     let given = GivenIdentity::from_headers(headers).ok()??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut user = UserInfo::default();
@@ -183,14 +183,14 @@ mod tests {
 
     use super::*;
 
-    /// One of this policy, which writes nowhere.
+    /// An auditor with this policy and without backends.
     async fn auditor(policy: &str) -> Auditor {
         let metrics = Arc::new(AuditMetrics::default());
         let sinks = Sinks::open(&AuditSettings::default(), &metrics).await.unwrap();
         Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
     }
 
-    /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
+    /// kube-apiserver's usual policy excludes kubelets, and an issuer may let its users choose their groups.
     #[tokio::test]
     async fn a_group_that_counts_nowhere_hides_nobody() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// No cluster is told of masters, nor of a name of the system by another's word; a rule may mean them all the same.
+    /// Clusters never receive `system:masters`, nor a system name from another verifier; but a rule may match both.
     #[tokio::test]
     async fn a_group_that_counts_nowhere_has_more_written() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -244,7 +244,7 @@ mod tests {
         };
         let is = |level: &str, stages| Some((level.to_owned(), stages));
         assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
-        // What one of the two rules has written is written.
+        // The event has the parts that either rule asks for.
         assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
         assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
         assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
     }
 
-    /// Many a policy leaves health checks of whoever has no credentials out, and this endpoint alone calls them so.
+    /// Policies often exclude health checks without credentials. Only this endpoint itself assigns the anonymous user.
     #[tokio::test]
     async fn a_policy_names_whoever_has_no_credentials() {
         for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(level("system:nodes", None, Some(Level::None)), is("Metadata"));
     }
 
-    /// It may answer a TokenReview with any name, and its own host's authorities may sign any.
+    /// A member may answer a TokenReview with any name, and its own host's authorities may sign any name.
     #[tokio::test]
     async fn a_name_that_one_member_vouches_for_says_whose_word_it_is_and_hides_nobody() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -323,9 +323,9 @@ mod tests {
             (alice, "people", true, None, Some("Metadata")),
             ("eve", "robots", false, None, None),
             ("eve", "robots", true, None, Some("Metadata")),
-            // It may have more written of its own users.
+            // A member can raise the level of its own users.
             (boss, "people", true, None, Some("Request")),
-            // The cluster's own ServiceAccounts are whoever it calls so.
+            // The cluster itself decides the names of its own ServiceAccounts.
             (robot, "system:serviceaccounts", true, None, None),
             (boss, "people", false, Some(Level::None), None),
             (boss, "people", true, Some(Level::None), Some("Request")),
@@ -366,7 +366,7 @@ mod tests {
         assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
     }
 
-    /// One byte hides nobody: what can be read around it is written, as in kube-apiserver.
+    /// An invalid byte hides no request: the readable part is written, as in kube-apiserver.
     #[tokio::test]
     async fn what_is_no_text_hides_nothing_else() {
         let auditor =

@@ -1,4 +1,4 @@
-//! What is kept of bodies for the audit log, and answers whose end waits until it is written.
+//! The copies of bodies for the audit log, and answers whose end waits until their event is written.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tributary_audit::BODY_BYTES_MAX;
 use super::emission::Emission;
 use crate::bodies::{BodyObserver, ObservedBody};
 
-/// What has passed of a body. Frames are shared with whoever they go to, not copied.
+/// The observed part of a body. Frames are shared with the body's reader, not copied.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     frames: Vec<Bytes>,
     bytes: usize,
-    /// Whether that is all of it.
+    /// Whether the body is complete.
     pub(crate) is_whole: bool,
 }
 
@@ -37,28 +37,28 @@ impl BodyObserver for Passed {
 }
 
 impl Passed {
-    /// Whether it is longer than what is written of a body.
+    /// Returns whether the body is longer than the limit of a written body.
     pub(crate) fn is_too_long(&self) -> bool {
         self.bytes > BODY_BYTES_MAX
     }
 
-    /// How many bytes are kept.
+    /// The number of kept bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
         if self.is_too_long() { 0 } else { self.bytes }
     }
 
-    /// What was kept, in one piece.
+    /// The kept bytes in one piece.
     pub(crate) fn text(&self) -> Vec<u8> {
         self.frames.concat()
     }
 }
 
-/// What has passed of a request's body, for whoever writes of it while the handler may still read it.
+/// The observed part of a request's body, for a writer that runs while the handler may still read the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedPassed(Arc<Mutex<Passed>>);
 
 impl SharedPassed {
-    /// Looks at it.
+    /// Calls a function with the observed part.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Passed) -> T) -> T {
         look(&self.0.lock())
     }
@@ -70,14 +70,14 @@ impl BodyObserver for SharedPassed {
     }
 }
 
-/// The body of a request, which the handler may read in part or not at all.
+/// Observes the body of a request. The handler may read it in part or not at all.
 pub(crate) fn noted(body: Body) -> (Body, SharedPassed) {
     let passed = SharedPassed::default();
     passed.0.lock().is_whole = body.is_end_stream();
     (ObservedBody::new(body, passed.clone()).boxed_unsync(), passed)
 }
 
-/// What is kept of an answer: what passed, where the event says something of it.
+/// The observed part of an answer, if the event includes it.
 #[derive(Default)]
 struct KeptAnswer(Option<Passed>);
 
@@ -89,21 +89,21 @@ impl BodyObserver for KeptAnswer {
     }
 }
 
-/// What is done at the end of an answer: with what passed of it, where that was kept.
+/// The function to run at the end of an answer, with its observed part if that was kept.
 type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
 
-/// The body of an answer. Its end is written before the client sees it, or when the client goes away.
+/// The body of an answer. The event of its end is written before the client sees the end, or when the client goes away.
 pub(crate) struct AuditedBody {
     body: ObservedBody<KeptAnswer>,
-    /// `None` once it has been begun.
+    /// `None` once the event has been started.
     ending: Option<Ending>,
-    /// The event on its way, and the frame that waits for it.
+    /// The event that is being written; `held` is the frame that waits for it.
     emission: Option<Emission>,
     held: Option<Frame<Bytes>>,
 }
 
 impl AuditedBody {
-    /// Follows a body to its end, and keeps what passes if the event is to say something of it.
+    /// Observes a body to its end, and keeps its data if the event includes it.
     pub(crate) fn boxed(
         body: Body,
         keeps: bool,
@@ -113,7 +113,7 @@ impl AuditedBody {
         Self { body, ending: Some(Box::new(ending)), emission: None, held: None }.boxed_unsync()
     }
 
-    /// Begins to write that nothing more comes.
+    /// Starts to write the event of the end.
     fn end(&mut self) -> Option<Emission> {
         let passed = self.body.observer().0.take();
         self.ending.take().map(|ending| ending(passed))
@@ -131,7 +131,7 @@ impl hyper::body::Body for AuditedBody {
                     if !self.body.is_end_stream() {
                         return Poll::Ready(Some(Ok(frame)));
                     }
-                    // The client takes the last frame for the end.
+                    // The client would take the last frame as the end of the answer.
                     self.held = Some(frame);
                     self.emission = self.end();
                 }
@@ -145,7 +145,7 @@ impl hyper::body::Body for AuditedBody {
             }
         }
         if let Some(emission) = &mut self.emission {
-            // The answer is under way: it is not taken back.
+            // The answer has begun, so a failed event cannot refuse it.
             ready!(Pin::new(emission).poll(cx));
             self.emission = None;
         }
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Its head is sent meanwhile, with the length or without.
+    /// The head is sent before the event is written, with or without the length of the body.
     #[tokio::test]
     async fn an_answer_whose_event_is_on_its_way_still_says_how_long_it_is() {
         let (written, is_written) = oneshot::channel();

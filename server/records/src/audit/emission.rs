@@ -1,24 +1,24 @@
-//! An event on its way.
+//! The writing of one event.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What becomes of an event that was given away: whether its request may go on. Dropped, it goes on all the same.
+/// The result of writing an event: whether its request may go on. Dropping it does not stop the request.
 pub(crate) enum Emission {
-    /// It is known already.
+    /// The result is known.
     Done(bool),
-    /// It will be.
+    /// The result is not known yet.
     Waiting(Pin<Box<dyn Future<Output = bool> + Send>>),
 }
 
 impl Emission {
-    /// One that takes a while.
+    /// Creates a pending result.
     pub(crate) fn waiting(emission: impl Future<Output = bool> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(emission))
     }
 
-    /// The same, after which the request may go on whatever became of it.
+    /// Waits as before, but lets the request go on regardless of the result.
     pub(crate) fn in_any_case(self) -> Self {
         match self {
             Self::Done(_) => Self::Done(true),
@@ -29,7 +29,7 @@ impl Emission {
         }
     }
 
-    /// Lets it come to its end although nobody waits for it.
+    /// Completes the writing in the background.
     pub(crate) fn detach(self) {
         if let (Self::Waiting(emission), Ok(runtime)) = (self, tokio::runtime::Handle::try_current()) {
             runtime.spawn(emission);

@@ -1,10 +1,10 @@
-//! Why there is no audit log.
+//! The errors of opening the audit log.
 
 use std::path::PathBuf;
 
 use tributary_audit::InvalidPolicy;
 
-/// Why there is no audit log although one is asked for.
+/// The reason why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The policy cannot be read.
@@ -12,16 +12,16 @@ pub enum AuditError {
     PolicyFile {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// It is none.
+    /// The content of the file is not a valid policy.
     #[error("loading audit policy file: {problem}: from file {}", .path.display())]
     Policy {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the policy.
         problem: InvalidPolicy,
     },
     /// The log cannot be written.
@@ -29,7 +29,7 @@ pub enum AuditError {
     Log {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -38,7 +38,7 @@ pub enum AuditError {
     Webhook {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the kubeconfig.
         problem: String,
     },
 }

@@ -1,19 +1,19 @@
-//! The ID by which a request is known in every log.
+//! The audit ID of a request, which identifies the request in every log.
 
 use http::{HeaderMap, HeaderValue, Response};
 use tributary_apimachinery::body::Body;
 use tributary_router::AUDIT_ID;
 
-/// The digits of an ID.
+/// The hexadecimal digits of an ID.
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
-/// Where in its text the digits of each byte are.
+/// The position of each byte's digits in the text of an ID.
 const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 /// A new ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {
     let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
-    // By hand, because each request has one and `format!` takes ten times as long.
+    // Formatted by hand: each request has an ID, and `format!` takes ten times as long.
     let mut text = [b'-'; 36];
     for (place, byte) in PLACES.into_iter().zip(bits.to_be_bytes()) {
         text[place] = HEXADECIMAL[usize::from(byte >> 4)];
@@ -22,21 +22,21 @@ pub(crate) fn new_audit_id() -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
-/// The longest ID that a client may give, in bytes: as many as kube-apiserver writes into its own log of one
-/// (`maxAuditIDLength` in apiserver's `pkg/audit/context.go`). It stands in each event, also of who is not known.
+/// The longest ID from a client, in bytes: the limit of kube-apiserver's own log (`maxAuditIDLength` in apiserver's
+/// `pkg/audit/context.go`). Each event contains the ID, even events of unauthenticated requests.
 const GIVEN_BYTES_MAX: usize = 64;
 
-/// The ID that a client gives, if it is one that may stand in a log.
+/// The ID from a client, if it is suitable for a log.
 pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_well = |given: &&HeaderValue| {
         !given.is_empty() && given.len() <= GIVEN_BYTES_MAX && given.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    // On its own: it is kept for as long as the request lasts, and as a part of its head would keep all of that.
+    // A copy: the ID is kept for the life of the request, and a slice of the head would keep the whole head.
     headers.get(AUDIT_ID).filter(is_well).and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok())
 }
 
-/// Tells the client a request's ID. HTTP/2 keeps headers that were sent, so that they are sent again by a number; an ID
-/// is sent once, and would only push out those that come again. Values that are called sensitive are not kept.
+/// Adds the audit ID to an answer. HTTP/2 keeps sent headers in a table, to send them again by index. An ID is sent
+/// once, and would only displace repeated headers. Sensitive values are not kept in the table.
 pub(crate) fn marked(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
     id.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, id);
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// Over HTTP/1.1 each header is a part of the whole head, which may have a megabyte.
+    /// Over HTTP/1.1 each header shares the memory of the whole head, which may have a megabyte.
     #[test]
     fn an_id_that_is_given_keeps_nothing_else_of_its_head() {
         let head = bytes::Bytes::from(b"one and much more".to_vec());

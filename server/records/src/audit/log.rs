@@ -1,4 +1,4 @@
-//! The log backend: lines to a file or to standard output.
+//! The log backend: writes lines to a file or to standard output.
 
 use std::io;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::settings::{AuditLogSettings, AuditMode};
 use super::together::SharedOutput;
 use crate::line_log::{Batch, Output, Target, open_target};
 
-/// The log.
+/// The log backend and its mode.
 pub(crate) enum LogSink {
-    /// Lines are written before their answers go on.
+    /// Lines are written before the answers are sent.
     Blocking {
-        /// Where to.
+        /// The output of the log.
         output: Arc<SharedOutput>,
-        /// Whether what is not written is not done.
+        /// Whether a request is refused if its event cannot be written.
         strict: bool,
     },
-    /// Lines are written by a thread.
+    /// A thread writes the lines.
     Batch(Batch),
 }
 
 impl LogSink {
-    /// Opens the log.
+    /// Opens the log's file or standard output.
     ///
     /// # Errors
     /// [`AuditError::Log`].
@@ -45,7 +45,7 @@ impl LogSink {
         Ok(Self::Batch(Batch::start("audit-log", output, buffer)?))
     }
 
-    /// Gives a line to the log.
+    /// Writes or queues a line.
     pub(crate) fn write(&self, line: &Bytes) -> Emission {
         match self {
             Self::Blocking { output, strict: true } => output.write(line),
@@ -57,12 +57,12 @@ impl LogSink {
         }
     }
 
-    /// Whether what is not written is not done.
+    /// Returns whether a request is refused if its event cannot be written.
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self, Self::Blocking { strict: true, .. })
     }
 
-    /// Writes what waits.
+    /// Writes the queued lines.
     pub(crate) async fn shut_down(&self) {
         match self {
             Self::Blocking { output, .. } => output.idle().await,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::line_log::unbuffered;
 
-    /// What is written, and how many of the next writes fail, each after a few bytes.
+    /// The written bytes, and the number of further writes that fail, each after a few bytes.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// A reader of standard output that takes nothing more, as a full pipe.
+    /// A reader of standard output that stops reading, as a full pipe.
     #[test]
     fn of_standard_output_no_line_is_called_written_that_is_not() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_is_written_to_its_end_and_drops_what_it_has_no_room_for() {
         let (sink, disk, metrics) = sink(AuditMode::Batch, 2);
-        // While the disk is busy, nothing is taken out of the buffer but the line in hand.
+        // While the disk is busy, only the current line leaves the buffer.
         {
             let _busy = disk.0.lock();
             for _ in 0..10 {

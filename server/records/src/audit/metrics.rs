@@ -1,4 +1,4 @@
-//! What kube-apiserver counts of its audit log (apiserver `pkg/audit/metrics.go`), under the same names.
+//! The metrics of kube-apiserver's audit log (apiserver `pkg/audit/metrics.go`), under the same names.
 
 use std::sync::OnceLock;
 
@@ -10,28 +10,28 @@ use tributary_audit::Level;
 
 use crate::line_log::Losses;
 
-/// Where events were lost.
+/// The label for the place where events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
-    /// `log`, `webhook`, `buffered` where the buffer before either was full, or `truncate` where an event was too long.
+    /// `log`, `webhook`, `buffered` for a full buffer before either, or `truncate` for an event that was too long.
     pub(crate) plugin: &'static str,
 }
 
-/// What a policy said.
+/// The label for the level that the policy chose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct LevelLabels {
     level: &'static str,
 }
 
-/// The counters.
+/// The metrics of the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct AuditMetrics {
-    /// Events that were made.
+    /// The number of generated events.
     pub(crate) events: Counter,
     /// Events that were lost.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The same, found without their labels.
+    /// The counters of `levels`, without a lookup by label.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
     /// Requests that were refused because their first event could not be written.
     pub(crate) requests_rejected: Counter,
@@ -40,7 +40,7 @@ pub(crate) struct AuditMetrics {
 impl AuditMetrics {
     /// Adds the counters to a registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        // An alert sees the first one only where there was a zero before.
+        // A counter starts at zero, so that alerts see the first increase.
         for plugin in ["log", "webhook", "buffered", "truncate"] {
             drop(self.errors.get_or_create(&PluginLabels { plugin }));
         }
@@ -57,19 +57,19 @@ impl AuditMetrics {
         registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
     }
 
-    /// What the log loses, under its labels.
+    /// The counters for the losses of the log.
     pub(crate) fn log_losses(&self) -> Losses {
         let counter = |plugin| self.errors.get_or_create_owned(&PluginLabels { plugin });
         Losses { unwritten: counter("log"), unqueued: counter("buffered"), ..Losses::new("audit log") }
     }
 
-    /// Counts a request at its level.
+    /// Counts a request at its audit level.
     pub(crate) fn count_level(&self, level: Level) {
         let find = || self.levels.get_or_create(&LevelLabels { level: level.as_str() }).clone();
         self.of_levels[level as usize].get_or_init(find).inc();
     }
 
-    /// Counts events that were lost.
+    /// Counts lost events of a plugin.
     pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
         self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
     }

@@ -1,4 +1,4 @@
-//! A request before its handler.
+//! The audit of a request before its handler runs.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,15 +15,15 @@ use super::auditor::{AuditedArrival, Auditor};
 use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 
-/// Which credentials came with a request, looked at before they are taken out.
+/// The kinds of credentials of a request, recorded before the credentials are removed.
 #[derive(Clone, Copy)]
 struct Presented([bool; 4]);
 
-/// The names of credentials, in kube-apiserver's words, in the order of [`Presented`].
+/// The names of the kinds, as in kube-apiserver, in the order of [`Presented`].
 const METHODS: [&str; 4] = ["basic", "bearer", "access_token", "x509"];
 
 impl Presented {
-    /// Of a request's head, and of whether its connection came with a certificate (apiserver
+    /// Detects the credentials in a request's head, and the certificate of its connection (apiserver
     /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
     fn from_head(head: &Parts, has_certificate: bool) -> Self {
         let authorization = head.headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -32,7 +32,7 @@ impl Presented {
                 value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
             })
         };
-        // As a query is written, or with escapes, which most have none of.
+        // The name may be escaped in the query; most queries contain no escapes.
         let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
         let token = query.is_some_and(|query| {
             Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
@@ -40,7 +40,7 @@ impl Presented {
         Self([has("basic"), has("bearer"), token, has_certificate])
     }
 
-    /// Their names, in kube-apiserver's words.
+    /// The message of an event for a failed authentication, as in kube-apiserver.
     fn message(self) -> String {
         let methods: Vec<_> = METHODS.into_iter().zip(self.0).filter(|(_, has)| *has).map(|(name, _)| name).collect();
         match methods.as_slice() {
@@ -50,7 +50,7 @@ impl Presented {
     }
 }
 
-/// A request that has its audit ID, of which nothing is written yet.
+/// A request with its audit ID, before its first event.
 pub struct AuditedRequest {
     auditor: Arc<Auditor>,
     id: HeaderValue,
@@ -60,8 +60,8 @@ pub struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says
-    /// whether its client sent a certificate.
+    /// Starts the audit of an unauthenticated request: sets its audit ID. `has_certificate` says whether the client
+    /// sent a certificate.
     pub fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = RequestTrace::audited(id.clone());
@@ -79,7 +79,7 @@ impl AuditedRequest {
     /// Writes the event of the arrival, and follows the request. `level` is the audit level of a dispatch policy.
     ///
     /// # Errors
-    /// 500 where the event cannot be written, and nothing may be done that is not written.
+    /// 500 if the event cannot be written in a strict mode.
     pub async fn begin(
         self,
         head: &Parts,
@@ -119,8 +119,8 @@ impl AuditedRequest {
     }
 }
 
-/// 500: the first event of the request cannot be written, and no request is processed without it. The message is that
-/// of kube-apiserver (apiserver `pkg/endpoints/filters/audit.go`).
+/// 500: the first event of the request cannot be written, so the request is not processed. The message is the one of
+/// kube-apiserver (apiserver `pkg/endpoints/filters/audit.go`).
 fn not_audited() -> Response<Body> {
     let status = Status::new(500, StatusReason::InternalError, "failed to store audit event");
     let mut response = Response::new(full(status.to_json()));

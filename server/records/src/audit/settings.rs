@@ -9,7 +9,7 @@ use crate::line_log::Rotation;
 /// The settings of the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct AuditSettings {
-    /// The audit.k8s.io/v1 Policy. Without one nothing is audited.
+    /// The audit.k8s.io/v1 Policy. Without a policy the audit log is off.
     pub policy_file: Option<PathBuf>,
     /// The file of the log, if one is written.
     pub log: Option<AuditLogSettings>,
@@ -17,16 +17,16 @@ pub struct AuditSettings {
     pub webhook: Option<AuditWebhookSettings>,
 }
 
-/// The settings of the file.
+/// The settings of the log file.
 #[derive(Clone, Debug)]
 pub struct AuditLogSettings {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// When the file is rotated.
+    /// The limits for the rotation of the file.
     pub rotation: Rotation,
-    /// How lines are written.
+    /// The mode of writing lines.
     pub mode: AuditMode,
-    /// Lines that may wait in batch mode.
+    /// The capacity of the queue in lines, in batch mode.
     pub buffer_size: usize,
     /// The length of an event from which it is truncated, in bytes; `None` truncates nothing.
     pub event_bytes_max: Option<usize>,
@@ -37,13 +37,13 @@ pub struct AuditLogSettings {
 pub struct AuditWebhookSettings {
     /// The kubeconfig with the server and its credentials.
     pub kubeconfig: PathBuf,
-    /// How events are sent.
+    /// The mode of sending events.
     pub mode: AuditMode,
-    /// Events that may wait in batch mode.
+    /// The capacity of the queue in events, in batch mode.
     pub buffer_size: usize,
     /// The most events in a list, in batch mode.
     pub batch_size: usize,
-    /// The longest time that an event waits for others, in batch mode.
+    /// The longest time that an event waits for a full list, in batch mode.
     pub batch_wait: Duration,
     /// The rate of lists in batch mode; `None` is no limit.
     pub throttle: Option<ThrottleSettings>,
@@ -53,23 +53,23 @@ pub struct AuditWebhookSettings {
     pub initial_backoff: Duration,
 }
 
-/// A rate of lists.
+/// The rate limit of lists.
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleSettings {
     /// Lists per second, on average.
     pub per_second: f64,
-    /// Lists that may be sent at once.
+    /// The most lists in a burst.
     pub burst: u32,
 }
 
-/// How events are written.
+/// The order of events and answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditMode {
-    /// After the answers, from a buffer.
+    /// Events are written after the answers, from a buffer.
     Batch,
-    /// Before the answers.
+    /// Events are written before the answers.
     #[default]
     Blocking,
-    /// Before the answers; a request whose first event cannot be written is refused.
+    /// Events are written before the answers; a request whose first event cannot be written is refused.
     BlockingStrict,
 }

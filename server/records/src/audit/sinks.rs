@@ -1,4 +1,4 @@
-//! Where events go: the log, the webhook, both or neither.
+//! The backends of events: the log, the webhook, both or neither.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use super::settings::AuditSettings;
 use super::truncation::Truncation;
 use super::webhook::WebhookSink;
 
-/// The backends.
+/// The backends of events.
 pub(crate) struct Sinks {
     log: Option<LogSink>,
     webhook: Option<WebhookSink>,
-    /// How long the events of each may be.
+    /// The truncation for the log, and for the webhook.
     truncations: [Option<Truncation>; 2],
     metrics: Arc<AuditMetrics>,
 }
 
 impl Sinks {
-    /// Opens the backends.
+    /// Opens the configured backends.
     ///
     /// # Errors
     /// [`AuditError`].
     pub(crate) async fn open(settings: &AuditSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
         let AuditSettings { log, webhook, .. } = settings;
-        // The log writes lines one by one, so it has no lists.
+        // The log writes single lines, not lists.
         let of_log = log.as_ref().and_then(|log| log.event_bytes_max).map(|event| Truncation { event, list: event });
         let truncations = [of_log, webhook.as_ref().and_then(|webhook| webhook.truncation)];
         let log = log.as_ref().map(|log| LogSink::open(log, metrics)).transpose()?;
@@ -39,12 +39,12 @@ impl Sinks {
         Ok(Self { log, webhook, truncations, metrics: Arc::clone(metrics) })
     }
 
-    /// Whether there are none.
+    /// Returns whether no backend is configured.
     pub(crate) fn is_empty(&self) -> bool {
         self.log.is_none() && self.webhook.is_none()
     }
 
-    /// Gives a line to each.
+    /// Writes a line to each backend.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         let [of_log, of_webhook] = self.truncations;
         let logged = match &self.log {
@@ -61,8 +61,8 @@ impl Sinks {
         }
     }
 
-    /// Gives a line away as it may be. One that is too long in any case is counted, and keeps no request but in a
-    /// strict mode.
+    /// Truncates a line and writes it. A line that is too long even when truncated is counted as lost; it refuses the
+    /// request only in a strict mode.
     fn cut(
         &self,
         truncation: Option<Truncation>,
@@ -83,7 +83,7 @@ impl Sinks {
         }
     }
 
-    /// Writes and sends what waits.
+    /// Writes and sends the waiting events.
     pub(crate) async fn shut_down(&self) {
         if let Some(log) = &self.log {
             log.shut_down().await;

@@ -1,8 +1,8 @@
-//! Lines of requests that end at the same time, written together.
+//! Combines the lines of requests that end at the same time into few writes.
 //!
-//! Whoever comes while nobody writes writes its line at once, on its own thread. Whoever comes meanwhile leaves its
-//! line and waits without a thread: the one who writes takes all that was left in one go, and says to each whether its
-//! line was written. So no thread waits for another's write, and of many lines few writes are made.
+//! The first request becomes the writer and writes its line at once, on its own thread. A request that arrives during
+//! the write leaves its line and waits without a thread. The writer then writes all left lines with one call, and tells
+//! each request whether its line was written. So no thread waits for another one's write.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,40 +17,41 @@ use tokio::time::{sleep, timeout};
 use super::emission::Emission;
 use crate::line_log::Output;
 
-/// How long the end waits for what is being written: a disk that hangs is not to keep the process.
+/// The time limit for the last writes at shutdown: a disk that hangs must not keep the process alive.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// Where lines are written, by one request at a time.
+/// An output that one request at a time writes to.
 pub(crate) struct SharedOutput(Mutex<OutputState>);
 
-/// Whether somebody writes.
+/// The state of the output: free, or with its current writer.
 enum OutputState {
-    /// Nobody does.
+    /// The output is free.
     Free(Box<Output>),
-    /// Somebody does, who finds here what others leave.
+    /// A request is the writer. It finds the lines that other requests left here.
     Taken(VecDeque<LeftLine>),
 }
 
-/// A line that somebody else writes.
+/// A line that the current writer writes.
 struct LeftLine {
     line: Bytes,
     written: oneshot::Sender<bool>,
 }
 
 impl SharedOutput {
-    /// Nothing is written yet.
+    /// Shares a free output.
     pub(crate) fn new(output: Output) -> Arc<Self> {
         Arc::new(Self(Mutex::new(OutputState::Free(Box::new(output)))))
     }
 
-    /// Has a line written. What becomes of it is whether it was; once that is said the line is with the system.
+    /// Writes a line, or leaves it to the current writer. The result says whether the line was written; a written line
+    /// has reached the operating system.
     pub(crate) fn write(self: &Arc<Self>, line: &Bytes) -> Emission {
         let mut state = self.0.lock();
         let output = match &mut *state {
             OutputState::Taken(left) => {
                 let (written, is_written) = oneshot::channel();
                 left.push_back(LeftLine { line: line.clone(), written });
-                // Nothing is said only where writing has panicked.
+                // The sender is only dropped if the writer panicked.
                 return Emission::waiting(async { is_written.await.unwrap_or(false) });
             }
             free @ OutputState::Free(_) => std::mem::replace(free, OutputState::Taken(VecDeque::new())),
@@ -59,7 +60,8 @@ impl SharedOutput {
         let OutputState::Free(output) = output else { return Emission::Done(false) };
         let mut writing = Writing { shared: Arc::clone(self), output: Some(output) };
         let is_written = writing.output.as_mut().is_some_and(|output| output.write_one(line));
-        // What was left by then is little. More of it is another's work: this request has an answer to give.
+        // Writes the few lines that were left by then. A background task writes further ones, because this request has
+        // an answer to send.
         if writing.write_left() {
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(writing.write_all())),
@@ -69,8 +71,8 @@ impl SharedOutput {
         Emission::Done(is_written)
     }
 
-    /// Ends once nobody writes, so that nothing is left when the process ends; after [`IDLE_WAIT`] in any case. Cancel:
-    /// safe.
+    /// Completes once no request writes, so that no line is left when the process ends; after [`IDLE_WAIT`] in any
+    /// case. Cancel: safe.
     pub(crate) async fn idle(&self) {
         let is_taken = || matches!(*self.0.lock(), OutputState::Taken(_));
         let nobody_writes = async {
@@ -84,10 +86,10 @@ impl SharedOutput {
     }
 }
 
-/// The turn of whoever writes. It is over when this is dropped.
+/// The turn of the writer. Ends when dropped.
 struct Writing {
     shared: Arc<SharedOutput>,
-    /// Taken when it is given back.
+    /// `None` once the output was given back.
     output: Option<Box<Output>>,
 }
 
@@ -96,12 +98,12 @@ impl Writing {
         self.output.as_mut().map(|output| output.write(lines)).unwrap_or_default()
     }
 
-    /// Writes what was left by others until now. Whether there was anything; where there was not the turn is over.
+    /// Writes the lines that were left until now. Returns `false` if there were none; the turn is then over.
     fn write_left(&mut self) -> bool {
         let left = match &mut *self.shared.0.lock() {
             OutputState::Taken(left) if !left.is_empty() => std::mem::take(left),
             state => {
-                // Under the same lock, so that nothing is left behind.
+                // Under the same lock, so that no line is left behind.
                 if let Some(output) = self.output.take() {
                     *state = OutputState::Free(output);
                 }
@@ -110,13 +112,13 @@ impl Writing {
         };
         let (lines, waiting): (Vec<_>, Vec<_>) = left.into_iter().map(|left| (left.line, left.written)).unzip();
         for (waiting, is_written) in waiting.into_iter().zip(self.write(&lines)) {
-            // Its client may have gone away.
+            // The client may have gone away.
             let _ = waiting.send(is_written);
         }
         true
     }
 
-    /// Writes what is left until nothing is. Others of this thread have their turns in between.
+    /// Writes left lines until there are none. Yields to other tasks of the thread in between.
     async fn write_all(mut self) {
         while self.write_left() {
             tokio::task::yield_now().await;
@@ -125,10 +127,10 @@ impl Writing {
 }
 
 impl Drop for Writing {
-    /// Only where writing has panicked, or the runtime ends, is there still something to give back. What was left is
-    /// written first: requests that a drain has cut leave their last lines here.
+    /// Gives the output back after a panic in a write, or when the runtime ends. Left lines are written first: requests
+    /// that a drain has cut leave their last lines here.
     fn drop(&mut self) {
-        // Once the turn is given back what is left is left to another.
+        // Once the turn is over, further lines belong to the next writer.
         while self.output.is_some() && !std::thread::panicking() {
             self.write_left();
         }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
     use crate::line_log::Target;
 
-    /// Tells of each write, and waits until it may go on.
+    /// Reports each write, and waits until the write may go on.
     struct Gate {
         begun: Sender<String>,
         go_on: Receiver<io::Result<()>>,
@@ -185,7 +187,7 @@ mod tests {
             tokio::spawn(async move { shared.write(&line("one")).await })
         };
         assert_eq!(writes.recv().unwrap(), "one\n");
-        // Nothing is said of a line before it is written.
+        // A result is known only after its line is written.
         let mut left = ["two", "three", "four"].map(|text| shared.write(&line(text)));
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
@@ -195,7 +197,7 @@ mod tests {
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
         }
-        // What comes now is not the first one's to write: its answer goes on.
+        // The first request does not write later lines: its answer goes on.
         let late = shared.write(&line("five"));
         go_on.send(Ok(())).unwrap();
         assert!(first.await.unwrap());
@@ -242,7 +244,7 @@ mod tests {
         let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
         let left = shared.write(&line("one"));
         go_on.send(Ok(())).unwrap();
-        // As where the runtime ends before the task is looked at.
+        // The runtime may end before it polls the task.
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);
@@ -256,7 +258,7 @@ mod tests {
 
         impl Write for Kept {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                // As a disk may: not all at once.
+                // A disk may accept only a part at once.
                 let taken = bytes.len().min(7);
                 self.0.lock().extend_from_slice(&bytes[..taken]);
                 std::thread::yield_now();

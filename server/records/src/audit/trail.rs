@@ -1,4 +1,4 @@
-//! One audited request, from when it was received to when nothing more is sent.
+//! The audit of one request, from its handler to the end of its answer.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use super::emission::Emission;
 use super::id::marked;
 use crate::bodies::at_hand;
 
-/// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
-/// half a millisecond, and no client is to wait for another's events.
+/// The size above which a thread for long work reads a body and writes it as JSON. At about 100 MB a second this is
+/// half a millisecond; longer work would delay other clients.
 const LONG_BYTES: usize = 64 << 10;
 
 /// The number of bytes of JSON that a thread reads while it reads a byte of YAML.
 const YAML_COST: usize = 64;
 
-/// What is being written of one request.
+/// The audit state of one request.
 pub struct Trail {
     auditor: Arc<Auditor>,
     id: HeaderValue,
-    /// `None` where the policy says nothing of the request, and once the last stage has been written.
+    /// `None` where the policy asks for no event, and once the last stage has been written.
     event: Option<Event>,
-    /// Who was asked.
+    /// The trace of the request, with the asked clusters.
     trace: RequestTrace,
     is_long_running: bool,
-    /// Whether the head of its answer is known.
+    /// Whether the head of the answer is known.
     is_answered: bool,
     request: Option<NotedRequest>,
-    /// In which form the body of the answer is, once it is looked at.
+    /// The form of the answer's body, once the body is observed.
     response_form: BodyForm,
-    /// Resolves when whoever took the connection over has ended.
+    /// Resolves when the tunnel ends.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
@@ -61,25 +61,25 @@ impl BodyForm {
         }
     }
 
-    /// As a message's headers say it. Requests are read as they are: none is compressed.
+    /// Reads the form from a request's headers. Audited requests are not decompressed.
     fn of_request(headers: &HeaderMap) -> Self {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         Self { content_type: value.unwrap_or_default().to_owned(), is_compressed: false }
     }
 
-    /// As an answer's headers say it: none of ours has another encoding than gzip.
+    /// Reads the form from an answer's headers: answers have no other encoding than gzip.
     fn of_response(headers: &HeaderMap) -> Self {
         Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::of_request(headers) }
     }
 }
 
-/// The body of the request, as far as it was read.
+/// The observed body of the request.
 struct NotedRequest {
     form: BodyForm,
     passed: SharedPassed,
 }
 
-/// Has an event say what the router knows alone.
+/// Adds the router's annotations to an event.
 fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
     if trace.is_not_let() {
         event.set_impersonation_refused();
@@ -93,7 +93,7 @@ fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
 }
 
 impl Trail {
-    /// Follows a request whose event has been made.
+    /// Starts the audit of a request with this event.
     pub(crate) fn new(
         auditor: Arc<Auditor>,
         id: HeaderValue,
@@ -115,7 +115,7 @@ impl Trail {
         }
     }
 
-    /// Keeps the body of the request, if the event wants it.
+    /// Observes the body of the request, if the event includes it.
     pub(crate) fn follow_request(&mut self, headers: &HeaderMap, body: Body) -> Body {
         if self.is_long_running || !self.event.as_ref().is_some_and(Event::wants_request_body) {
             return body;
@@ -125,7 +125,7 @@ impl Trail {
         body
     }
 
-    /// Takes up the answer: writes that it has begun, or follows its body to the end.
+    /// Audits the answer: writes the event of its beginning, or observes its body to the end.
     pub async fn finish(self, answer: Answer) -> Answer {
         let Answer { response, has_panicked, class, is_forwarded_watch } = answer;
         let response = self.finish_response(response, has_panicked).await;
@@ -173,8 +173,8 @@ impl Trail {
         response.map(|body| self.followed(body, true))
     }
 
-    /// Writes that the answer has begun. Of a refusal that is all there it says why, as kube-apiserver does, which has
-    /// made its answer by then.
+    /// Writes the event of the beginning of the answer. Like in kube-apiserver, the event of a refusal includes its
+    /// reason; the body of a refusal is in memory.
     async fn started(&mut self, response: Response<Body>) -> Response<Body> {
         let (head, body) = response.into_parts();
         let is_error = head.status.is_client_error() || head.status.is_server_error();
@@ -190,7 +190,7 @@ impl Trail {
                     }
                     full(refusal)
                 }
-                // What is at hand is there.
+                // A body at hand can be read without waiting.
                 Ok(_) => empty(),
                 Err(body) => body,
             },
@@ -199,20 +199,20 @@ impl Trail {
         Response::from_parts(head, body)
     }
 
-    /// The body of the answer, at whose end it is written that there is no more.
+    /// Observes the body of the answer, and writes the event of its end.
     fn followed(self, body: Body, keeps: bool) -> Body {
         AuditedBody::boxed(body, keeps, move |passed| self.complete(passed))
     }
 
-    /// Writes that nothing more is sent. What passed of the answer's body is looked at if it is whole.
+    /// Writes the event of the end. The event includes the answer's body if that is complete.
     fn complete(mut self, passed: Option<Passed>) -> Emission {
         self.end(Stage::ResponseComplete, passed)
     }
 
-    /// Waits until a connection that was switched is closed.
+    /// Waits until a switched connection is closed.
     async fn follow_tunnel(mut self) {
         if let Some(tunnel) = self.tunnel.take() {
-            // It fails when it ends, which is when the permit is dropped.
+            // The receiver fails when the permit is dropped, which is the end of the tunnel.
             let _ = tunnel.await;
         }
         self.end(Stage::ResponseComplete, None).await;
@@ -228,7 +228,7 @@ impl Trail {
         }
     }
 
-    /// Writes the last stage.
+    /// Writes the event of the last stage.
     fn end(&mut self, stage: Stage, answer: Option<Passed>) -> Emission {
         let Some(mut event) = self.event.take() else { return Emission::Done(true) };
         if !event.has(stage) {
@@ -260,7 +260,7 @@ impl Trail {
             });
             match filled.await {
                 Ok(event) => auditor.write(&event, stage).await,
-                // The runtime ends.
+                // The runtime has been shut down.
                 Err(_) => true,
             }
         })
@@ -268,7 +268,7 @@ impl Trail {
 }
 
 impl Drop for Trail {
-    /// The client went away before it was answered, or the process ends while a switched connection is open.
+    /// Writes the last event of a client that went away before its answer, or of a tunnel at the end of the process.
     fn drop(&mut self) {
         let is_answered = self.is_answered;
         let Some(event) = &mut self.event else { return };
@@ -283,7 +283,7 @@ impl Drop for Trail {
     }
 }
 
-/// Shows a body that has passed whole, or that it is too long.
+/// Passes a complete body to `note`, or the fact that it is too long.
 fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)) {
     if passed.is_too_long() {
         note(&AuditBody::TooLong);
@@ -304,7 +304,7 @@ fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)
     match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
         Ok(read) if read > BODY_BYTES_MAX => note(&AuditBody::TooLong),
         Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
-        // Another encoding than gzip, which no answer of ours has.
+        // An encoding other than gzip, which answers do not have.
         Err(_) => {}
     }
 }
@@ -321,7 +321,6 @@ mod tests {
     use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
     use crate::line_log::Rotation;
 
-    /// As at the end of the process, which waits for nobody's shell.
     #[test]
     fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
         for (content_type, bytes, is_long) in [
@@ -335,6 +334,7 @@ mod tests {
         }
     }
 
+    /// The process ends without waiting for open shells; the test ends its runtime instead.
     #[test]
     fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -349,12 +349,12 @@ mod tests {
         };
         let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        // It keeps the connection's permit.
+        // The arrival keeps the connection's permit.
         let context = runtime.block_on(async {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
-            // The events go by the reading of the arrival, and by nothing else.
+            // The events use the arrival's reading, and no other source.
             let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
             let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
             arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));

@@ -13,7 +13,7 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// A line as it may be; `None` where it is too long however much it is cut.
+    /// Truncates a line that is too long; `None` if it is still too long then.
     pub(crate) fn cut(self, line: Bytes) -> Option<Bytes> {
         if line.len() <= self.event {
             return Some(line);
@@ -21,7 +21,7 @@ impl Truncation {
         truncated_line(&line, self.event).map(Bytes::from)
     }
 
-    /// Lines in parts that may be sent together, in their order. One line is one part, however long it is.
+    /// Splits lines into lists of limited length, in their order. A single longer line is a list of its own.
     pub(crate) fn parts(self, lines: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         let (mut parts, mut bytes) = (Vec::<Vec<Bytes>>::new(), 0);
         for line in lines {

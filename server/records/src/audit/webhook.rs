@@ -1,4 +1,4 @@
-//! The webhook backend: events posted as EventLists to where a kubeconfig says.
+//! The webhook backend: posts events as EventLists to the server of a kubeconfig.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -22,18 +22,18 @@ use super::metrics::AuditMetrics;
 use super::settings::{AuditMode, AuditWebhookSettings};
 use super::truncation::Truncation;
 
-/// How long the webhook may take to answer, as kube-apiserver gives it (apiserver `pkg/util/webhook`).
+/// The timeout of a request, as in kube-apiserver (apiserver `pkg/util/webhook`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often events are sent before they are given up, and how much longer each pause is than the one before
+/// The number of attempts to send events, and the growth of the pause between them
 /// (`DefaultRetryBackoffWithInitialDelay`).
 const TRIES: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
-/// Lists on their way at once, however many may be sent in a second.
+/// The most concurrent lists, whatever rate is allowed.
 const IN_FLIGHT: usize = 15;
-/// How long what waits at the end may take. The drain of the connections comes before, within a kubelet's 30 s.
+/// The time limit for waiting events at shutdown. The drain of the connections comes before, within a kubelet's 30 s.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Where events are posted.
+/// The target of events.
 struct Webhook {
     client: kube::Client,
     target: Uri,
@@ -41,16 +41,16 @@ struct Webhook {
     metrics: Arc<AuditMetrics>,
 }
 
-/// The webhook.
+/// The webhook backend and its mode.
 pub(crate) struct WebhookSink {
     webhook: Arc<Webhook>,
     mode: WebhookMode,
 }
 
 enum WebhookMode {
-    /// An answer waits until its event has been taken; `strict`: what is not taken is not done.
+    /// An answer waits until its event is accepted. With `strict`, a request is refused if its event is not accepted.
     Blocking { strict: bool },
-    /// A task gathers events.
+    /// A task collects events into lists.
     Batch { sender: Mutex<Option<mpsc::Sender<Bytes>>>, task: Mutex<Option<JoinHandle<()>>> },
 }
 
@@ -84,7 +84,7 @@ impl WebhookSink {
         Ok(Self { webhook, mode })
     }
 
-    /// Gives a line to the webhook.
+    /// Sends or queues a line.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         match &self.mode {
             WebhookMode::Blocking { strict } => {
@@ -100,12 +100,12 @@ impl WebhookSink {
         }
     }
 
-    /// Whether what is not taken is not done.
+    /// Returns whether a request is refused if its event is not accepted.
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self.mode, WebhookMode::Blocking { strict: true })
     }
 
-    /// Sends what waits, for some seconds.
+    /// Sends the queued events, for at most [`FAREWELL`].
     pub(crate) async fn shut_down(&self) {
         let WebhookMode::Batch { sender, task } = &self.mode else { return };
         drop(sender.lock().take());
@@ -118,18 +118,18 @@ impl WebhookSink {
     }
 }
 
-/// How events are sent together.
+/// The settings for lists of events.
 struct Lists {
-    /// So many at most.
+    /// The most events of a list.
     size: usize,
-    /// How long one waits for others.
+    /// The longest time that an event waits for a full list.
     wait: Duration,
     truncation: Option<Truncation>,
-    /// The lists that may be sent, as kube-apiserver throttles them (client-go `NewTokenBucketRateLimiter`).
+    /// The rate limit of lists, as in kube-apiserver (client-go `NewTokenBucketRateLimiter`).
     throttle: Option<TokenRate>,
 }
 
-/// Gathers events and sends them, until nobody gives any.
+/// Collects events into lists and sends them, until all senders are dropped.
 async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
     let Lists { size, wait, truncation, throttle } = lists;
     let mut sent = SpentTokens::default();
@@ -151,7 +151,7 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             if let Some(rate) = throttle {
                 sent.spend_one(rate).await;
             }
-            // It is never closed.
+            // The semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let webhook = Arc::clone(&webhook);
             tokio::spawn(async move {
@@ -160,12 +160,12 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             });
         }
     }
-    // Until the last has been taken or given up.
+    // Waits until the last list has been accepted or given up.
     let _ = places.acquire_many(u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX)).await;
 }
 
 impl Webhook {
-    /// Posts events until they are taken, or given up and counted. Whether they were taken.
+    /// Posts events until they are accepted, or given up and counted. Returns whether they were accepted.
     async fn deliver(&self, lines: Vec<Bytes>) -> bool {
         let body = Bytes::from(event_list(&lines));
         let mut pause = self.backoff;
@@ -201,18 +201,18 @@ impl Webhook {
     }
 }
 
-/// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is
-/// written.
+/// Creates a client for the kubeconfig's current context. Returns it with the path for events: the path of the server's
+/// URL.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        // The path is told of already.
+        // The caller's message contains the path already.
         KubeconfigError::ReadConfig(source, _) => format!("it cannot be read: {source}"),
         error => explain(&error),
     })?;
     let options = KubeConfigOptions::default();
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
-    // kube puts the server's path before each request's, with a slash between them.
+    // kube would put the server's path before each request's path, with a slash between them.
     let server = std::mem::take(&mut config.cluster_url).into_parts();
     let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
     let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
@@ -224,7 +224,7 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
         .path_and_query("/")
         .build()
         .map_err(|error| error.to_string())?;
-    // Events are sent again here, and their number is bounded.
+    // Retries are implemented in this module, with a limit.
     config.default_retry = false;
     Ok((kube::Client::try_from(config).map_err(|error| explain(&error))?, target))
 }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::audit::metrics::PluginLabels;
 
-    /// A webhook that refuses as many requests as it is told, and keeps the others: path and number of events.
+    /// A webhook that refuses a number of requests, and records the others: path and number of events.
     async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

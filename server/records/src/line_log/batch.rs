@@ -1,4 +1,4 @@
-//! A thread that writes, and the queue before it.
+//! A writer thread, and the queue before it.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use super::losses::Losses;
 use super::output::Output;
 
-/// A thread that writes lines, and the bounded queue before it: what it has no room for is dropped, and counted.
+/// A thread that writes lines, and the bounded queue before it. Lines beyond the queue's capacity are dropped and
+/// counted.
 pub(crate) struct Batch {
     sender: Mutex<Option<SyncSender<Bytes>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -18,10 +19,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Starts the thread, under a name. So many lines may wait.
+    /// Starts a named thread with a queue for this many lines.
     ///
     /// # Errors
-    /// Where the system has no thread.
+    /// The operating system cannot start a thread.
     pub(crate) fn start(name: &str, output: Output, lines: usize) -> io::Result<Self> {
         let losses = output.losses().clone();
         let (sender, receiver) = sync_channel(lines);
@@ -29,7 +30,7 @@ impl Batch {
         Ok(Self { sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), losses })
     }
 
-    /// Gives a line to the thread. Never waits.
+    /// Queues a line. Never waits; drops and counts the line if the queue is full.
     pub(crate) fn write(&self, line: Bytes) {
         let sent = self.sender.lock().as_ref().map(|sender| sender.try_send(line));
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
@@ -37,16 +38,16 @@ impl Batch {
         }
     }
 
-    /// Writes what waits. Nothing is taken any longer.
+    /// Writes the queued lines, and drops further ones.
     pub(crate) async fn shut_down(&self) {
         drop(self.sender.lock().take());
         let thread = self.thread.lock().take();
-        // The thread writes what is in the queue, and ends.
+        // The thread writes the queued lines, and ends.
         let _ = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
     }
 }
 
-/// Writes lines until nobody sends any.
+/// Writes lines until all senders are dropped.
 fn drain(mut output: Output, lines: &Receiver<Bytes>) {
     while let Ok(line) = lines.recv() {
         output.write(&[line]);

@@ -1,7 +1,7 @@
-//! A file that is rotated by its size, as lumberjack does it for kube-apiserver
-//! (`gopkg.in/natefinch/lumberjack.v2`): `audit.log` becomes `audit-2026-11-23T17-02-03.000.log`, in UTC.
+//! A file that is rotated by its size, as lumberjack does it for kube-apiserver (`gopkg.in/natefinch/lumberjack.v2`):
+//! `audit.log` becomes `audit-2026-11-23T17-02-03.000.log`, in UTC.
 //!
-//! By hand, because no crate has lumberjack's names, and its bounds by number and by age together.
+//! No crate has both lumberjack's file names and its combined limits by number and by age.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::output::Target;
 
-/// How a rotated file's name says when: lumberjack's `2006-01-02T15-04-05.000`.
+/// The time in the name of a rotated file: lumberjack's `2006-01-02T15-04-05.000`.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
-/// When a file is rotated, and which rotated files are kept. Zero is no bound.
+/// The limits of a file and of its rotated files. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The size of a file from which it is rotated, in bytes.
@@ -37,23 +37,23 @@ pub struct Rotation {
     pub compress: bool,
 }
 
-/// What ends the name of a rotated file that is compressed.
+/// The suffix of a compressed rotated file.
 const COMPRESSED: &str = ".gz";
 
-/// A file that lines are added to. Lines that are written together are never split between two files, nor is one.
+/// A file that lines are appended to. Lines that are written together are never split between two files.
 pub(crate) struct LogFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     bytes: u64,
-    /// Compresses the files that were put aside, in the background.
+    /// The background thread that compresses rotated files.
     compressing: Option<JoinHandle<()>>,
 }
 
-/// What lines of a path go to; `-` is standard output, which others rotate.
+/// Opens the target of a path; `-` is standard output, which is never rotated here.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the operating system.
 pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn Target>> {
     Ok(match path == Path::new("-") {
         true => Box::new(unbuffered(io::stdout())?),
@@ -61,20 +61,20 @@ pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn
     })
 }
 
-/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody
-/// could say which lines were lost.
+/// Duplicates the open file without a buffer. Rust's own buffer of standard output accepts more than it has written, so
+/// lost lines could not be counted.
 ///
 /// # Errors
-/// Where the process has too many files open.
+/// The process has too many open files.
 pub(crate) fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
     Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
 }
 
 impl LogFile {
-    /// Opens a file to add to it; makes it (0600), and its directory (0700), where there is none.
+    /// Opens a file for appending. Creates it (0600) and its directory (0700) if they do not exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(crate) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
@@ -82,21 +82,21 @@ impl LogFile {
         let file = open(path)?;
         let bytes = file.metadata()?.len();
         let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
-        // What an earlier process has put aside, too.
+        // Compresses the leftover files of an earlier process, too.
         log.compress_aside();
         Ok(log)
     }
 
-    /// Whether so many bytes more may be added.
+    /// Returns whether this many more bytes may be appended.
     fn has_room(&self, bytes: usize) -> bool {
         let Rotation { max_bytes, .. } = self.rotation;
         max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes
     }
 
-    /// Puts the file aside and begins a new one, if it has no room for so many bytes more.
+    /// Rotates the file if it has no room for this many more bytes.
     ///
     /// # Errors
-    /// What the system says. Then lines go on to the old one.
+    /// The error of the operating system. Lines are then appended to the old file.
     fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
         if self.has_room(bytes) {
             return Ok(());
@@ -114,15 +114,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// The files that were put aside, and when.
+    /// The rotated files with their times.
     fn aside(&self) -> Vec<(Timestamp, PathBuf)> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect()
     }
 
-    /// Compresses what was put aside, on a thread of its own: 100 MB take a second, and lines go on. What is put aside
-    /// meanwhile waits for the next time.
+    /// Compresses the rotated files on a thread of its own: 100 MB take a second, and writing goes on. Files that are
+    /// rotated meanwhile wait for the next call.
     fn compress_aside(&mut self) {
         if !self.rotation.compress || self.compressing.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
@@ -134,7 +134,7 @@ impl LogFile {
         }
         let compress_all = move || {
             for path in aside {
-                // One that was removed meanwhile is not missed.
+                // A file that was removed meanwhile is no error.
                 if let Err(error) = compress(&path)
                     && path.exists()
                 {
@@ -145,11 +145,11 @@ impl LogFile {
         self.compressing = std::thread::Builder::new().name("log-compress".to_owned()).spawn(compress_all).ok();
     }
 
-    /// Removes the rotated files that are too many or too old. What cannot be removed is tried again the next time.
+    /// Removes the rotated files beyond the limits. A failed removal is tried again at the next rotation.
     fn remove_old(&self, now: Timestamp) {
         let Rotation { max_backups, max_age_days, .. } = self.rotation;
         let backups = self.aside();
-        // One that is being compressed is there twice, and is one.
+        // A file during its compression exists twice, and counts once.
         let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
         let oldest =
             now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);
@@ -168,11 +168,11 @@ impl LogFile {
 
 impl Target for LogFile {
     fn make_room(&mut self, bytes: usize) {
-        // Before the clock is asked.
+        // The common case, without reading the clock.
         if self.has_room(bytes) {
             return;
         }
-        // A log that cannot be rotated is still a log.
+        // After a failed rotation the log goes on.
         if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
             tracing::warn!(path = %self.path.display(), %error, "a log cannot be rotated");
         }
@@ -180,7 +180,7 @@ impl Target for LogFile {
 }
 
 impl Write for LogFile {
-    /// Adds what the system takes at once to the file as it is: it may be a part of a line.
+    /// Appends as many bytes as the operating system accepts at once, perhaps a part of a line.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let written = self.file.write(text)?;
         self.bytes += written as u64;
@@ -196,17 +196,17 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// The path of a file that was put aside once it is compressed.
+/// The path of a rotated file after its compression.
 fn compressed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(COMPRESSED);
     name.into()
 }
 
-/// Compresses a file (gzip), and removes it then. Cut short, it is there still, and is compressed anew.
+/// Compresses a file (gzip), and then removes it. After an interruption the file still exists, and is compressed again.
 fn compress(path: &Path) -> io::Result<()> {
     let (mut plain, target) = (File::open(path)?, compressed(path));
-    // What is there is not known to be nobody else's to read.
+    // An existing target may have wider permissions.
     let _not_there = fs::remove_file(&target);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
     let mut writer = GzEncoder::new(file, Compression::default());
@@ -214,28 +214,28 @@ fn compress(path: &Path) -> io::Result<()> {
     match written {
         Ok(()) => fs::remove_file(path),
         Err(error) => {
-            // Half of it is of no use.
+            // An incomplete target is useless.
             let _ = fs::remove_file(target);
             Err(error)
         }
     }
 }
 
-/// The name's part before the time, and the one after it.
+/// The file name's part before the time, and the part after it.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
     (format!("{}-", text(path.file_stem())), extension)
 }
 
-/// The path of a file that was put aside at a time.
+/// The path of a file that was rotated at this time.
 fn name_of(path: &Path, time: Timestamp) -> PathBuf {
     let (before, after) = parts(path);
     let time = time.to_zoned(TimeZone::UTC).strftime(TIME_FORMAT).to_string();
     path.with_file_name(format!("{before}{time}{after}"))
 }
 
-/// When a file was put aside; `None` for a file that was not.
+/// The time of a rotated file, by its name; `None` for other files.
 fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
     let (before, after) = parts(path);
     let name = name.to_str()?;
@@ -255,7 +255,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The files of a folder by name, and what is in them.
+    /// The files of a folder by name, and their contents.
     fn files(folder: &Path) -> Vec<(String, String)> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let mut files: Vec<_> = entries
@@ -302,7 +302,7 @@ mod tests {
         let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
         drop(log);
-        // A file that is there already is gone on with, and counts.
+        // An existing file is appended to, and its size counts.
         let mut log = LogFile::open(&path, rotation).unwrap();
         add(&mut log, "five\n");
         add(&mut log, "six\n");
@@ -316,7 +316,7 @@ mod tests {
         let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
         add(&mut log, "a first\n");
         log.make_room("second and long\n".len());
-        // As where a disk takes no more at once.
+        // A disk may accept only a part at once.
         log.write_all(b"sec").unwrap();
         log.write_all(b"ond and long\n").unwrap();
         let texts: Vec<_> = files(folder.path()).into_iter().map(|(_, text)| text).collect();
@@ -328,7 +328,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
-        // What an earlier process was stopped at.
+        // A leftover of an earlier process that was interrupted.
         let aside = name_of(&path, time("2020-11-23T12:00:00Z"));
         fs::write(&aside, "earlier\n").unwrap();
         fs::write(compressed(&aside), "half").unwrap();

@@ -1,33 +1,33 @@
-//! Lines that were lost, counted.
+//! Counters of lost lines.
 
 use prometheus_client::metrics::counter::Counter;
 
-/// What a log lost. Clones count together.
+/// The lost lines of one log. Clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Losses {
-    /// Which log it is, for messages: `audit log`.
+    /// The name of the log for messages: `audit log`.
     pub(crate) log: &'static str,
     /// Lines that could not be written.
     pub(crate) unwritten: Counter,
-    /// Lines for which the queue before it had no room.
+    /// Lines that the full queue rejected.
     pub(crate) unqueued: Counter,
-    /// Both.
+    /// All lost lines, the sum of the two.
     pub(crate) all: Counter,
 }
 
 impl Losses {
-    /// Of a log that has lost nothing.
+    /// Creates the counters of a log.
     pub(crate) fn new(log: &'static str) -> Self {
         Self { log, unwritten: Counter::default(), unqueued: Counter::default(), all: Counter::default() }
     }
 
-    /// A line could not be written.
+    /// Counts a line that could not be written.
     pub(crate) fn count_unwritten(&self) {
         self.unwritten.inc();
         self.all.inc();
     }
 
-    /// There was no room for a line.
+    /// Counts a line that the full queue rejected.
     pub(crate) fn count_unqueued(&self) {
         self.unqueued.inc();
         self.all.inc();

@@ -1,4 +1,4 @@
-//! What lines are written to, and what becomes of them where that fails.
+//! The output of a line log, and the handling of failed writes.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,43 +7,42 @@ use bytes::Bytes;
 
 use super::losses::Losses;
 
-/// How many bytes of lines are written in one go. Longer ones are written one by one, and not copied.
+/// The most bytes of lines that are written with one call. Longer lines are written one by one, without copying.
 const TOGETHER_BYTES: usize = 64 << 10;
 
-/// What takes lines. What it has taken is with the system: it holds nothing back, and there is nothing to flush.
+/// A target of lines. Written bytes have reached the operating system, so a flush is not necessary.
 pub(crate) trait Target: Write + Send {
-    /// Told of lines that are to stay together, before they are written: so many bytes. What takes only a part of them
-    /// is not told of the rest.
+    /// Announces the total size of lines that must stay in one file, before they are written. A partial write is not
+    /// announced again.
     fn make_room(&mut self, _bytes: usize) {}
 }
 
-/// As it is opened: standard output, to a pipe or a file that others rotate.
+/// Standard output as a duplicated descriptor: a pipe, or a file without rotation.
 impl Target for File {}
 
-/// Where lines are written.
+/// The output of a line log.
 pub(crate) struct Output {
     target: Box<dyn Target>,
-    /// Lines that are written together; kept for its memory.
+    /// A buffer for lines that are written together. Kept to reuse its memory.
     joined: Vec<u8>,
-    /// Whether the last line may have been written in part.
+    /// Whether the last line may be incomplete.
     torn: bool,
-    /// Whether writing fails, which is logged once.
+    /// Whether writing fails. Logged once per series of failures.
     failing: bool,
     losses: Losses,
 }
 
 impl Output {
-    /// Writes to a target, and counts what it does not take.
+    /// Creates an output. Lines that the target does not accept are counted in `losses`.
     pub(crate) fn new(target: Box<dyn Target>, losses: Losses) -> Self {
         Self { target, joined: Vec::new(), torn: false, failing: false, losses }
     }
 
-    /// What was lost.
     pub(super) fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// Writes a line, or counts it as lost. Whether it was written.
+    /// Writes a line. Returns whether it was written; otherwise it is counted as lost.
     pub(crate) fn write_one(&mut self, line: &Bytes) -> bool {
         if self.torn || self.failing {
             return self.write(std::slice::from_ref(line)) == [true];
@@ -59,7 +58,8 @@ impl Output {
         }
     }
 
-    /// Writes lines, each whole or counted as lost. Which of them were written: each that is lost has failed itself.
+    /// Writes lines. Returns for each line whether it was written; each other line had a failed write of its own and is
+    /// counted as lost.
     pub(crate) fn write(&mut self, mut lines: &[Bytes]) -> Vec<bool> {
         let mut written = Vec::with_capacity(lines.len());
         while !lines.is_empty() {
@@ -78,7 +78,7 @@ impl Output {
         written
     }
 
-    /// Writes the first lines in one go. How many were written whole, and why the next one was not.
+    /// Writes the first lines with one call. Returns the number of complete lines, and the error of the next one.
     fn write_some(&mut self, lines: &[Bytes]) -> (usize, Option<io::Error>) {
         let mut ends = Vec::new();
         let mut end = 0;
@@ -90,7 +90,7 @@ impl Output {
             ends.push(end);
         }
         if std::mem::take(&mut self.torn) {
-            // What is left of the last line shall not spoil this one. Its end is where it is.
+            // Separates the next line from the incomplete one.
             if let Err(error) = self.target.write_all(b"\n") {
                 self.torn = true;
                 return (0, Some(error));
@@ -124,7 +124,7 @@ impl Output {
     }
 }
 
-/// Writes all of a text, and says how much of it was taken.
+/// Writes a whole text. Returns the number of written bytes, and the error.
 fn write_counted(target: &mut dyn Target, text: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < text.len() {

@@ -4,40 +4,40 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// Where collectors listen for OTLP over gRPC unless it is said otherwise.
+/// The default address of a collector for OTLP over gRPC.
 const DEFAULT_ENDPOINT: &str = "localhost:4317";
 
-/// Samples of as many requests as there are.
+/// The divisor of sampling rates.
 const MILLION: u32 = 1_000_000;
 
-/// What is sampled, and where it is sent.
+/// The settings of tracing: the sampling rate and the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingConfiguration {
     /// The collector, as `http://HOST:PORT`: spans are sent by gRPC without TLS, as kube-apiserver sends them.
     pub endpoint: String,
-    /// How many of a million requests are sampled that do not belong to a trace yet, or whose users are not obeyed.
-    /// Others are sampled where their trace is.
+    /// The number of sampled requests per million, among requests without a trace and requests of users who may not
+    /// choose their trace. The other requests are sampled if their trace is.
     pub sampling_rate_per_million: u32,
 }
 
-/// Why a file is no TracingConfiguration.
+/// The reason why a file is no TracingConfiguration.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingConfigurationError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the tracing configuration {} cannot be read", .path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// Something is wrong with what it says.
+    /// The content of the file is invalid.
     #[error("the tracing configuration {}: {problem}", .path.display())]
     Invalid {
         /// Path of the file.
         path: PathBuf,
-        /// What.
+        /// The problem, for a message.
         problem: String,
     },
 }
@@ -52,7 +52,7 @@ struct Written {
 }
 
 impl TracingConfiguration {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
     /// [`TracingConfigurationError`].
@@ -62,7 +62,7 @@ impl TracingConfiguration {
         Self::parse(&text).map_err(|problem| TracingConfigurationError::Invalid { path: path.to_owned(), problem })
     }
 
-    /// Reads a text: YAML or JSON. An error says what is wrong.
+    /// Parses YAML or JSON. The error describes the problem.
     fn parse(text: &str) -> Result<Self, String> {
         let written: Written = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         let group = written.api_version.strip_prefix("apiserver.config.k8s.io/");
@@ -81,7 +81,7 @@ impl TracingConfiguration {
     }
 }
 
-/// An endpoint as kube-apiserver takes it, `HOST:PORT` or `dns:HOST:PORT`, as a URL.
+/// Converts an endpoint in kube-apiserver's syntax, `HOST:PORT` or `dns:HOST:PORT`, into a URL.
 fn address(endpoint: &str) -> Result<String, String> {
     let host =
         ["dns:///", "dns:", "http://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme)).unwrap_or(endpoint);

@@ -8,25 +8,25 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many spans are sent together.
+/// The most spans in one batch, unless the last request brings more.
 const BATCH_SPANS: usize = 512;
 
-/// How long a span waits for others to be sent with.
+/// The longest time that a span waits for a full batch.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a collector may take for a batch.
+/// The timeout of sending a batch.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 
-/// What becomes of spans.
+/// The counters of spans.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanCounters {
-    /// Those that a collector took.
+    /// Spans that the collector accepted.
     pub(super) sent: Counter,
-    /// Those that it did not take, or for which the queue had no room.
+    /// Spans that the collector did not accept, or for which the queue had no room.
     pub(super) lost: Counter,
 }
 
-/// Sends the spans of requests until it is stopped, and then what waits.
+/// Sends the spans of requests until `stop`, and then the queued ones.
 pub(super) async fn export(
     mut requests: Receiver<Vec<SpanData>>,
     exporter: opentelemetry_otlp::SpanExporter,

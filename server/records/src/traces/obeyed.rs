@@ -1,20 +1,20 @@
-//! Whose word counts on which requests are traced, and in which trace.
+//! Decides which users may choose whether their requests are traced, and in which trace.
 
 use http::HeaderMap;
 use tributary_apimachinery::{MASTERS_GROUP, RequestInfo};
 use tributary_authentication::VerifierName;
 use tributary_router::{RequestReading, User};
 
-/// Those who watch over a cluster (apiserver `pkg/authentication/user`, `MonitoringGroup`).
+/// The group of monitoring agents (apiserver `pkg/authentication/user`, `MonitoringGroup`).
 const MONITORING_GROUP: &str = "system:monitoring";
 
-/// W3C's headers of a trace (<https://www.w3.org/TR/trace-context/>).
+/// The trace headers of the W3C (<https://www.w3.org/TR/trace-context/>).
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Whether a user may have requests traced, and choose their trace: the one person of personal mode, and the groups
-/// whom a kube-apiserver lets (apiserver `pkg/endpoints/filters/traces.go`, `notSystemPrivilegedGroup`), as the
-/// authorities of client certificates or a proxy in front know them. To members and issuers these groups are none of
-/// theirs to give.
+/// Returns whether a user may have requests traced and choose their trace. In personal mode, the one user may. In
+/// shared mode, the groups of kube-apiserver may (apiserver `pkg/endpoints/filters/traces.go`,
+/// `notSystemPrivilegedGroup`). Only client certificates and a front proxy can assert these groups; members and issuers
+/// cannot.
 pub(super) fn is_obeyed(user: &User) -> bool {
     let verifier = &user.authority.verifier;
     let is_of_group = || user.info.groups.iter().any(|group| group == MASTERS_GROUP || group == MONITORING_GROUP);
@@ -22,8 +22,9 @@ pub(super) fn is_obeyed(user: &User) -> bool {
         || (is_of_group() && [VerifierName::client_certificates(), VerifierName::front_proxy()].contains(verifier))
 }
 
-/// Takes out what a request says of its trace, unless its user is obeyed: members know the account by which they are
-/// asked, and might obey that. What a workload reads is the client's word to it, and stays.
+/// Removes the trace headers of a request unless its user may choose the trace. Members receive the request from a
+/// trusted account, and might follow the headers. The headers of requests to a workload stay: they are the client's
+/// message to it.
 pub fn forget_unless_obeyed(headers: &mut HeaderMap, reading: &RequestReading, user: &User) {
     if HEADERS.iter().all(|name| !headers.contains_key(*name)) || is_obeyed(user) {
         return;

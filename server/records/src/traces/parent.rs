@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 
-/// A client's span, of which it says that a request is a part.
+/// The client's span, as the parent of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub(super) trace_id: u128,
@@ -11,11 +11,11 @@ pub(super) struct Parent {
     pub(super) is_sampled: bool,
 }
 
-/// The bytes of version 00; later versions may have more, after a dash.
+/// The length of version 00 in bytes; later versions may have more, after a dash.
 const LENGTH: usize = 55;
 
 impl Parent {
-    /// What a request's headers say; `None` where they say nothing that counts. Two headers say nothing.
+    /// Parses a request's headers; `None` without a valid header. Two headers count as none.
     pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut given = headers.get_all("traceparent").iter();
         match (given.next(), given.next()) {

@@ -1,4 +1,4 @@
-//! A request on its way to its spans.
+//! The recording of a request's spans.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,31 +16,31 @@ use super::parent::Parent;
 use super::tracer::Tracer;
 use crate::text::Text;
 
-/// What is known of a request that is sampled, or may be once it is known whose it is.
+/// The state of a request that is sampled, or may be sampled after authentication.
 pub struct Traced {
     tracer: Arc<Tracer>,
-    /// Its own span, in a trace of its own unless its client is obeyed.
+    /// The request's own span, in a new trace unless the user may choose the trace.
     context: TraceContext,
-    /// The client's span.
+    /// The client's span, from the request's headers.
     client: Option<Parent>,
-    /// Whether its trace is the client's.
+    /// Whether the request belongs to the client's trace.
     is_in_clients: bool,
-    /// Whether it is sampled where its client is not obeyed, or names no trace.
+    /// Whether the request is sampled by chance, if it has no trace or its user may not choose one.
     by_chance: bool,
     received: SystemTime,
     started: Instant,
-    /// One of HTTP's.
+    /// A known HTTP method, or `_OTHER`.
     method: &'static str,
     path: Text<'static>,
     reading: Option<RequestReading>,
     trace: RequestTrace,
     is_known: bool,
-    /// Of its answer, whose head is known; `None` of what was given up before.
+    /// The status of the answer; `None` if the request was cancelled before its answer.
     status: Option<u16>,
 }
 
 impl Tracer {
-    /// Follows a request that has just arrived, if it is sampled or its client asks for that.
+    /// Starts the recording of a new request, if it is sampled or its client asks for a trace.
     pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
         let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
         (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
@@ -64,13 +64,14 @@ impl Tracer {
     }
 }
 
-/// A method as OpenTelemetry names it: those that nobody knows are one, or clients would make names without end.
+/// Returns the method by OpenTelemetry's convention. Unknown methods share one name, so that clients cannot create
+/// names without end.
 fn known_method(method: &Method) -> &'static str {
     METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
 impl Traced {
-    /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
+    /// Sets the request's reading and trace, once its host and path are known.
     pub fn placed(&mut self, arrival: &RequestArrival) {
         self.reading = Some(arrival.reading.clone());
         self.trace = arrival.trace.clone();
@@ -93,7 +94,7 @@ impl Traced {
         Some(self)
     }
 
-    /// The head of its answer is known: its spans are sent.
+    /// Sets the status of the answer, and sends the spans.
     pub fn finish<B>(mut self, response: &Response<B>) {
         self.status = Some(response.status().as_u16());
     }
@@ -119,7 +120,7 @@ impl Traced {
         if dropped > 0 {
             attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
         }
-        // Names of spans are few: no object's name, no path, and no resource that nobody serves.
+        // The number of span names is small: no object names, no paths, and only served resources.
         let name = match self.trace.served_resource() {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),
@@ -182,7 +183,7 @@ impl Traced {
     }
 }
 
-/// A link to a client's span, of which a request is no part.
+/// A link to a client's span that is not the parent of the request.
 fn link(client: Parent) -> Link {
     let flags = if client.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
     let (trace_id, span_id) = (TraceId::from(client.trace_id), SpanId::from(client.span_id));
@@ -190,7 +191,7 @@ fn link(client: Parent) -> Link {
 }
 
 impl Drop for Traced {
-    /// Sends its spans, of a request that was given up as well: clusters may have been told of its trace.
+    /// Sends the spans, even of a cancelled request: clusters may have received its trace.
     fn drop(&mut self) {
         if !self.is_known {
             return;
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
     }
 
-    /// Whoever may not choose is sampled by chance, in a trace of its own.
+    /// A request of a user who may not choose is sampled by chance, in a new trace.
     #[tokio::test]
     async fn a_client_has_its_requests_traced_where_a_kube_apiserver_would_let_it() {
         const CLIENT: u128 = 0xabc;
@@ -272,8 +273,7 @@ mod tests {
         }
     }
 
-    /// Thousands of them may wait for a collector that is slow, and one that is too long is lost with all that are sent
-    /// with it.
+    /// Thousands of spans may wait for a slow collector. A span that is too long is lost together with its batch.
     #[tokio::test]
     async fn a_client_makes_a_span_neither_long_nor_gives_it_a_name_of_its_own() {
         let long = format!("/api/v1/{}", "x".repeat(60 << 10));

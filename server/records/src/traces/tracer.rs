@@ -1,4 +1,4 @@
-//! Which requests are traced, and where their spans go.
+//! The tracer: the sampling of requests, and the queue of their spans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::configuration::TracingConfiguration;
 use super::export::{SpanCounters, export};
 
-/// Requests whose spans wait to be sent: some kilobytes each.
+/// The capacity of the queue in requests, with some kilobytes of spans each.
 const QUEUE_REQUESTS: usize = 2_048;
 
-/// How long the end waits for what is being sent.
+/// The time limit for sending the queued spans at shutdown.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How a trace's service is named.
+/// The service name in traces.
 const SERVICE: &str = "tributary";
 
 /// Traces requests. One per process.
@@ -35,10 +35,11 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Traces as a configuration says. The collector may come later. Must be called within a tokio runtime.
+    /// Starts a tracer with this configuration. The collector may be unreachable at first. Must be called within a
+    /// tokio runtime.
     ///
     /// # Errors
-    /// Where nothing can be sent to such an address.
+    /// The endpoint of the collector is invalid.
     pub fn start(configuration: &TracingConfiguration) -> anyhow::Result<Arc<Self>> {
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
         let mut exporter = exporter.with_endpoint(configuration.endpoint.as_str()).build()?;
@@ -51,19 +52,19 @@ impl Tracer {
         Ok(Arc::new(Self { rate_per_million, requests, counters, stop, task: Mutex::new(Some(task)) }))
     }
 
-    /// Adds what is counted to a registry.
+    /// Adds the counters to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("tributary_spans", "Spans that the collector accepted", self.counters.sent.clone());
         let help = "Spans that were lost: the collector did not accept them, or the queue was full";
         registry.register("tributary_spans_lost", help, self.counters.lost.clone());
     }
 
-    /// Whether a request is sampled that is in no trace whose client is obeyed: by chance.
+    /// Returns whether a request is sampled by chance.
     pub(super) fn samples(&self) -> bool {
         self.rate_per_million > 0 && rand::random_range(0..1_000_000) < self.rate_per_million
     }
 
-    /// Gives the spans of a request to the task that sends them. Never waits.
+    /// Queues the spans of a request. Never waits; drops and counts the spans if the queue is full.
     pub(super) fn send(&self, spans: Vec<SpanData>) {
         let count = spans.len() as u64;
         if self.requests.try_send(spans).is_err() {
@@ -71,12 +72,12 @@ impl Tracer {
         }
     }
 
-    /// Sends what waits, for some seconds at most.
+    /// Sends the queued spans, for at most 5 s.
     pub async fn shut_down(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();
         if let Some(task) = task {
-            // What has not been sent by then is lost.
+            // Spans that are not sent by then are lost.
             let _ = timeout(SHUT_DOWN_WITHIN, task).await;
         }
     }
@@ -91,7 +92,7 @@ mod tests {
         Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
     }
 
-    /// What is given is more than seven standard deviations about what is to be expected.
+    /// The tolerance is more than seven standard deviations.
     #[tokio::test]
     async fn so_many_of_a_million_are_sampled_by_chance() {
         for (rate, expected) in [

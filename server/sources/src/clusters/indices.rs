@@ -12,16 +12,16 @@ use tributary_merge::integer::CLUSTERS_MAX;
 use crate::ClusterSpec;
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 
-/// Stored as a JSON object, index → cluster.
+/// The file of the indexes: a JSON object, index → cluster.
 const FILE: &str = "cluster-indices.json";
 
-/// Why clusters have no numbers.
+/// The reason why clusters cannot get indexes.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIndexError {
     /// The file cannot be read or written.
     #[error(transparent)]
     Directory(#[from] DataDirectoryError),
-    /// The file has a wrong content.
+    /// The content of the file is invalid.
     #[error(
         "{path} is damaged; restore it, or remove it and every version of the form Integer that was handed out so far may mean another cluster"
     )]
@@ -47,7 +47,7 @@ pub enum ClusterIndexError {
         /// An index without an owner.
         free: Option<u16>,
     },
-    /// All numbers are taken.
+    /// All indexes have been used.
     #[error(
         "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
     )]
@@ -88,7 +88,7 @@ struct Owners(BTreeMap<u16, ClusterName>);
 
 impl Owners {
     fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
-        // Configured indexes first, so that no other cluster gets one of them.
+        // The configured indexes come first: no other cluster may get them.
         for spec in &*clusters {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {

@@ -1,4 +1,4 @@
-//! State that is kept from one run to the next, and that a run can do without.
+//! Optional state that is stored for the next run.
 
 use std::marker::PhantomData;
 

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Two runs with an unreachable cluster each, whose kinds an earlier one knew.
+    /// Two runs with an unreachable cluster each; an earlier run knew the kinds of both.
     #[tokio::test]
     async fn one_run_takes_nothing_from_another() {
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 
-/// Why no context can be used.
+/// The reason why no context can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotChosen {
     /// No file is named anywhere.

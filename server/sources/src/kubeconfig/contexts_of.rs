@@ -15,7 +15,7 @@ use super::mark::EXTENSION;
 use super::proxies::{Proxies, is_loopback};
 use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, check_token, read_file};
 
-/// Why kubeconfig files cannot be read.
+/// The reason why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigLoadError {
     /// A file cannot be opened.
@@ -39,7 +39,7 @@ pub enum KubeconfigLoadError {
         /// Kind of the fault.
         problem: &'static str,
     },
-    /// None of the listed files exists.
+    /// The listed files do not exist.
     #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
     AllMissing(KubeconfigFiles),
     /// The files cannot be used together.
@@ -123,7 +123,7 @@ impl Kubeconfigs {
         Ok(Self { parsed, merged })
     }
 
-    /// Takes a kubeconfig that was made by this program; `path` is its place for messages.
+    /// Wraps a kubeconfig that this program has made; `path` stands for its file in messages.
     pub fn from_parts(path: PathBuf, config: Kubeconfig) -> Self {
         Self { parsed: vec![(path, config.clone())], merged: config }
     }
@@ -141,7 +141,7 @@ impl Kubeconfigs {
         others.map(|named| named.name.clone()).collect()
     }
 
-    /// Names of all contexts, also those that this program has added.
+    /// Names of all contexts, including the contexts of this program.
     pub fn all_context_names(&self) -> impl Iterator<Item = &str> {
         self.merged.contexts.iter().map(|named| &*named.name)
     }
@@ -187,7 +187,7 @@ impl Kubeconfigs {
         self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
     }
 
-    /// First file with a part, which is the one that counts. There is at least one file.
+    /// The first file with a part, which takes precedence. The list has at least one file.
     fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
         let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
         self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())
@@ -347,7 +347,7 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Whether the server's certificate is not checked.
+/// Returns whether the check of the server's certificate is disabled.
 fn is_unchecked(cluster: &Cluster) -> bool {
     cluster.insecure_skip_tls_verify.unwrap_or(false)
         && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))

@@ -14,7 +14,7 @@ use crate::yaml::layout::{Layout, ListLayout};
 /// Lists of a kubeconfig, and the key of each entry beside its name.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
-/// Why a kubeconfig's text cannot be changed.
+/// The reason why a kubeconfig's text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The file is no kubeconfig. The parser's own message is left out, because it quotes the file.
@@ -45,10 +45,10 @@ pub struct Entries {
     pub lists: [Vec<Value>; 3],
 }
 
-/// Entries that were removed.
+/// The result of removing entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The text without it.
+    /// The text without the entries.
     pub text: String,
     /// The names of the contexts.
     pub contexts: Vec<String>,
@@ -56,14 +56,14 @@ pub struct Removal {
     pub current: Option<String>,
 }
 
-/// Something in another kubeconfig that has the name of an entry: where both files are read, the first one hides it.
+/// An entry of another kubeconfig with the same name. If both files are read, the first one hides the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SameName {
     /// Its list: `clusters`, `contexts` or `users`.
     pub kind: &'static str,
     /// Name of the entry.
     pub name: String,
-    /// Whether this program has added it.
+    /// True for an entry of this program.
     pub is_ours: bool,
 }
 
@@ -108,7 +108,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
     if parse(&put)? == expected { Ok(Some(put)) } else { Err(ChangeError::Form) }
 }
 
-/// Removes all entries of this program; `None` if there are none.
+/// Removes all entries of this program; `None` without such entries.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -132,7 +132,7 @@ pub fn take_out(text: &str) -> Result<Option<Removal>, ChangeError> {
     Ok(Some(Removal { current: current.map(str::to_owned), text: without, contexts }))
 }
 
-/// Whether entries can be put into this text, or taken out.
+/// Checks that entries can be added to this text, and removed from it.
 ///
 /// # Errors
 /// [`ChangeError::Parse`].
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Result<Value, ChangeError> {
     }
 }
 
-// What it says
+// Contents of a document
 
 fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name")?.as_str()
@@ -182,7 +182,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     entries
 }
 
-/// Whether the marked entries of the document are exactly these, in any order.
+/// Returns whether the marked entries of the document are exactly these, in any order.
 fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
@@ -212,7 +212,7 @@ fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
-// Where it stands
+// Positions in the text
 
 /// Text after the edits, in any order; edits at one place keep theirs.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
@@ -254,7 +254,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// Edits that add entries after the existing ones.
+/// Returns the edits that append the entries.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
     // New keys come after the last existing one with its additions.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// As kubectl writes it, with additions by hand.
+    /// A kubeconfig in the form of kubectl, with additions by hand.
     const OWN: &str = "# mine
 apiVersion: v1
 clusters:

@@ -54,7 +54,7 @@ impl KubeconfigFiles {
         &self.paths
     }
 
-    /// Whether a file that does not exist is passed over.
+    /// Returns whether a missing file is skipped.
     pub fn may_be_missing(&self) -> bool {
         self.may_be_missing
     }

@@ -1,4 +1,4 @@
-//! The mark on contexts, clusters and users that this program put into a kubeconfig of a user's. kubectl keeps it when
+//! The mark on contexts, clusters and users that this program added to a user's kubeconfig. kubectl keeps the mark when
 //! it rewrites the file.
 //!
 //! Source: client-go `tools/clientcmd/api/v1/types.go` (`extensions`).
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// The name of the extension.
 pub(super) const EXTENSION: &str = "tributary.dev";
 
-/// `extensions` of an entry that this program adds with this prefix.
+/// Creates the `extensions` of an entry of this program, with this prefix.
 pub(super) fn mark(prefix: &str) -> Value {
     json!([{ "name": EXTENSION, "extension": { "program": "tributary", "prefix": prefix } }])
 }

@@ -32,7 +32,7 @@ impl Proxies {
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
-    /// Proxy of the kubeconfig itself, if there is one.
+    /// The proxy of `proxy-url`; `None` for the environment's proxies.
     pub fn explicit(&self) -> Option<&Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy),
@@ -40,7 +40,7 @@ impl Proxies {
         }
     }
 
-    /// Proxy on the way to this server, if there is one. The environment's proxy is not used for servers on this
+    /// The proxy for this server; `None` without a proxy. The environment's proxy is not used for servers on this
     /// machine, or without encryption.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
         match self {
@@ -54,7 +54,7 @@ impl Proxies {
     }
 }
 
-/// Whether a URL's host is this machine.
+/// Returns whether a URL's host is loopback.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = || without_brackets(host).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address().is_ok_and(|address| address.to_canonical().is_loopback())

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
+/// The reason why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
 pub(crate) type ReferenceProblem = (String, &'static str);
 
 /// Bytes that stand in a field (base64) or in a file that another field names. The field with the data wins, as in
@@ -22,7 +22,7 @@ pub(crate) struct Referenced<'a> {
 }
 
 impl Referenced<'_> {
-    /// Whether both fields are absent.
+    /// Returns whether both fields are absent.
     pub(crate) fn is_absent(&self) -> bool {
         self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
     }
@@ -62,7 +62,7 @@ pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProb
     }
 }
 
-/// At least one certificate in PEM.
+/// Checks that the content has at least one certificate in PEM.
 pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
@@ -71,7 +71,7 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// A private key in PEM.
+/// Checks that the content is a private key in PEM.
 pub(super) fn check_key(pem: &[u8]) -> Result<(), ReferenceProblem> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(_) => Ok(()),

@@ -25,7 +25,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of attempts to lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a kubeconfig was not changed.
+/// The reason why a kubeconfig was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
     /// The content of the file prevents the change.
@@ -36,7 +36,7 @@ pub enum UsersFileError {
         /// The cause, a part of the message and therefore not a `source`.
         obstacle: ChangeError,
     },
-    /// A second file, which is read together with this one, has the same names.
+    /// A second file in `$KUBECONFIG` has an entry of the same name.
     #[error(
         "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
          --kubeconfig-prefix{}",
@@ -49,7 +49,7 @@ pub enum UsersFileError {
         kind: &'static str,
         /// Name of the entry.
         name: String,
-        /// Whether this program has added it.
+        /// True for an entry of this program.
         is_ours: bool,
     },
     /// The file does not exist.
@@ -114,7 +114,7 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
     paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
 }
 
-/// Other files of `$KUBECONFIG`, if this file is one of them.
+/// The further files of `$KUBECONFIG`, if the list contains the path; otherwise none.
 pub fn read_with(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
     others_of(path, listed)
@@ -189,7 +189,7 @@ async fn locked<T: Send + 'static>(
     changed.await.unwrap_or_else(|error| Err(write_error(&path, io::Error::other(error))))
 }
 
-/// Whether a kubeconfig can be read, if there is one.
+/// Checks that a kubeconfig can be read, if it exists.
 ///
 /// # Errors
 /// [`UsersFileError`].
@@ -226,13 +226,13 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
 /// Readers of a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// The same as before.
+    /// The readers of the old file.
     AsBefore,
     /// The owner only, because the file has a token.
     OwnerAlone,
 }
 
-/// The mode bits of everybody but a file's owner.
+/// The mode bits of the group and of all users but the owner.
 const OTHERS: u32 = 0o077;
 
 /// Replaces a file, or the target of a link.
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
-    /// A file of exec plugins alone holds nothing secret, and may be open to all; with our token in it, it does.
+    /// A file with exec plugins only is not secret, and may be readable by all. A token makes it secret.
     #[tokio::test]
     async fn a_token_is_put_into_no_file_that_others_can_read() {
         let directory = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ const USER: &str = "tributary";
 /// Suffix of the name of the user in a shared kubeconfig.
 const OWN_USER: &str = "user";
 
-/// Why the file was not written.
+/// The reason why the file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigWriteError {
     /// The path has a file that Tributary did not write for this user.
@@ -122,7 +122,7 @@ impl ClientKubeconfig<'_> {
         format!("{config:#}\n")
     }
 
-    /// The same as entries for a kubeconfig with other entries, under names with `prefix`.
+    /// Converts the content to entries for a user's kubeconfig. Their names begin with `prefix`.
     pub fn entries(&self, prefix: &str) -> Entries {
         let named = |name: &str| format!("{prefix}{name}");
         let lists = self.lists(named, named, &named(OWN_USER), Some(mark(prefix)));
@@ -226,9 +226,10 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
     KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
 }
 
-/// Whether this program wrote these bytes for this user, without later additions. kubectl rewrites a file as YAML when
-/// a user changes the current context, and the marker survives that; it also survives `kubectl config view --flatten`,
-/// by which users merge files, and then the file has their own clusters as well. An empty file does not count.
+/// Returns whether this program wrote these bytes for this user, without later additions. kubectl rewrites a file as
+/// YAML when a user changes the current context, and the marker survives that; it also survives
+/// `kubectl config view --flatten`, by which users merge files, and then the file has their own clusters as well. An
+/// empty file does not count.
 fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };

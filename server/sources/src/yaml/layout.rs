@@ -5,7 +5,7 @@ use granit_parser::{Event, Parser, ScanError, Span};
 /// A part of a YAML document.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Its first byte; of a list in block form that of the first entry's content.
+    /// The index of the first byte; for a list in block form, of the first entry's content.
     start: usize,
     /// Index after its last byte.
     pub(crate) end: usize,
@@ -52,7 +52,7 @@ pub(crate) struct MappingField<'a> {
 /// The text of a document, with the positions of its parts.
 pub(crate) struct Layout<'a> {
     text: &'a str,
-    /// `None` if it holds nothing.
+    /// `None` for a document without content.
     root: Option<Node>,
 }
 
@@ -96,17 +96,17 @@ impl<'a> Layout<'a> {
         self.text[..end].trim_end().len()
     }
 
-    /// Whether nothing stands in the text but comments.
+    /// Returns whether the text has no content but comments.
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Whether the document is written with braces, as JSON is.
+    /// Returns whether the document is written with braces, as JSON is.
     pub(crate) fn is_flow(&self) -> bool {
         self.root.as_ref().is_some_and(|root| self.text[root.start..].starts_with('{'))
     }
 
-    /// Whether the document's mapping has no keys: `{}`.
+    /// Returns whether the document's mapping has no keys: `{}`.
     pub(crate) fn has_no_keys(&self) -> bool {
         self.root.as_ref().is_some_and(|root| matches!(&root.shape, Shape::Mapping(entries) if entries.is_empty()))
     }
@@ -185,7 +185,7 @@ struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// The root of the first document, if there is one.
+    /// The root of the first document; `None` for an empty text.
     fn document(&mut self) -> Result<Option<Node>, ScanError> {
         while let Some((event, span)) = self.next()? {
             match event {

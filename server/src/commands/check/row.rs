@@ -16,11 +16,11 @@ pub(super) const PLACES_MAX: usize = 10;
 pub(super) struct ClusterAnswer {
     /// Whether all namespaces may be listed.
     pub(super) all: bool,
-    /// Whether all of each of these namespaces.
+    /// Whether all objects may be listed, for each of these namespaces.
     pub(super) within: BTreeMap<String, bool>,
     /// Namespaces with rights by roles for which the cluster was not asked.
     pub(super) unasked: usize,
-    /// Whether the endpoint's account may hold it in memory, or list it in users' names.
+    /// Whether the endpoint's account may cache the resource, or list it in users' names.
     pub(super) is_reached: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct CheckRow<'a> {
     pub(super) authorization: ClusterAuthorization,
     pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
-    /// Whether its objects live in namespaces; `None` where the cluster does not serve it.
+    /// Whether the resource is namespaced; `None` where the cluster does not serve it.
     pub(super) namespaced: Option<bool>,
 }
 

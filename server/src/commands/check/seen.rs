@@ -183,7 +183,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
     Ok(fleet)
 }
 
-/// Whether the cluster allows the user to list all objects of a resource, or of a namespace.
+/// Returns whether the cluster allows the user to list all objects of a resource, or of a namespace.
 async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
@@ -191,8 +191,8 @@ async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, na
     review(member, "SubjectAccessReview", &spec).await
 }
 
-/// Whether Tributary's account may cache a resource, or list it in the user's name: with constrained impersonation
-/// (KEP-5284), or with full impersonation, which ServiceAccounts need.
+/// Returns whether Tributary's account may cache a resource, or list it in the user's name: with constrained
+/// impersonation (KEP-5284), or with full impersonation, which ServiceAccounts need.
 async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {

@@ -37,7 +37,7 @@ impl Served {
         served
     }
 
-    /// Whether a resource is namespaced; `None` if it is not served.
+    /// Returns whether a resource is namespaced; `None` if it is not served.
     pub(super) fn is_namespaced(&self, resource: &GroupResource) -> Option<bool> {
         self.by_resource.get(&resource.to_string()).copied()
     }

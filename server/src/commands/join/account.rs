@@ -85,7 +85,7 @@ impl Purpose {
         serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
     }
 
-    /// Its text in the record.
+    /// The purpose as text, for the record.
     fn record(&self) -> String {
         json!(self).to_string()
     }
@@ -187,7 +187,7 @@ impl Account {
         rules
     }
 
-    /// Whether users may make the request through the account, if their own rights allow it.
+    /// Returns whether users may make the request through the account, if their own rights allow it.
     fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
         let is_read = READS.contains(&verb) && is_reading(group, resource);
         match self.purpose.profile {
@@ -226,7 +226,7 @@ impl Account {
     }
 }
 
-/// Whether a get, list or watch of this resource, or of `resource/subresource`, has no effect beside the read.
+/// Returns whether a get, list or watch of this resource, or of `resource/subresource`, has no effect beside the read.
 fn is_reading(group: &str, resource: &str) -> bool {
     match resource.split_once('/') {
         None => true,

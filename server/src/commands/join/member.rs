@@ -38,7 +38,7 @@ impl ClusterAccess {
         Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
     }
 
-    /// Existing object with the name of this one, if there is one.
+    /// The existing object with the same kind and name; `None` if it does not exist.
     pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         match self.send_request(Method::GET, &path(object)?, None, &[]).await {
             Ok(present) => Ok(Some(present)),
@@ -49,7 +49,7 @@ impl ClusterAccess {
         }
     }
 
-    /// ClusterRole of this name, if there is one.
+    /// The ClusterRole with this name; `None` if it does not exist.
     pub(super) async fn role(&self, name: &str) -> anyhow::Result<Option<Value>> {
         self.present(&json!({"kind": "ClusterRole", "metadata": {"name": name}})).await
     }

@@ -81,8 +81,8 @@ impl OwnedFields {
         &self.url
     }
 
-    /// Whether an UpstreamCluster describes this cluster: it has the same uid, or no uid and the same address and
-    /// authorities.
+    /// Returns whether an UpstreamCluster describes this cluster: it has the same uid, or no uid and the same address
+    /// and authorities.
     pub(super) fn describe_same_cluster(&self, present: &Value) -> bool {
         match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
             Some(uid) => self.uid == uid,

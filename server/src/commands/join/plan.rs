@@ -25,7 +25,7 @@ impl Step {
     }
 }
 
-/// Why an object is left alone.
+/// The reason why an object is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?} is there already and was not made by tributary join; choose another name by {flag}")]
 pub(super) struct Foreign {
@@ -52,7 +52,8 @@ pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Fore
     Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
 }
 
-/// Whether the present object has all wanted fields. Lists are compared as a whole, because surplus rules have to go.
+/// Returns whether the present object has all wanted fields. Lists are compared as a whole, because surplus rules have
+/// to go.
 fn is_within(wanted: &Value, present: &Value) -> bool {
     match (wanted, present) {
         (Value::Object(wanted), Value::Object(present)) => {

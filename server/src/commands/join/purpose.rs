@@ -5,7 +5,7 @@ use anyhow::ensure;
 use super::account::{Impersonation, Purpose};
 use crate::cli::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 
-/// From which minor version of Kubernetes constrained impersonation is on by itself (KEP-5284, beta in 1.36).
+/// The first minor version of Kubernetes with constrained impersonation by default (KEP-5284, beta in 1.36).
 const CONSTRAINED_SINCE: u32 = 36;
 
 /// Purpose by the flags. Absent flags have the value `before`, otherwise the least sufficient one.

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 /// Time limit of a wait: a token in a Secret, or a role in the authorizer, takes seconds in a healthy cluster.
 pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// The pause between two looks.
+/// The pause between two calls of `look`.
 const PAUSE: Duration = Duration::from_millis(500);
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
@@ -14,7 +14,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 /// [`TOLD_EVERY`].
 ///
 /// # Errors
-/// Those of `look`. Cancel: safe if `look` is.
+/// Errors of `look`. Cancel: safe if `look` is.
 pub(super) async fn until_there<T>(
     what: &str,
     say: impl Fn(&str),

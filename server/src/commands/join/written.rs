@@ -319,7 +319,7 @@ mod tests {
         {
             assert!(said.contains(part), "{part} in {said}");
         }
-        // `join` writes an object in braces anew, with all fields.
+        // `join` rewrites an object in braces, with all fields.
         let object: Value = serde_saphyr::from_str(&own).unwrap();
         fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
         let said = folder.join("eu --tokens", ONE);

@@ -112,7 +112,7 @@ fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// Replaces a Secret's values, so that only their equality is visible.
+/// Replaces the values of a Secret, so that only equality is visible.
 fn mask(one_cluster: &str, one: &mut Value, two_cluster: &str, two: &mut Value) {
     for field in SECRET_FIELDS {
         let known = one.get(field).cloned().unwrap_or_default();

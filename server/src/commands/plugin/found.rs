@@ -49,7 +49,7 @@ impl NamedObject {
         format!("{root}/{version}{namespace}/{resource}?fieldSelector={selector}")
     }
 
-    /// Whether its values are secret.
+    /// Returns whether the object is a Secret.
     pub(super) fn is_secret(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "secrets"
     }

@@ -9,7 +9,7 @@ use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 /// A resource that can be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceType {
-    /// Its group; empty for the core group.
+    /// The API group; empty for the core group.
     pub(super) group: String,
     /// The version that is read.
     pub(super) version: String,

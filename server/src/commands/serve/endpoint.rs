@@ -1,4 +1,4 @@
-//! An endpoint: it opens its port before it has clusters, and answers when it has both.
+//! The endpoint: opens its port before it knows clusters, and answers once the clusters are known.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::replicas;
 
 /// An endpoint with a port that does not answer yet.
 pub(super) struct BoundEndpoint {
-    /// Parts that change while it serves.
+    /// The parts that a new configuration changes.
     pub(super) running: Running,
     socket: TcpListener,
     parts: Parts,
@@ -42,14 +42,14 @@ pub(super) struct BoundEndpoint {
 
 /// An endpoint that answers clients.
 pub(super) struct Answering {
-    /// Parts that change while it serves.
+    /// The parts that a new configuration changes.
     pub(super) running: Running,
     /// Ends when everything has drained.
     serving: JoinHandle<Drained>,
     parts: Parts,
 }
 
-/// Parts that live as long as the endpoint.
+/// The fixed parts of the endpoint.
 struct Parts {
     logs: Logs,
     /// Ends the streams of all clusters.

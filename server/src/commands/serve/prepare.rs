@@ -116,7 +116,7 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
-/// Whether the flags alone determine the mode: with `--config`, hosts of clusters may have authorities.
+/// Returns whether the flags alone determine the mode: with `--config`, hosts of clusters may have authorities.
 fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
     arguments.shared.is_shared() || arguments.config.is_none()
 }

@@ -12,7 +12,7 @@ pub(super) enum ReloadCause {
 }
 
 impl ReloadCause {
-    /// Whether a reload without changes is logged. A retry is not, because it happens all the time.
+    /// Returns whether a reload without changes is logged. Retries are not, because they are frequent.
     pub(super) fn is_news_by_itself(self) -> bool {
         self != Self::Retry
     }

@@ -66,7 +66,7 @@ pub(super) struct Running {
     pub(super) identity: ServingIdentity,
     /// Authentication in shared mode.
     pub(super) clients: Option<SharedClients>,
-    /// Access log, if there is one.
+    /// The access log; `None` without `--access-log-path`.
     pub(super) access_log: Option<Arc<AccessLog>>,
     /// TLS configuration of the listener.
     pub(super) tls: Arc<TlsSettings>,
@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// Takes over a configuration that has been read, or refuses it whole.
+    /// Applies a new configuration, or refuses the whole configuration.
     async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
         let hosts = self.hosts_of(&configuration)?;
         different_from(self.address, &hosts, &configuration.clusters)?;
@@ -109,7 +109,7 @@ impl Running {
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
-        // Before the clusters to which they apply.
+        // Applied before the clusters that the policies concern.
         self.router.set_dispatch(configuration.dispatch);
         if let Some(log) = &self.access_log {
             log.set_modes(configuration.logging);
@@ -164,7 +164,7 @@ impl Running {
         Ok(())
     }
 
-    /// Applies which of these clusters review tokens.
+    /// Applies the set of clusters that review tokens.
     fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();

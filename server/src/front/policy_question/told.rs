@@ -1,4 +1,4 @@
-//! What policies say of a request, for people.
+//! Explanations of policies' decisions on a request, as text.
 
 use std::fmt::Write;
 
@@ -7,19 +7,19 @@ use tributary_policy::{
     RuleField, Verdict,
 };
 
-/// The verdict for Tributary's own paths: `/tributary/status`, for example.
+/// The verdict for the server's own paths, for example `/tributary/status`.
 pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it passes no policies";
 
-/// What a cluster to which nothing is dispatched at all is asked for.
+/// The view of a request to a cluster whose dispatch is `DenyAll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrozenFor {
-    /// Its own view.
+    /// The cluster's own view.
     Itself,
-    /// A request to the merged view.
+    /// The merged view of all clusters.
     MergedView,
 }
 
-/// What the policies of an object say, rule by rule. `frozen` where nothing at all is dispatched to the cluster.
+/// Explains the policies of an object, rule by rule. `frozen` is set for a cluster whose dispatch is `DenyAll`.
 pub(super) fn describe_policies(
     object: &str,
     frozen: Option<FrozenFor>,
@@ -64,8 +64,8 @@ pub(super) fn describe_policies(
     out
 }
 
-/// What becomes of it in the merged view where one cluster alone vouches for the user, if that is something else: by
-/// the name and groups of `counted`, which choose there for such a user.
+/// Describes the result in the merged view for a user that one cluster alone authenticates, if the result differs.
+/// `counted` has the name and the groups that count for such a user.
 pub(super) fn of_member(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
@@ -77,7 +77,7 @@ pub(super) fn of_member(
         Verdict::Taken { place, outcome } => Some((Some(place), becomes(outcome))),
     };
     let own = policies.decide(asked).verdict;
-    // Whoever asks so is refused in any case.
+    // A request that is refused anyway needs no second result.
     let is_refused = match own {
         Verdict::Ungoverned => false,
         Verdict::Unmatched => true,
@@ -121,7 +121,7 @@ pub(super) fn becomes(outcome: &Outcome) -> String {
     text
 }
 
-/// Why a field accepts a request, or does not.
+/// Explains why a field of a rule accepts or rejects a request.
 fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> String {
     let field = verdict.field.as_str();
     let entries = rule.entries(verdict.field);
@@ -140,7 +140,7 @@ fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> S
     }
 }
 
-/// What a field is about, in a request.
+/// The value of a request that a field is compared with.
 fn value(field: RuleField, asked: &DispatchAttributes<'_>) -> String {
     let quoted = |text: &str| format!("{text:?}");
     let of_resource = |text: fn(&tributary_apimachinery::RequestedResource<'_>) -> String| match &asked.target {

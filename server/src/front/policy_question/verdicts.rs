@@ -7,9 +7,9 @@ use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, Outcome, Ve
 use super::told::{ANSWERED_HERE, becomes};
 use super::{Compiled, CompiledCluster};
 
-/// Lists a verdict for each path. `merged` is `None` for a request that cannot come in at the merged view. It tells
-/// whether this endpoint itself answers the request, and whether the request is for a resource, so that clusters'
-/// policies apply.
+/// Lists a verdict for each path. `merged` is `None` for a request that cannot reach the merged view. Otherwise
+/// `merged` tells whether this endpoint itself answers the request, and whether the request is for a resource, so that
+/// clusters' policies apply.
 pub(super) fn list_verdicts(
     compiled: &Compiled<'_>,
     merged: Option<(bool, bool)>,
