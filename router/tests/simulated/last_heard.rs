@@ -99,7 +99,7 @@ async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
     process.fixture.get(DEPLOYMENTS).await.refused(404);
-    // The next process does not get it, either.
+    // The router drops the kept kind for later processes, too.
     let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
     assert_ne!(heard, LastHeard::default());
 }

@@ -201,8 +201,7 @@ async fn versions_of_a_list_mean_what_kubernetes_says() {
         fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
     }
     let future = composite(&json!({"a": (revision + 1000).to_string()}));
-    // The router asks the member, which refuses. If the member's watch might still reach the version, the answer is
-    // 504.
+    // The router asks the member, which has not reached the version. A wait without the member's answer ends with 504.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
     assert!(message.contains("too large resource version"), "{message}");
 }
