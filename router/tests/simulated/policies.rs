@@ -308,7 +308,7 @@ async fn nothing_is_created_where_it_is_denied() {
     assert_eq!(created.code, 201, "{created:?}");
 }
 
-/// The refusal quotes the cluster's policy if the user may read the cluster's object.
+/// The policies deny writes and admit reads, so the refusal may quote the cluster's policy.
 #[tokio::test]
 async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
     let fixture = fixture(["a", "b"]).await;

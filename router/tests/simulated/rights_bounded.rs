@@ -163,7 +163,7 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
-    // With partial answers, both users learn the same about the missing objects.
+    // With partial answers, a Warning tells both users that objects are missing. Only the observer's names the cluster.
     fixture.router.set_policies(allow());
     // The router has read its discovery by then.
     until(async || root.get(all).await.warnings().len() == 2).await;
