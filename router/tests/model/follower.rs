@@ -18,7 +18,7 @@ pub(crate) enum Event {
 /// The version that an object carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// A composite resourceVersion.
+    /// A composite resourceVersion, decoded.
     Vector(Vector),
     /// An integer that stands for a cluster and its revision.
     Item(String, u64),

@@ -94,7 +94,7 @@ pub(crate) struct Change {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A 2xx answer.
+    /// An answer with a 2xx code.
     Done,
     /// An error answer that does not say that the write may have been carried out.
     Refused(u16),

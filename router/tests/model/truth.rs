@@ -106,7 +106,7 @@ pub(crate) struct Clusters {
     pub(crate) names: Vec<String>,
 }
 
-/// The states of one object, each with the step that began it.
+/// One object's states as (step, state). A state begins with its step.
 type States = Vec<(usize, Option<State>)>;
 
 /// The history of one member.

@@ -35,7 +35,7 @@ impl Headers {
     }
 }
 
-/// T15: proxies before members trust headers of their own, and no deny list can name all of them.
+/// Proxies before members trust headers of their own, and no deny list can name all of them.
 #[tokio::test]
 async fn a_member_sees_no_header_that_its_api_does_not_take() {
     let fixture = Fixture::with([config("a")], allow()).await;
@@ -65,7 +65,7 @@ async fn a_member_sees_no_header_that_its_api_does_not_take() {
     }
 }
 
-/// T9: all clusters share one origin, where no page of a workload may act for its viewer.
+/// All clusters share one origin, where no page of a workload may act for its viewer.
 #[tokio::test]
 async fn what_is_no_apis_answer_is_shown_without_scripts_where_users_share_the_endpoint() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };

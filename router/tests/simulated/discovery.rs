@@ -54,7 +54,7 @@ async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // A cluster that never answered since its configuration.
+    // Cluster b has never answered since its configuration.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;

@@ -1,4 +1,4 @@
-//! Members with several addresses that lose one of them, and a member that freezes.
+//! A member with several addresses loses an address, and a member with one address freezes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -53,7 +53,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // More watches, so that each endpoint carries some.
+    // These requests open more watches, so each endpoint carries at least one.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }

@@ -1,4 +1,4 @@
-//! The shared mode: no user makes another user wait (T8).
+//! The shared mode: no user makes another user wait.
 
 use http::StatusCode;
 use http_body_util::BodyExt;

@@ -28,7 +28,7 @@ enum State {
 enum Verb {
     List,
     ListExact,
-    /// The second page.
+    /// The second page of a list.
     Continue,
     Watch,
     /// A watch with `sendInitialEvents`.
@@ -100,7 +100,7 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
             State::Stale if ahead && verb == Verb::WatchList => "ERROR 504",
             State::Stale if ahead => "504",
             State::Stale => "200 stale",
-            // The member itself says that it has not reached the version.
+            // The member answers that it has not reached the version.
             _ if ahead && matches!(verb, Verb::Watch | Verb::WatchList) => "ERROR 410",
             _ if ahead => "410",
             _ => "200",
@@ -265,7 +265,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
         State::Fresh => {}
         State::Stale => {
             control.stop_listening().await;
-            // After this time the member counts as lost.
+            // After 8 s without contact, the member counts as lost.
             pass(Duration::from_secs(8)).await;
             return (fixture, Fixture { members: Vec::new(), router: crate::harness::router(allow()) }, given);
         }
@@ -277,7 +277,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     }
     let other = fixture.restarted(policies).await;
     let members = std::mem::take(&mut fixture.members);
-    // The caller keeps the first router, so that none of its tasks end meanwhile.
+    // The caller keeps the first router, whose tasks must not end during the test.
     (Fixture { members, router: other.router }, fixture, given)
 }
 

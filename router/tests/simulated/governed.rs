@@ -84,7 +84,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     let message =
         "flow control schema \"reads\" lets 1 request in each second, and 3 at once for each verb; there were more";
     refused(&until_refused(&fixture, CONFIG_MAPS).await, "reads", message);
-    // Another verb and another place have limits of their own. A busy process still answers for its own health.
+    // Each verb and each place has a limit of its own. A busy process still answers health checks.
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
     assert_eq!(fixture.get("/readyz").await.code, 200);
@@ -103,7 +103,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     }
 }
 
-/// Case 19 of the contract with users of KubeGateway.
+/// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
 async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
     let fixture = Fixture::start(["a"]).await;
@@ -155,7 +155,8 @@ async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
     until(async || fixture.router.metrics().expose().contains(&format!("{apart} 0"))).await;
 }
 
-/// Fifty requests of one connection wait, and one of another connection. The router admits that one second.
+/// Fifty requests of one connection wait before a request of another connection. The router admits the latter as the
+/// second.
 #[tokio::test]
 async fn a_storm_of_one_client_waits_for_itself() {
     let fixture = Fixture::start(["a"]).await;
@@ -202,7 +203,7 @@ fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
 async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
     const OBJECTS: usize = 160;
     const OBJECT_BYTES: usize = 24 << 10;
-    // All of one user, of which 50 may wait.
+    // All requests are of one user, and 50 of a user may wait.
     const STORM: usize = 40;
     const AT_ONCE: u32 = 2;
     const LISTS: usize = 20;

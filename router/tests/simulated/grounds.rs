@@ -310,7 +310,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 #[tokio::test]
 async fn who_forbids_to_look_may_have_what_decides() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
-    // Both have the namespace, and one of them forbids reading it.
+    // Both clusters have the namespace. `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
@@ -557,7 +557,7 @@ async fn each_ground_says_what_another_cluster_may_have_too() {
     assert!(patched.refused(503).contains("if you mean the one in a: b may have configmaps \"x\", too"), "{patched:?}");
     let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
     assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
-    // It serves the same resources and forbids reading its namespaces and nodes.
+    // Here b serves the same resources and forbids reading its namespaces and nodes.
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", RequestKind::Get, "namespaces");
@@ -642,7 +642,7 @@ async fn whom_a_client_asks_to_be_may_patch_what_they_may_not_get() {
     let patch =
         async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
     assert_eq!(cluster(&patch("only").await.ok()), "b");
-    // The target is as ambiguous as without impersonation.
+    // Impersonation does not resolve the ambiguity of the name.
     let message = patch("x").await.refused(409);
     assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);

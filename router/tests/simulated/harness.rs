@@ -106,7 +106,7 @@ pub(crate) async fn setup(member: &SimulatedCluster, name: &str) -> ClusterSetup
     setup_through(member, name, &[url], ClientTuning::default()).await
 }
 
-/// As [`setup`], with these addresses of the member.
+/// As [`setup`], with given addresses of the member.
 pub(crate) async fn setup_through(
     member: &SimulatedCluster,
     name: &str,
@@ -132,7 +132,7 @@ pub(crate) async fn setup_through(
 }
 
 impl Fixture {
-    /// Members with these names, all of them clusters of one router that allows partial answers.
+    /// Members with these names behind one router that allows partial answers.
     pub(crate) async fn start<const N: usize>(names: [&str; N]) -> Self {
         Self::with(names.map(config), allow()).await
     }
@@ -249,7 +249,7 @@ impl Fixture {
         self.client().by_port(port)
     }
 
-    /// A client of this user, in these groups.
+    /// A client of a user in groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
         self.user_of(name, groups, Reach::Everywhere)
     }
@@ -267,7 +267,6 @@ impl Fixture {
         Client { user, ..self.client() }
     }
 
-    /// Sends a GET.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.client().send("GET", path, &[], "").await
     }
@@ -327,7 +326,7 @@ fn tester() -> User {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
-    /// The client's connection. All clients without one count as one connection.
+    /// The client's connection. Clients with `None` count as one connection.
     peer: Option<Peer>,
     pub(crate) user: User,
     /// The API at the root of the client's host.
@@ -387,7 +386,6 @@ impl Client {
         Events::of(response)
     }
 
-    /// Sends a GET.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, &[], "").await
     }

@@ -20,7 +20,7 @@ fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// A body that sends this many bytes and never ends.
+/// A body of `bytes` spaces without an end.
 fn endless(bytes: usize) -> Body {
     let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);
     StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
@@ -330,7 +330,7 @@ async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
     assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
 }
 
-/// Requests that arrive during a question share the next one, whichever of them end early.
+/// Requests that arrive during a question share the next question, even if some clients leave early.
 #[tokio::test]
 async fn requests_of_one_connection_for_one_name_share_a_question() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -432,7 +432,8 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // Another replica creates the object. A client that learns of it and deletes it here must not get 404.
+            // Another replica creates the object. A client of both replicas must be able to delete the object here at
+            // once.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }

@@ -11,7 +11,7 @@ use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 use crate::rights::{config_map_of, listed};
 
-/// T6: an object where the caller has no rights looks like a missing one, in every message and in every question to
+/// An object where the caller has no rights looks like a missing one, in every message and in every question to
 /// members.
 #[tokio::test]
 async fn what_is_hidden_is_nowhere() {
@@ -146,8 +146,8 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
 
-/// T1: versions in answers to writes carry the scope of the writer's rights, as versions from memory do, and the router
-/// accepts them.
+/// Versions in answers to writes carry the scope of the writer's rights, as versions from memory do. The router accepts
+/// them again.
 #[tokio::test]
 async fn versions_of_written_objects_are_those_that_memory_shows() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -201,7 +201,7 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
     assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
     assert!(rbac[2].came().is_empty());
-    // A request that names its cluster is unambiguous.
+    // Memory or an annotation determines the cluster of these requests, so the unknown rights in `c` do not matter.
     root.get(&format!("{SHOP}/of-a")).await.ok();
     root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
     let mut named = config_map_of("shop", "of-a");
@@ -209,8 +209,8 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
 
-/// T6: the search for a write's cluster sees only the writer's clusters. An owner or a Helm release's records in a
-/// hidden cluster count as missing.
+/// The search for a write's cluster sees only the writer's clusters. An owner or a Helm release's records in a hidden
+/// cluster count as missing.
 #[tokio::test]
 async fn grounds_see_nothing_hidden() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;

@@ -104,7 +104,7 @@ async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
     client.send(method, path, &[ROOT], "").await
 }
 
-/// The refusal of a request as another user.
+/// The message of a refused impersonation for a request on ConfigMaps.
 fn words(verb: &str, namespace: &str) -> String {
     format!(
         "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
@@ -375,8 +375,8 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
 }
 
-/// A cluster's refusal may list the other user's bindings. Only a user who may ask for that as the other one may see
-/// it.
+/// A cluster's refusal may name bindings of the impersonated user. The caller sees them only with the right to send the
+/// request under this identity.
 #[tokio::test]
 async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
     const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";

@@ -24,7 +24,7 @@ pub(crate) struct Informer {
     /// The objects by name alone, as most clients store them: the cluster of the last one.
     pub(crate) names: BTreeMap<String, String>,
     pub(crate) from: Option<String>,
-    /// Number of lists.
+    /// Number of lists since the start.
     pub(crate) lists: usize,
     /// Number of watches of all informers that share this counter.
     pub(crate) watches: Rc<Cell<usize>>,
@@ -51,7 +51,7 @@ impl Informer {
         }
     }
 
-    /// Lists in pages of this many objects.
+    /// Lists in pages of `limit` objects.
     pub(crate) fn paged(self, limit: usize) -> Self {
         Self { limit, ..self }
     }

@@ -13,7 +13,7 @@ use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// Members behind a router that keeps their documents.
+/// A router and its members. The router keeps the members' discovery and OpenAPI documents.
 struct Process {
     fixture: Fixture,
     kept: Arc<Mutex<Vec<u8>>>,

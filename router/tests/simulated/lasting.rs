@@ -64,7 +64,7 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     let request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     assert_eq!(call_by(&fixture, 1, request).await.status(), 429);
 
-    // Another client's watch opens and delivers events.
+    // A second client's watch opens and delivers events.
     let (mut others, _) = greedy(&fixture, 2, 1).await;
     let mut other = Events::of(others.pop().expect("a watch of another client"));
     let hog = 2..100;

@@ -31,7 +31,7 @@ impl Probes {
     pub(crate) fn start(client: Client) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
-        // The time counts from here, so that it includes a worker that never sends its first request.
+        // The time counts from here. It includes the delay of a worker that never sends a first request.
         let mut answered = Instant::now();
         let asking = tokio::spawn(async move {
             let mut longest = Duration::ZERO;

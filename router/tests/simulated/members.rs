@@ -19,20 +19,18 @@ use crate::rights::{RBAC, binding, config_map_of, listed, role};
 #[derive(Default)]
 pub(crate) struct Rbac {
     rules: Mutex<Reference>,
-    /// The recorded requests.
     came: Mutex<Vec<Came>>,
-    /// Whether it forbids this endpoint to impersonate users.
+    /// Whether the member forbids this endpoint to impersonate users.
     closed: Mutex<bool>,
 }
 
-/// A request as a member received it.
+/// A request in a member's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Came {
     /// The impersonated user; `None` for a request of this endpoint itself.
     pub(crate) user: Option<String>,
-    /// All impersonation headers.
+    /// The impersonation headers, by name and value.
     pub(crate) headers: Vec<(String, String)>,
-    /// Method and target.
     pub(crate) line: String,
 }
 
@@ -222,8 +220,8 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
     }
 }
 
-/// T4: an identity that a cluster itself vouches for is worthless there if another authority vouches for it, in memory
-/// and in requests to the member.
+/// A cluster's own accounts have rights there only if the cluster authenticated them. Another authority's claim to such
+/// a name counts neither in memory nor in requests to the member.
 #[tokio::test]
 async fn names_of_the_system_stay_where_they_are_vouched_for() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -304,8 +302,8 @@ async fn who_one_is_is_said_here() {
     assert!(message.contains("User \"ann\" cannot impersonate resource \"serviceaccounts\""), "{message}");
 }
 
-/// T4 and the client's own `--as`: each cluster's rules decide about impersonation, and memory shows the impersonated
-/// user's objects.
+/// A client's own `--as`: each cluster's rules decide about impersonation, and memory shows the impersonated user's
+/// objects.
 #[tokio::test]
 async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -489,7 +487,8 @@ async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     eve.get(all).await.refused(403);
 }
 
-/// Precedent 9: users who send the same request at once, over one connection, never get each other's answers.
+/// Precedent 9 of docs/precedents.md: users who send the same request at once, over one connection, never get each
+/// other's answers.
 #[tokio::test]
 async fn users_who_ask_the_same_at_once_are_never_crossed() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;

@@ -269,7 +269,7 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
         let end = &events.soon().await["object"];
         assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     }
-    // The router refuses one more: they would replace each other for ever.
+    // The router refuses a third made-up namespace. Otherwise the three would replace each other for ever.
     fixture.get(&watch("made-up-3")).await.refused(429);
     for member in ["a", "b"] {
         fixture.put(member, "x", "1");
@@ -556,7 +556,8 @@ async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
     assert_eq!(events.brief().await, "DELETED a/y");
 }
 
-/// Another process may have a later version. This router's objects of a cluster that forbids reading do not advance.
+/// A client may come from a process with a later version of b. Since b forbids reading, this router cannot reach that
+/// version.
 #[tokio::test]
 async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_at_once() {
     let fixture = one_namespace_at_a_time().await;

@@ -64,7 +64,7 @@ async fn names(fixture: &Fixture) -> Vec<String> {
     items(&fixture.get(CONFIG_MAPS).await.ok())
 }
 
-/// Checks that a stream ends with this error event as its only one.
+/// Checks that the next event is an ERROR with this code, and that the stream ends after it.
 async fn ends_with(events: &mut Events, code: u16) -> Instant {
     let event = timeout(SOON, events.soon()).await.expect("an end");
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &code.into()), "{event}");
@@ -158,7 +158,6 @@ fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
     log.into_iter().filter(|line| line.contains(CONFIG_MAPS) || line.ends_with(" /version")).collect()
 }
 
-/// Case 17 of the contract with users of KubeGateway.
 #[tokio::test]
 async fn what_no_policy_takes_is_sent_nowhere() {
     let fixture = fixture(["a"]).await;
@@ -187,7 +186,7 @@ async fn what_no_policy_takes_is_sent_nowhere() {
     assert_eq!(sent(&fixture, "a").len(), before.len() + 2, "otherwise it would have been sent");
 }
 
-/// A request with its user and its program.
+/// A request's path, user, group and user agent.
 #[derive(Clone, Copy)]
 struct Asked {
     path: &'static str,
@@ -279,7 +278,7 @@ async fn memory_obeys_what_a_cluster_denies() {
     assert_eq!(deleted.code, 404, "{deleted:?}");
     assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
     fixture.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
-    // Other resources, and the cluster itself.
+    // The policy does not affect other resources. A request to the cluster's own path gets the policy's message.
     assert!(fixture.get("/api/v1/namespaces").await.warnings().is_empty());
     assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
     // If every cluster's policies refuse, the answer has a reason.
@@ -388,7 +387,6 @@ fn frozen(name: &str) -> DispatchSettings {
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
-/// Case 20, after authentication.
 #[tokio::test]
 async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
     let fixture = fixture(["a", "b"]).await;
@@ -434,7 +432,7 @@ async fn a_frozen_cluster_describes_nothing_and_reviews_tokens() {
     assert_eq!(logs(reviews), [1, 0], "{answer:?}");
 }
 
-/// Precedent 20: a WebSocket opens an exec by GET.
+/// Precedent 20 of docs/precedents.md: a WebSocket opens an exec by GET.
 #[tokio::test]
 async fn exec_is_denied_by_whatever_method() {
     let fixture = fixture(["a"]).await;

@@ -139,7 +139,7 @@ async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_canno
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     control.reject(Some(Rejection { kinds, resources: vec!["configmaps".to_owned()], ..Rejection::all(500) }));
     control.cut_streams();
-    // After this time memory counts as old.
+    // After 8 s without contact, memory counts as old.
     pass(Duration::from_secs(8)).await;
     until(|| async { !fixture.get(&held).await.warnings().is_empty() }).await;
     let missing = fixture.get(&nothing).await;

@@ -181,7 +181,7 @@ async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
 }
 
-/// The same record as a Secret, as Helm's default driver writes it.
+/// A record as a Secret, in the form of Helm's default driver.
 fn record_in_secret(release: &str, revision: u32) -> Value {
     let mut object = record(release, revision);
     object["kind"] = "Secret".into();

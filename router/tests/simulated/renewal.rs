@@ -68,7 +68,7 @@ fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// Gives the client another token for its member.
+/// Replaces the client's token for the member.
 async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();

@@ -56,7 +56,7 @@ fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
     member.control().reject(Some(rejection));
 }
 
-/// F6, cases a and b.
+/// Fault F6 of docs/precedents.md, if the successor refuses lists (403) or fails (500).
 #[tokio::test]
 async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_successor() {
     for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
@@ -80,7 +80,7 @@ async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_succes
     }
 }
 
-/// F6, a change of the configuration whose new cluster answers everything.
+/// Fault F6 of docs/precedents.md, if the successor answers every request.
 #[tokio::test]
 async fn who_watches_is_told_that_the_objects_of_a_replaced_cluster_are_gone() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -171,7 +171,6 @@ impl Switch {
         *self.target.lock() = member.address();
     }
 
-    /// Breaks all connections.
     fn cut(&self) {
         drop(std::mem::take(&mut *self.lines.lock()));
     }
@@ -196,7 +195,7 @@ async fn behind_a_switch(fixture: &Fixture) -> Switch {
     switch
 }
 
-/// F6, case c.
+/// Fault F6 of docs/precedents.md, if the address stays and leads to the successor.
 #[tokio::test]
 async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -221,7 +220,7 @@ async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier(
     until(async || items(&bob.get(ALL).await.json()) == ["a/of-b"]).await;
 }
 
-/// F8.
+/// Fault F8 of docs/precedents.md.
 #[tokio::test]
 async fn what_is_open_to_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -269,7 +268,7 @@ async fn a_name_that_means_two_clusters_by_turns_is_replaced_less_and_less_often
     assert!((1..=3).contains(&replaced), "{replaced} in 13 s");
 }
 
-/// F9.
+/// Fault F9 of docs/precedents.md.
 #[tokio::test]
 async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));

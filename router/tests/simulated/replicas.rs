@@ -52,7 +52,6 @@ async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &C
     }
 }
 
-/// Number of informers.
 const INFORMERS: usize = 4;
 
 /// Runs informers over two replicas of these members, until the changes end and all informers have caught up.

@@ -295,7 +295,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
         query = format!("?limit=2&continue={next}");
     }
     assert_eq!(shown, ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
-    // Another user's token shows no hidden object, nor does a user's own token from before a change of rights.
+    // The router refuses a different user's token, and a token from before a change of rights.
     ann.get(&format!("{ALL}?limit=2&continue={foreign}")).await.refused(410);
     let page = ann.get(&format!("{ALL}?limit=1")).await.ok();
     let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -421,7 +421,7 @@ async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards
     assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
     assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
-    // The member itself judges its own answers.
+    // The member judges requests to its own path.
     root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
@@ -566,7 +566,7 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
     pass(BEHIND).await;
     assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
-    // An administrator of one namespace can cause this.
+    // An administrator of one namespace of b can cause this, so b still counts for the right to reports.
     fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
     for number in 0..65 {
         b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();

@@ -16,28 +16,27 @@ use crate::harness::{Fixture, items, pass, setup, until};
 use crate::members::{acting, resource_attributes};
 use crate::rights::{RBAC, ann, binding, role};
 
-/// How a member judges requests.
+/// The authorizers of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// By its roles and bindings.
+    /// Roles and bindings alone.
     Rbac,
-    /// By a file of users who may do everything.
+    /// A file of users who may do everything.
     Abac(&'static [&'static str]),
-    /// It allows everything.
+    /// An authorizer that allows every request.
     AlwaysAllow,
-    /// By its roles and bindings, and it allows everything else, too.
+    /// Roles and bindings, and an authorizer that allows every request.
     AlwaysAllowBesideRbac,
-    /// By its roles and bindings, and by a webhook that denies all requests of a user in a namespace.
+    /// Roles and bindings, and a webhook that denies all requests of a user in a namespace.
     Webhook(&'static str, &'static str),
-    /// By its roles and bindings, and by a webhook that denies all requests of a user in a version of an API.
+    /// Roles and bindings, and a webhook that denies all requests of a user in an API version.
     WebhookOfVersion(&'static str, &'static str),
-    /// By its roles and bindings, and by a webhook that its rules reviews do not reflect.
+    /// Roles and bindings, and a webhook. Answers to SelfSubjectRulesReviews do not say that they are incomplete.
     HiddenWebhook(&'static str, &'static str),
-    /// By its roles and bindings. It allows no SubjectAccessReviews.
+    /// Roles and bindings. The member refuses SubjectAccessReviews.
     WithoutReviews,
 }
 
-/// A member's authorizers.
 pub(crate) struct Chain {
     fleet: Mutex<Fleet>,
     mode: Mutex<Mode>,
@@ -156,7 +155,7 @@ pub(crate) fn our_own_rights(member: &SimulatedCluster) {
     member.apply(binding("", "tributary", ("ClusterRole", "tributary"), OWN_USER)).unwrap();
 }
 
-/// The members of [`ann`] with these modes, which the router detects itself.
+/// The members of [`ann`] with these modes. The router detects the modes itself.
 pub(crate) async fn found_out(modes: [Mode; 3]) -> (Fixture, Vec<Arc<Chain>>) {
     let fixture = ann().await;
     let mut chains = Vec::new();

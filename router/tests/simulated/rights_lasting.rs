@@ -83,7 +83,7 @@ async fn what_goes_on_ends_with_the_right_to_it() {
     }
 }
 
-/// Binds a user to so many rights in a namespace that they exceed the router's limit.
+/// Grants a user more rights in a namespace than the router's limit.
 fn exceed(member: &SimulatedCluster, user: &str) {
     const WORDS: usize = 4_000;
     let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();

@@ -25,7 +25,7 @@ const MEMBERS: [&str; 2] = ["a", "b"];
 const AUTHENTICATED: &str = "system:authenticated";
 const NAMESPACES: [&str; 3] = ["n", "m", "o"];
 
-/// Cluster, namespace, name.
+/// Objects by cluster, namespace and name.
 type Shown = BTreeSet<(String, String, String)>;
 
 /// Replaces all roles and bindings of a member, and waits until the mirror has read the last object of each collection.
@@ -149,7 +149,7 @@ async fn answers_are_the_union_of_what_the_members_allow() {
             replace(&fixture, fixture.member(member), &objects, case).await;
         }
         for user in &users {
-            // Members add one group themselves, and never receive the other one.
+            // Members add `system:authenticated` themselves, and never receive `system:masters`.
             let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
             let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);

@@ -68,7 +68,7 @@ async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
         chains.iter().map(|chain| asked(chain)).collect::<Vec<_>>()
     });
     assert_eq!(anew.await, vec![Vec::<String>::new(); 3]);
-    // The webhook's denial in another namespace does not affect this one.
+    // The webhook now denies `bank`, and the router shows `shop` again.
     chains[1].set(Mode::Webhook("ann", "bank"));
     pass(REFUSED_FOR).await;
     for path in [ALL, SHOP] {
@@ -192,7 +192,7 @@ async fn a_binding_has_a_member_asked_at_once() {
     until(async || bob.get(SHOP).await.code == 403).await;
 }
 
-/// T2: within a minute after the member refuses.
+/// The watch ends within a minute after the member withdraws the permission.
 #[tokio::test]
 async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

@@ -20,7 +20,7 @@ async fn watch(client: &crate::harness::Client) -> Events {
     client.watch(&format!("{ALL}&resourceVersion={}", version(&list))).await
 }
 
-/// Checks that a stream ends with a 410 event as its only one.
+/// Checks that the next event is an ERROR with 410, and that the stream ends after it.
 async fn expires(events: &mut Events) {
     let event = events.soon().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");

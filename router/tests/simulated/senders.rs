@@ -105,7 +105,7 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
 async fn whom_nobody_lets_the_user_be_chooses_nothing() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
-    // A dashboard that may impersonate its users uses their limits.
+    // A dashboard impersonates its users, and the users' limits apply.
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
     for place in ["", "/clusters/a"] {
         assert_eq!(sent(&eve, place, &[OPS]).await, passed(403, "tenants"), "{place}");

@@ -186,7 +186,7 @@ async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_whic
     b.control().cut_streams_after(None);
     assert_eq!(events.brief().await, "DELETED a/x");
     events.nothing().await;
-    // A deletion that is alone at its revision, which no event says.
+    // The deletion of z is alone at its revision, but no event reveals that.
     let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
     let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();

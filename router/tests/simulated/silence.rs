@@ -10,7 +10,6 @@ use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, pass, quiet_without_time, until};
 
-/// The cached collections.
 const COLLECTIONS: [&str; 6] =
     ["/api/v1/configmaps", "/api/v1/pods", "/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events"];
 

@@ -201,7 +201,7 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
     control.stop_listening().await;
     assert!(control.restore(backup));
     while fixture.put("a", "kept", "again") <= seen {}
-    // As a kube-apiserver that started after the restore.
+    // A kube-apiserver that starts after a restore has no older events.
     control.compact();
     control.start_listening().await;
     // An open watch receives the differences, and a watch from an earlier version begins anew.
@@ -262,7 +262,7 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     refresh(&fixture).await;
     until(|| async { !rest(&fixture, &made(), &token).await.1 }).await;
     assert_eq!(rest(&fixture, &made(), &token).await.0, ["a/y", "b/of-b"]);
-    // For a name that means another cluster, even equal objects are others.
+    // The recreated cluster's objects are new ones, even if they are equal.
     assert_eq!(told(&mut events, 4).await, ["ADDED a/x", "ADDED a/y", "DELETED a/x", "DELETED a/y"]);
     fixture.put("a", "z", "");
     assert_eq!(events.brief().await, "ADDED a/z");
@@ -279,7 +279,7 @@ enum Changed {
     ClusterUnseen,
 }
 
-/// Changes a cluster repeatedly before the router lists it, and checks that it counts as another cluster in the end.
+/// Changes a cluster repeatedly before the router lists it. In the end the router must treat the cluster as a new one.
 async fn made_anew_while_reconfigured(changes: &[Changed]) {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;

@@ -298,7 +298,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
             fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
-            // Another object does not accept this version.
+            // The version is no valid precondition for a different object.
             let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
             fixture.write("PUT", &set("y"), &foreign).await.refused(409);

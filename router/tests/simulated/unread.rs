@@ -1,4 +1,4 @@
-//! A cluster's answers that their client does not read: they leave room for other clients.
+//! A client does not read its answers from a cluster. The router still has room for other clients.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -172,7 +172,7 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
             assert_eq!(answer.status(), 200, "{unread_path}: answer {number}");
             unread.push(answer);
         }
-        // By then the member has sent as much as the windows allow.
+        // During the pause, the member fills the windows.
         tokio::time::sleep(QUIET).await;
 
         let changes = format!("{own}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");

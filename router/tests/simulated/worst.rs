@@ -30,7 +30,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
 
-/// A request that one client may send.
+/// An expensive request of one client.
 pub(crate) struct Worst {
     /// The request's name in failures.
     name: &'static str,
@@ -54,7 +54,6 @@ impl Worst {
         Self { name, method: "POST", path: path.to_owned(), headers: vec![("content-type", "application/yaml")], body }
     }
 
-    /// Adds a header.
     pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.push((name, value));
         self

@@ -12,7 +12,7 @@ const KEY: &str = "n/x";
 /// A step of a run: a client sends a write, a member changes, or a router answers.
 type Step = fn(&mut Ledger) -> Result<(), Lie>;
 
-/// Correct runs.
+/// Correct runs, which the ledger must accept.
 const RIGHT: [(&str, &[Step]); 10] = [
     ("an_annotated_write_where_it_says", &[annotated, |to| put(to, 0, None), done]),
     ("a_write_that_was_refused_everywhere", &[annotated, refused]),
