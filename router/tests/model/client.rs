@@ -67,7 +67,7 @@ impl Told {
 }
 
 /// How long a client can resume from a version while nothing makes a router forget. A router keeps changes for five
-/// minutes. It may have seen a change a minute before another router, a slow member or a slow client.
+/// minutes. It may have seen a slow member's change a minute before another router, or a minute before a slow client.
 const KEPT_FOR: Duration = Duration::from_secs(200);
 
 /// How a stream ended.
@@ -323,7 +323,7 @@ impl Client {
                 },
                 () = sleep_until(leave), if !self.world.is_quiet() => return Ok(None),
                 () = sleep(Duration::from_secs(1)), if self.world.failure().is_some() => return Ok(None),
-                // The run comes to rest while the stream is open.
+                // The run may come to rest while the stream is open, so the loop checks again.
                 () = sleep(Duration::from_secs(5)), if !self.world.is_quiet() => {}
             }
         }

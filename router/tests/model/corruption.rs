@@ -194,8 +194,7 @@ fn stream_of_integers() -> Vec<Event> {
     events
 }
 
-/// Passes all events to a client and compares its final state with the members' objects. The checker must find a lie in
-/// calm runs, too.
+/// Passes all events to a client of a calm run, and compares its final state with the members' objects.
 fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), String> {
     let expected = Expectations { calm: true, ..Expectations::default() };
     let mut follower = Follower::listed(selection.clone(), BTreeMap::new(), vector(10, 4));

@@ -121,7 +121,7 @@ impl Ledger {
         self.entries.push(Entry { write, outcome: None, landed: None });
     }
 
-    /// Records the answer of a write. The caller records all changes up to now before.
+    /// Records the answer of a write. The caller must record all earlier changes first.
     ///
     /// # Errors
     /// The write was refused but has landed, or was done but has not landed.

@@ -235,7 +235,8 @@ async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// The router's answer for a missing one: the code and these words, without Retry-After.
+/// The router's expected answer to a request that the member does not answer: this code and these words, without
+/// Retry-After.
 struct Due {
     method: &'static str,
     path: String,

@@ -443,7 +443,7 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         other.0.get(other.1).await.ok();
         drop(held);
         until(async || same.0.call("GET", CONFIG_MAPS, &[], "").await.status() == 200).await;
-        // Each case starts without the last one's state.
+        // The next case starts without this state.
         govern(&fixture, Vec::new(), Vec::new());
     }
 }

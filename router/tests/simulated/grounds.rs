@@ -200,7 +200,8 @@ async fn what_is_meant_alone_comes_before_the_placement() {
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
     assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
-    // If the namespace is missing, the answer gives the reason for the cluster and the namespace's clusters.
+    // If the chosen cluster lacks the namespace, the answer says why it was chosen and which clusters have the
+    // namespace.
     let mut wrong = config_map_of("only-b", "y");
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);

@@ -234,7 +234,7 @@ async fn grounds_see_nothing_hidden() {
     };
     let pairs = [[owned("of-c", &uid("of-c")), owned("nothing", &json!("0-0-0"))], [released("web"), released("none")]];
     for pair in pairs {
-        // A user with rights in the cluster is directed to it.
+        // The write of a user with rights in `c` goes to `c`.
         let made = write(&root, "POST", &format!("{SHOP}?dryRun=All"), &pair[0]).await.ok();
         assert_eq!(crate::harness::cluster(&made), "c");
         rbac.iter().for_each(|own| drop(own.came()));

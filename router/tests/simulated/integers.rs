@@ -208,7 +208,8 @@ async fn who_is_cut_behind_a_relists_deletion_begins_anew_and_is_not_told_the_ot
     assert_eq!(brief(&deleted), "DELETED a/x");
     // The deletion carries the version before the relist, and claims no later change of the relist.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    // The same number is x's own version, after which the stream sent b's y.
+    // The same number is x's own version, after which the stream sent b's y. So the router does not know the client's
+    // place.
     let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
     let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
@@ -572,7 +573,8 @@ async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
     let mut everywhere = fixture.watch(&everywhere).await;
     assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
-    // The namespace's view is gone. A number that it sent stays refused, but only one view sends the later events.
+    // The namespace's view is gone. The router still refuses a number of it. It accepts later numbers, because only one
+    // view sends them.
     drop(events);
     pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");

@@ -316,7 +316,7 @@ async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let (place, _) = token.rsplit_once('.').unwrap();
     fixture.get(&format!("{CONFIG_MAPS}?continue={place}.{many}")).await.refused(410);
-    // The version names the largest accepted number of unknown clusters.
+    // The version names 1,024 unknown clusters, the most that the router looks up.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", made_up(1024))).await.refused(410);
     assert!(message.contains("names cluster c0000, which does not serve"), "{message}");
 }

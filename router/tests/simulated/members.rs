@@ -141,7 +141,7 @@ pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
     }
 }
 
-/// Lets a user do this with ConfigMaps in a namespace, or in all namespaces if it is empty.
+/// Lets a user use verbs on ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn allow_to(member: &SimulatedCluster, namespace: &str, user: &str, verbs: &[&str]) {
     let name = format!("{user}-{}", verbs.join("-")).replace(':', "-");
     member.apply(role("", &name, [verbs, &[""], &["configmaps"], &[]])).unwrap();

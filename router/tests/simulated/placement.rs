@@ -69,8 +69,7 @@ async fn what_is_owned_goes_where_its_owner_is() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("of-{member}"))).await.ok();
         assert_eq!(cluster(&made), member);
     }
-    // Owners of a resource that no client has read yet, cluster-scoped owners, and owners that were created a moment
-    // ago.
+    // A cluster-scoped owner of a resource that no client has read yet, and owners that were created a moment ago.
     let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}});
     fixture.member("b").apply(node).unwrap();
     let node = fixture.member("b").get("nodes", "", "n").unwrap();

@@ -19,14 +19,14 @@ pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 /// A little more than the time for which old rights hold when only roles and bindings are not followed.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
-/// A role of a namespace, or a ClusterRole if it is empty, with one rule of these words.
+/// A role of a namespace with one rule of these words. A `ClusterRole` if `namespace` is empty.
 pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     rbac(kind, namespace, name, json!({"rules": [rule]}))
 }
 
-/// A binding of a role to a user in a namespace, or in all namespaces if it is empty.
+/// A binding of a role to a user in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
     let subject = json!({"kind": "User", "apiGroup": RBAC, "name": user});
     let reference = json!({"apiGroup": RBAC, "kind": kind, "name": role});
@@ -44,7 +44,7 @@ fn rbac(kind: &str, namespace: &str, name: &str, mut object: Value) -> Value {
     object
 }
 
-/// Lets a user read ConfigMaps in a namespace, or in all namespaces if it is empty.
+/// Lets a user read ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
     let verbs: &[&str] = &["get", "list", "watch"];
     member.apply(role("", "reader", [verbs, &[""], &["configmaps"], &[]])).unwrap();

@@ -88,7 +88,7 @@ async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;
-    // Clients repeat a request as often as Retry-After allows.
+    // With Retry-After, clients would repeat the request in vain.
     assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
     let message = answer.refused(503);
     assert!(message.starts_with("cluster \"b\" does not let this endpoint list secrets in your name"), "{message}");

@@ -58,7 +58,7 @@ async fn a_live_member_is_asked_for_names() {
     for user in [&ann, &bob] {
         assert!(![200, 409, 503].contains(&user.send("DELETE", &path, &[], "").await.code));
     }
-    // A user with rights in this member only sees its objects.
+    // A user whose only rights are in this member sees the member's objects.
     let c = fixture.member("c");
     grant(c, "shop", "eve");
     chain.learn(c);

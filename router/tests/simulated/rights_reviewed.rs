@@ -568,7 +568,7 @@ async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_
 }
 
 /// Bob may impersonate Ann. While the member is silent, he repeatedly asks to be Ann in the maximum number of other
-/// groups. The router waits for few of these questions and answers the rest with a retry.
+/// groups. Few of his requests wait for answers; the router refuses the rest with Retry-After.
 #[tokio::test]
 async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

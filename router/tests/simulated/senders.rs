@@ -179,7 +179,7 @@ async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
     set(&fixture, vec![by_group, passing(&[], "tenants", None)]);
     assert_eq!(sent(&ops, "", &[]).await.1, "tenants");
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.1, "ops");
-    // Each cluster chooses its own ServiceAccounts.
+    // A cluster names its own ServiceAccounts, so policies of the merged view may match them.
     let robot = "system:serviceaccount:ci:robot";
     set(&fixture, vec![passing(&[robot], "ops", None), passing(&[], "tenants", None)]);
     assert_eq!(sent(&of_a(robot), "", &[]).await.1, "ops");

@@ -167,7 +167,8 @@ async fn who_is_ahead_of_events_is_not_left_waiting() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
-/// After another cluster's deletion, when the client has seen all of the shared deletions and this process only one.
+/// The client's version covers both deletions of `b`, and this process has seen only the first. It sends the deletion
+/// of `a/x` only once `b` has sent the second, which may be of the same name.
 #[tokio::test]
 async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_which_they_were() {
     let fixture = Fixture::start(["a", "b"]).await;

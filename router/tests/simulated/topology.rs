@@ -306,7 +306,7 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
         until(async || !lists(a).is_empty()).await;
     }
     if changes.ends_with(&[Changed::Configuration]) {
-        // The earlier cluster's objects are no old state of the new one's.
+        // The router must not show the earlier cluster's objects as an old state of the new cluster.
         let report = fixture.router.report().await;
         let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
         assert_eq!(listed.state, CollectionState::Unknown);
@@ -468,7 +468,7 @@ async fn one_cluster_under_two_names_is_shown_once() {
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
-    // When the first is removed, the second takes its place.
+    // When the first name is removed, the second name takes its place.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio::time::{Duration, Instant};
 
-/// Longest delay between an object's event and the earlier loss of the right to it, without faults. A watch may lag by
-/// 2 s, and a watch that was refused for 5 s reopens after a pause.
+/// Longest time after the loss of a right for which the router may show objects that were written after the loss. A
+/// watch may lag by 2 s, and a watch that was refused for 5 s reopens after a pause.
 const LATE: Duration = Duration::from_secs(15);
 
 /// Longest time after a member's last fault for which a lost right may go unnoticed: the longest delay between
