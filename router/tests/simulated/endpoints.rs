@@ -53,7 +53,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // These requests open more watches, so each endpoint carries at least one.
+    // The requests make the router open more watches, so each endpoint carries a watch.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }

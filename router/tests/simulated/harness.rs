@@ -132,7 +132,7 @@ pub(crate) async fn setup_through(
 }
 
 impl Fixture {
-    /// Members with these names behind one router that allows partial answers.
+    /// Members by name behind a router that allows partial answers.
     pub(crate) async fn start<const N: usize>(names: [&str; N]) -> Self {
         Self::with(names.map(config), allow()).await
     }

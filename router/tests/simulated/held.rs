@@ -432,8 +432,8 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // Another replica creates the object. A client of both replicas must be able to delete the object here at
-            // once.
+            // A different replica creates the object. A client of both replicas must be able to delete the object here
+            // at once.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }

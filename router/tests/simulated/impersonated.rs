@@ -124,8 +124,8 @@ async fn follow_late(member: &SimulatedCluster) {
     until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
 }
 
-/// A user who may impersonate another for one request reads the objects that both may read, in members with this filter
-/// only.
+/// A caller with the right to impersonate for lists reads the objects that both users may read, and only in members
+/// with constrained impersonation.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_reads_by_these() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
@@ -208,8 +208,8 @@ async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
     }
 }
 
-/// The router forwards the requests that the user may do as the other one, each by its own verb, object and
-/// subresource.
+/// The router forwards the requests that the user may send under the impersonated identity. Each request's verb, object
+/// and subresource decide.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_sends_these() {
     let (fixture, rbac) = fixture(&["get", "delete"]).await;
@@ -241,7 +241,7 @@ async fn whoever_may_be_another_for_some_requests_sends_these() {
     assert!(rbac[1].came().is_empty());
 }
 
-/// A watch as another user ends once the user loses the right to it.
+/// A watch under an impersonated identity ends once the caller loses the right to impersonate for it.
 #[tokio::test]
 async fn a_watch_as_another_ends_with_the_right_to_it() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
@@ -259,8 +259,8 @@ async fn a_watch_as_another_ends_with_the_right_to_it() {
     assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
 }
 
-/// If roles do not decide in a member, the router asks the member for both rights: the other user's, and the user's
-/// right to impersonate.
+/// If roles do not decide in a member, the router asks the member for both rights: the impersonated user's, and the
+/// caller's right to impersonate.
 #[tokio::test]
 async fn a_member_that_is_asked_is_asked_for_both() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
@@ -286,8 +286,8 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
-/// A question about a right goes to the clusters that allow the user to ask it as the other one. Other rights of
-/// impersonation do not matter.
+/// A review under an impersonated identity goes to the clusters that allow this impersonation for reviews. Rights to
+/// impersonate for different requests do not matter.
 #[tokio::test]
 async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
     let (fixture, rbac) = fixture(&["list"]).await;
@@ -321,8 +321,8 @@ async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str),
     client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
 }
 
-/// The search for a write's cluster also uses the other identity. A user who may write but not read as another one gets
-/// the answer of a user who may write but not read.
+/// The search for a write's cluster uses the impersonated identity, too. Without the right to read under it, the caller
+/// gets the answer of a user who may write but not read.
 #[tokio::test]
 async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");

@@ -21,7 +21,7 @@ use crate::rights::{RBAC, ann, binding, role};
 pub(crate) enum Mode {
     /// Roles and bindings alone.
     Rbac,
-    /// A file of users who may do everything.
+    /// A file with users' names. Each listed user may do everything.
     Abac(&'static [&'static str]),
     /// An authorizer that allows every request.
     AlwaysAllow,

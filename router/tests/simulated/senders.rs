@@ -148,10 +148,10 @@ async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
     {
         let name = format!("ops-{number}{}", place.len());
         let answer = sent(&eve, place, &[("impersonate-user", &name)]).await;
-        // No policy matches eve, and the router has not asked yet whether she may be the other user.
+        // No policy matches eve, and the router has not asked yet whether she may impersonate the user.
         assert_eq!(answer, (403, String::new(), None), "{place} {name}");
     }
-    // A user with the right gets the other user's policy, once the answer is known.
+    // A caller with the right gets the impersonated user's policy, once the answer is known.
     for place in ["", "/clusters/a"] {
         until(async || sent(&dash, place, &[OPS]).await == passed(403, "ops")).await;
     }
