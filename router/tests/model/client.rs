@@ -1,4 +1,5 @@
-//! Clients at random: they list in every form, watch, are cut off at any byte, move to the other router and go on.
+//! Clients that act at random: they list in every form, watch, lose a stream at any byte, and resume at the other
+//! router.
 
 mod lists;
 
@@ -20,35 +21,35 @@ use crate::schedule::{COLORS, NAMESPACES, OBJECTS, Profile, TYPES};
 use crate::truth::{Clusters, History, Lie, Selection, State, Vector};
 use crate::world::{NAMES, REPLICAS, RESOURCE, World, integer, vector};
 
-/// What a client has, by cluster and key.
+/// A client's objects, by cluster and key.
 type Objects = BTreeMap<(String, String), State>;
 
-/// One client: lists and watches for as long as the run lasts.
+/// A client that lists and watches until the run ends.
 pub(crate) struct Client {
     world: Arc<World>,
     name: String,
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// When it was told what it has.
+    /// When the routers sent the client's state.
     told: Told,
-    /// An older state of the same client that it sometimes goes back to, as a process does that kept it on disk, and
-    /// when it was told that.
+    /// An older state of the client that it sometimes returns to, as a process does that keeps its state on disk.
     checkpoint: Option<(Told, Follower)>,
-    /// How often revisions had gone back when its state began.
+    /// Number of restores when the client's state began.
     born: u64,
-    /// Whether it takes its time between two reads.
+    /// Whether the client pauses between two reads.
     slow: bool,
-    /// Whether its watch is to be refused in the stream.
+    /// Whether the watch must end with an ERROR event.
     refused: bool,
-    /// The one router that it knows, where each has clients of its own.
+    /// The client's only router in runs with `alone`: there, each router serves clients of its own.
     home: Option<usize>,
 }
 
-/// How long after an event a bookmark follows where events carry integers.
+/// Longest time from an event to the bookmark that follows, where events carry integers.
 const BOOKMARK_WITHIN: Duration = Duration::from_millis(250);
 
-/// When a client was told something last, and when the vector that it has: events that carry integers change none.
+/// When the client last received an event or list, and when it last received a vector. Events that carry integers bring
+/// no vector.
 #[derive(Clone, Copy)]
 struct Told {
     last: Instant,
@@ -65,22 +66,21 @@ impl Told {
     }
 }
 
-/// How long a version can be gone on from, where nothing makes a router forget. It keeps what it saw for five minutes,
-/// and may have seen it a minute before another one, of a slow member, or before a slow client was told.
+/// How long a client can resume from a version while nothing makes a router forget. A router keeps changes for five
+/// minutes. It may have seen a slow member's change a minute before another router, or a minute before a slow client.
 const KEPT_FOR: Duration = Duration::from_secs(200);
 
 /// How a stream ended.
 enum End {
-    /// By its end, or by our will.
+    /// The stream ended, or the client left it.
     Cut,
-    /// By ERROR 410, or another one.
+    /// The stream ended with an ERROR event of this code.
     Error(u64),
-    /// It did not begin.
+    /// The router refused the watch.
     Refused,
 }
 
 impl Client {
-    /// A client with a random selection.
     pub(crate) fn new(world: &Arc<World>, number: u64) -> Self {
         let mut random = StdRng::seed_from_u64(world.profile.seed.wrapping_mul(1000).wrapping_add(number));
         let mut some = |share: f64, of: &[&str]| {
@@ -119,12 +119,12 @@ impl Client {
         }
     }
 
-    /// What the client has; to be looked at from outside.
+    /// The client's state, for the checks at the end of the run.
     pub(crate) fn follower(&self) -> Arc<Mutex<Option<Follower>>> {
         Arc::clone(&self.follower)
     }
 
-    /// Its name and selection.
+    /// The client's name and selection.
     pub(crate) fn describe(&self) -> (String, Selection) {
         (self.name.clone(), self.selection.clone())
     }
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// One stream, after a list if there is no state.
+    /// Follows one stream. A client without a state lists first.
     async fn live(&mut self) -> anyhow::Result<()> {
         if self.born != self.world.restores.load(Ordering::Relaxed) {
             self.forget();
@@ -171,7 +171,7 @@ impl Client {
         self.resume(replica).await
     }
 
-    /// The router that is asked next.
+    /// The router for the next request.
     fn replica(&mut self) -> usize {
         let any = self.random.random_range(0..REPLICAS);
         self.home.unwrap_or(any)
@@ -182,7 +182,7 @@ impl Client {
         self.checkpoint = None;
     }
 
-    /// A watch that begins with what there is.
+    /// A watch that begins with initial events of all objects.
     async fn watch_from_nothing(&mut self, replica: usize) -> anyhow::Result<()> {
         let mut query = self.query();
         query.push(
@@ -190,13 +190,13 @@ impl Client {
         );
         *self.follower.lock() = Some(Follower::watching_from_nothing(self.selection.clone()));
         let end = self.stream(replica, query).await?;
-        // It contains this process's own writes and, under Quorum, what the members have;
-        // what cannot be had in time is a timeout.
+        // The initial events contain this process's own writes and, under Quorum, the members' latest state.
+        // The router answers 504 if it cannot reach that state in time.
         let expected = matches!(end, End::Error(504));
         self.after(end, expected)
     }
 
-    /// A watch from the version that came last, of an event or of a bookmark, as client-go's reflector goes on.
+    /// A watch from the version of the last event or bookmark, as client-go's reflector resumes.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
         let Profile { alone, topology, hides, .. } = self.world.profile;
         let (version, item, perhaps_another) = {
@@ -220,8 +220,8 @@ impl Client {
             let perhaps_another = self.world.with_truth(|truth| follower.is_perhaps_another(truth));
             (follower.version.clone().unwrap_or_default(), item, perhaps_another)
         };
-        // Of several routers none knows what another one had told before that event.
-        // A cluster that is the only one is a whole vector.
+        // With several routers, no router knows what another router sent before that event.
+        // The integer of an only cluster is a whole vector.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let is_item = item.is_some();
@@ -238,7 +238,8 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
-        // Whoever goes on from a part is told again what others have passed: since then earlier integers are refused.
+        // A client that resumes from a part of a revision receives again what other clients have passed. From then on
+        // the router refuses earlier integers.
         let is_passed =
             is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;
@@ -265,7 +266,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a stream until it ends or we leave it.
+    /// Reads a stream until it ends or the client leaves it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
         let response = self.world.call(replica, "GET", &path, None).await?;
@@ -292,7 +293,7 @@ impl Client {
             let chunk = self.read(&mut body, leave).await?;
             unmarked.is_young()?;
             let Some(chunk) = chunk else { return Ok(End::Cut) };
-            // Cut off at any byte: what is left of a frame is thrown away.
+            // The client cuts the stream at any byte and drops the incomplete frame.
             let cut = !self.world.is_quiet() && self.random.random_bool(0.04);
             let end = if cut { self.random.random_range(0..=chunk.len()) } else { chunk.len() };
             buffer.extend_from_slice(&chunk[..end]);
@@ -310,7 +311,7 @@ impl Client {
         }
     }
 
-    /// The next bytes; `None` at the end, or when it is time to leave.
+    /// Reads the next bytes. Returns `None` at the end, or when it is time to leave.
     async fn read(&self, body: &mut Body, leave: Instant) -> anyhow::Result<Option<bytes::Bytes>> {
         loop {
             tokio::select! {
@@ -322,13 +323,13 @@ impl Client {
                 },
                 () = sleep_until(leave), if !self.world.is_quiet() => return Ok(None),
                 () = sleep(Duration::from_secs(1)), if self.world.failure().is_some() => return Ok(None),
-                // The run comes to rest while the stream is open.
+                // The run may come to rest while the stream is open, so the loop checks again.
                 () = sleep(Duration::from_secs(5)), if !self.world.is_quiet() => {}
             }
         }
     }
 
-    /// Takes in one frame; the code of an ERROR.
+    /// Applies one frame. Returns the code of an ERROR event.
     fn take(&mut self, replica: usize, line: &[u8]) -> anyhow::Result<Option<u64>> {
         let frame: Value = serde_json::from_slice(line)?;
         let object = &frame["object"];
@@ -400,7 +401,7 @@ impl Client {
     }
 }
 
-/// Since when a stream has told events that no bookmark followed, where one is to follow soon.
+/// The time since the first event without a bookmark, where a bookmark must follow soon.
 struct Unmarked {
     told: bool,
     since: Option<Instant>,
@@ -421,7 +422,6 @@ impl Unmarked {
     }
 }
 
-/// The text of a vector.
 pub(crate) fn encode(vector: &Vector) -> String {
     use base64::Engine as _;
     let members: Vec<_> = vector.iter().map(|(cluster, own)| format!("{cluster:?}:\"{}\"", own.marked())).collect();

@@ -1,4 +1,4 @@
-//! The checker checked: a history that is true passes, and every corruption of it is found out.
+//! Tests of the checker: it accepts a true history and detects every corruption of it.
 
 mod writes;
 
@@ -12,10 +12,10 @@ use crate::schedule::Profile;
 use crate::truth::{Clusters, History, Selection, State, Truth, Vector};
 use crate::world::{NAMES, World};
 
-/// What a corruption does to a true stream.
+/// A corruption of a true stream.
 type Corrupt = fn(&mut Vec<Event>);
 
-/// The corruptions: what a broken merge, cacher or router would show.
+/// The corruptions: faults that a broken merge, cacher or router would show.
 const CORRUPTIONS: [(&str, Corrupt); 16] = [
     ("an_event_is_lost", |events| drop(events.remove(3))),
     ("the_last_event_is_lost", |events| drop(events.remove(6))),
@@ -65,7 +65,7 @@ const CORRUPTIONS_OF_INTEGERS: [(&str, Corrupt); 8] = [
     ("a_deletion_without_the_other_cluster_of_that_name", |events| drop(events.remove(7))),
 ];
 
-/// One trial for each corruption, and those for what is right.
+/// One trial for each corruption, and trials for correct histories.
 pub(crate) fn trials() -> Vec<Trial> {
     let name = |name: &str| format!("checker::{name}");
     let mut trials = vec![
@@ -167,7 +167,7 @@ fn event(change: Change, cluster: &str, key: &str, value: &str, vector: Vector) 
     }
 }
 
-/// What a client must be told that listed before all of it.
+/// The events that a client must receive if it listed before all of them.
 fn stream() -> Vec<Event> {
     use Change::{Added, Deleted, Modified};
     vec![
@@ -183,7 +183,7 @@ fn stream() -> Vec<Event> {
     ]
 }
 
-/// The same where objects carry integers: their own, and the deletion's.
+/// The same events with integers: the object's own revision, or the deletion's.
 fn stream_of_integers() -> Vec<Event> {
     let mut events = stream();
     for (event, revision) in events.iter_mut().zip([11, 5, 12, 13, 6, 14, 15, 5]) {
@@ -194,7 +194,7 @@ fn stream_of_integers() -> Vec<Event> {
     events
 }
 
-/// Tells a client everything, and looks whether it has what there is in the end. `calm` or not, a lie is a lie.
+/// Passes all events to a client of a calm run, and compares its final state with the members' objects.
 fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), String> {
     let expected = Expectations { calm: true, ..Expectations::default() };
     let mut follower = Follower::listed(selection.clone(), BTreeMap::new(), vector(10, 4));
@@ -225,7 +225,8 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     objects
 }
 
-/// What members were asked explains no refusal; that they were listed does, of versions before that.
+/// A router's question for a member's latest revision explains no refusal. A new list of the member explains refusals
+/// of versions before that list.
 fn refused_in_a_calm_run() -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
@@ -245,7 +246,7 @@ fn refused_in_a_calm_run() -> Result<(), Failed> {
             return Err("a question for the latest version explains a refusal".into());
         }
         control.expire_watches();
-        // Longer than any attempt is waited for.
+        // Longer than the router waits for any attempt.
         tokio::time::sleep(Duration::from_secs(60)).await;
         let listed = control.lists().iter().filter(|list| list.limit != 1).map(|list| list.revision).max();
         let listed = listed.unwrap_or_default();
@@ -271,7 +272,7 @@ fn pages_of_two_states() -> Result<(), Failed> {
     found_out(truth.is_state(&selection, &pages, &vector(12, 5)).map_err(|lie| lie.to_string()))
 }
 
-/// Where a list goes on at another state, what follows is that state, no more and no less.
+/// If a list continues at another state, the rest of its pages must be exactly that state.
 fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     let (truth, selection) = (truth(), Selection::default());
     let place = |cluster: &str, key: &str| (cluster.to_owned(), key.to_owned());
@@ -290,8 +291,9 @@ fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
 }
 
-/// A client that has seen an object go of which its version does not say so is told of it again, behind another
-/// cluster's of that name. One whose version says so is not, and neither may be told too little.
+/// A client has seen an object go, but its version does not cover that deletion. The router sends the object again,
+/// after another cluster's object of the same name. A client whose version covers the deletion does not receive it, and
+/// neither client may receive too little.
 fn perhaps_owed() -> Result<(), Failed> {
     use Change::{Added, Deleted};
     let mut truth = truth();
@@ -320,8 +322,9 @@ fn perhaps_owed() -> Result<(), Failed> {
     found_out(told(6, &events[3..]))
 }
 
-/// A client that has all of a revision may be told its deletions once more where a router had heard only the first
-/// when it listed the cluster anew: not the first, none without such a list, and none as it was not last.
+/// A client's version covers a whole revision. A router that heard only the first deletion of it before a new list may
+/// send the other deletions once more. It may not send the first one, may not send any without a new list, and may send
+/// only the last state.
 fn deleted_again() -> Result<(), Failed> {
     let mut truth = truth();
     for (revision, key, value) in [(16, "n/x", "v1"), (17, "n/y", "v1"), (18, "n/y", "v2")] {
@@ -353,8 +356,8 @@ fn deleted_again() -> Result<(), Failed> {
     found_out(told(None, true, &[("n/y", "v2")]))
 }
 
-/// Where a restore kept a version and undid what a client has beyond it nobody can tell; where the version itself is
-/// undone somebody has to.
+/// A restore that keeps the client's version and undoes later changes is undetectable. A restore that undoes the
+/// version itself must be detected.
 fn undone() -> Result<(), Failed> {
     let before = truth();
     let mut after = before.clone();
@@ -372,7 +375,7 @@ fn undone() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A client that wants blue objects is not told that one turned red.
+/// A client that selects blue objects must receive an event when an object turns red.
 fn unselected() -> Result<(), String> {
     let selection = Selection { color: Some("blue".to_owned()), ..Selection::default() };
     let events: Vec<_> = stream().into_iter().take(3).collect();
@@ -392,7 +395,6 @@ fn told_until(selection: &Selection, events: &[Event]) -> Result<Follower, Strin
     Ok(follower)
 }
 
-/// Changes the vector of an event that has one.
 fn change_vector(event: &mut Event, change: impl FnOnce(&mut Vector)) {
     match event {
         Event::Object { version: Version::Vector(vector), .. } | Event::Bookmark { vector, .. } => change(vector),

@@ -1,26 +1,26 @@
-//! What a client of a watch has, and whether what it is told can be true. No I/O:
-//! fed with events, right ones or wrong ones.
+//! The state of a client that watches, and the check whether each event can be true. No I/O: tests feed it right and
+//! wrong events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::truth::{Component, History, Lie, Selection, State, Truth, Vector};
 use crate::world::are_one_member;
 
-/// One event of a watch, decoded.
+/// One decoded event of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// ADDED, MODIFIED or DELETED.
     Object { change: Change, cluster: String, key: String, state: State, version: Version },
-    /// BOOKMARK; `initial_end` is the one that ends the initial events.
+    /// BOOKMARK. `initial_end` marks the bookmark that ends the initial events.
     Bookmark { vector: Vector, initial_end: bool },
 }
 
-/// What an object carries as its version.
+/// The version that an object carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// A composite resourceVersion.
+    /// A composite resourceVersion, decoded.
     Vector(Vector),
-    /// An integer, which names a cluster and its revision.
+    /// An integer that stands for a cluster and its revision.
     Item(String, u64),
 }
 
@@ -29,13 +29,11 @@ pub(crate) enum Version {
 pub(crate) struct Item {
     pub(crate) cluster: String,
     pub(crate) revision: u64,
-    /// The object's.
     key: String,
-    /// Whether it was told again, behind the DELETED of another cluster's object.
+    /// Whether the event repeated an object after the DELETED of another cluster's object.
     again: bool,
 }
 
-/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Added,
@@ -43,12 +41,12 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// What is known beforehand about the run.
+/// Facts about the run that the checks rely on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expectations {
-    /// Nothing happens that makes a cacher list anew: then every version is exact, and nothing ever repeats.
+    /// No fault makes a cacher list anew. Every version is exact, and no event repeats.
     pub(crate) calm: bool,
-    /// Clusters whose component may go down, because they are removed or restored.
+    /// Clusters whose component may decrease, because the run removes or restores them.
     pub(crate) may_go_back: BTreeSet<String>,
 }
 
@@ -56,30 +54,31 @@ pub(crate) struct Expectations {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follower {
     pub(crate) selection: Selection,
-    /// What a client has that keys by cluster and name.
+    /// The objects of a client whose key is cluster and name.
     pub(crate) objects: BTreeMap<(String, String), State>,
-    /// What a client has that keys by name alone: each name's cluster.
+    /// The objects of a client whose key is the name alone: the cluster of each name.
     pub(crate) names: BTreeMap<String, String>,
-    /// Where it would resume; `None` before there is a state.
+    /// The version to resume from. `None` before the first state.
     pub(crate) version: Option<Vector>,
-    /// The initial events of the stream are under way.
+    /// Whether the stream is still sending its initial events.
     initial: bool,
-    /// A DELETED whose name another cluster still has: its ADDED has to come next.
+    /// Key of a DELETED object that another cluster still has. The next event must be the ADDED of that cluster's
+    /// object.
     owed: Option<String>,
-    /// Names whose object of another cluster was owed when the stream was cut: it comes with the repetition.
+    /// Keys that were owed when the stream was cut. The repetition contains their objects.
     owed_later: BTreeSet<String>,
-    /// Clusters of which this stream may tell something that the client has already.
+    /// Clusters with changes that the stream may repeat.
     may_repeat: BTreeSet<String>,
-    /// Deletions that the client's version covered when this stream began and that this stream may tell once more, by
-    /// cluster and key: another change of that revision came before them.
+    /// Deletions that the client's version covers and that this stream may repeat, by cluster and key. Another change
+    /// of the same revision precedes each of them.
     may_be_deleted_again: BTreeSet<(String, String)>,
-    /// Clusters that were listed anew while the client was at an earlier version.
+    /// Clusters that a router listed anew while the client was at an earlier version.
     listed_anew: BTreeSet<String>,
-    /// The integer of the last event, if nothing came since that says where all clusters are: what a client that takes
-    /// its version from events would resume from.
+    /// The integer of the last event, unless a vector followed. A client that takes its version from events would
+    /// resume from it.
     pub(crate) item: Option<Item>,
-    /// The cluster of a DELETED that may carry the version before it: whoever has more than its version says of others
-    /// does not know whether one of them had the name at this place.
+    /// The cluster of a DELETED that may carry the version before it. If the client is ahead of its version in other
+    /// clusters, the router does not know whether one of them had the name at this place.
     perhaps_owed: Option<String>,
 }
 
@@ -96,8 +95,8 @@ impl Version {
     }
 }
 
-/// Checks that an event tells of no object more than its version says: whoever is cut behind it might go on where that
-/// change was never seen alone, and keep the object for ever. A deletion may come early.
+/// Checks that the event's version covers its object. Otherwise a client that is cut off after this event may resume
+/// after a later deletion and keep the object for ever. A deletion may come early.
 fn is_covered(
     truth: &Truth,
     (change, cluster, key, state): (Change, &str, &str, &State),
@@ -113,19 +112,19 @@ fn is_covered(
 }
 
 impl Follower {
-    /// A client that listed.
+    /// A client after its first list.
     pub(crate) fn listed(selection: Selection, objects: BTreeMap<(String, String), State>, vector: Vector) -> Self {
         let names = objects.keys().map(|(cluster, key)| (key.clone(), cluster.clone())).collect();
         Self { selection, objects, names, version: Some(vector), ..Self::default() }
     }
 
-    /// A client whose watch begins with every object as it is.
+    /// A client whose watch begins with initial events of all objects.
     pub(crate) fn watching_from_nothing(selection: Selection) -> Self {
         Self { selection, initial: true, ..Self::default() }
     }
 
-    /// A stream from the client's version begins, after another was cut. Where the client has more than its version
-    /// says, some of it is told again.
+    /// Begins a stream from the client's version after a cut. Where the client is ahead of its version, the stream
+    /// repeats changes.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
         self.item = None;
@@ -138,27 +137,26 @@ impl Follower {
             let covered = version.get(cluster).into_iter().flat_map(|version| history.deleted_behind_others(*version));
             self.may_be_deleted_again.extend(covered.map(|(key, _)| (cluster.clone(), key.clone())));
             let exact = match version.get(cluster) {
-                // Of several changes that share a revision all are told again, and in a namespace one
-                // that stands alone there, too.
+                // The stream repeats all changes that share a revision. For a namespace it also repeats a change that
+                // is the only one there.
                 Some(version) if history.is_some_of_several(*version) => false,
                 Some(version) if version.part.is_some() && self.selection.namespace.is_some() => false,
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
                 None => !self.objects.keys().any(|(own, _)| own == cluster),
             };
-            // Of a version that may stand for two states nobody knows which of them is meant.
+            // After a restore, a version may stand for two states.
             if !exact || history.restores() > 0 {
                 self.may_repeat.insert(cluster.clone());
             }
         }
     }
 
-    /// A stream from the integer of the last event begins. It goes on at that event's place, where the client is.
+    /// Begins a stream from the integer of the last event, which is the client's exact place.
     pub(crate) fn resumed_after_item(&mut self) {
         self.owed_later.extend(self.owed.take());
     }
 
-    /// Where the client would go on: after the integer that came last, or after a vector.
-    /// `None` before there is a state.
+    /// The place to resume from: the last integer or a vector. `None` before the first state.
     pub(crate) fn place(&self) -> Option<Vector> {
         match &self.item {
             Some(Item { cluster, revision, .. }) => {
@@ -168,8 +166,8 @@ impl Follower {
         }
     }
 
-    /// Whether the client has more of a cluster than its version says, and a restore undid that and kept the version:
-    /// no router can tell it from one that has nothing more.
+    /// Returns whether the client is ahead of its version of a cluster and a restore undid that, but kept the version.
+    /// No router can tell this client from one that is at its version.
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
         let mut components = self.version.iter().flatten();
         components.any(|(cluster, revision)| {
@@ -178,8 +176,8 @@ impl Follower {
         })
     }
 
-    /// Whether another event may carry the last one's integer: one that shares its revision, or its object told again
-    /// since, behind the DELETED of another cluster's. Nobody knows then which of them is meant.
+    /// Returns whether another event may carry the last event's integer: one of the same revision, or a repetition of
+    /// its object after another cluster's DELETED. The integer is ambiguous then.
     pub(crate) fn is_perhaps_another(&self, truth: &Truth) -> bool {
         let Some(Item { cluster, key, again, revision }) = &self.item else { return false };
         if truth.history(cluster).is_ok_and(|history| history.is_shared(*revision)) {
@@ -189,12 +187,12 @@ impl Follower {
         *again || others.any(|other| truth.ever_had(&self.selection, other, key))
     }
 
-    /// Whether the client has what there is, under all names.
+    /// Returns whether the client has all initial events and no other cluster's object is outstanding.
     pub(crate) fn is_complete(&self) -> bool {
         !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
     }
 
-    /// Takes in an event, unless it cannot be true.
+    /// Applies an event, or returns why it cannot be true.
     pub(crate) fn observe(&mut self, truth: &Truth, expected: &Expectations, event: &Event) -> Result<(), Lie> {
         match event {
             Event::Bookmark { vector, initial_end } => self.bookmark(truth, expected, vector, *initial_end),
@@ -317,13 +315,15 @@ impl Follower {
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
             if others().next().is_none() {
-                // The last of the name is gone: nothing is to come in its place.
+                // The last object of the name is gone, so no other cluster's object follows.
                 self.owed_later.remove(key);
             }
-            // Whoever has more of a cluster than its version says is told some of it again, and at this place of that
-            // the other cluster's object need not have been there: its turn comes. Or one was there that it has seen
-            // go. Or it has a whole revision of which the log that is read had a part, and never heard the rest: what
-            // is gone by now is not told again, because the rest may have deleted it.
+            // Three cases excuse a missing ADDED:
+            // - The client is ahead of its version, so the stream repeats changes. The other cluster's object may not
+            //   exist at this place yet.
+            // - The other cluster's object existed here, and the client has already seen its deletion.
+            // - The client has a whole revision, of which the log has only a part. The log omits objects that are gone
+            //   by now, because the rest of the revision may have deleted them.
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
                 let has_shared =
@@ -349,9 +349,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether this deletion may be one that the client's version covers. A router that had heard only the first
-    /// deletions of that revision when it listed the cluster anew finds the others gone, and cannot tell them from what
-    /// was deleted later, which the client lacks: it tells all of them, in each stream once.
+    /// Returns whether the client's version may already cover this deletion. A router may have heard only the first
+    /// deletions of that revision before it listed the cluster anew. It cannot tell the other deletions from later
+    /// ones, which the client lacks, so it sends all of them, once in each stream.
     fn is_deleted_again(&self, history: &History, place: &(String, String), state: &State) -> bool {
         let Some(has) = self.version.as_ref().and_then(|version| version.get(&place.0)) else { return false };
         self.may_be_deleted_again.contains(place)
@@ -359,7 +359,7 @@ impl Follower {
             && history.deleted_behind_others(*has).contains(&(&place.1, state))
     }
 
-    /// Another cluster's object of a name, behind a DELETED.
+    /// Applies another cluster's object of a name after a DELETED.
     fn again(&mut self, change: Change, owed: &str, place: (String, String), state: &State) -> Result<(), Lie> {
         let (cluster, key) = &place;
         if change != Change::Added || key != owed {
@@ -367,7 +367,7 @@ impl Follower {
                 "after DELETED {owed} another cluster's was to be told, not {change:?} {place:?}"
             )));
         }
-        // Where the client has more than its version says, the object may be one that it has seen go.
+        // If the client is ahead of its version, it may have seen this object's deletion.
         let held = self.objects.get(&place);
         if held != Some(state) && !self.may_repeat.contains(cluster) {
             return Err(Lie(format!("{cluster} {key} is told again as {state:?}; the client has it as {held:?}")));
@@ -382,7 +382,7 @@ impl Follower {
         self.owed_later.remove(key);
     }
 
-    /// Checks the integer of an event: an object's own, or one at which it was no longer so.
+    /// Checks the integer of an event: the object's own, or one at which the object no longer had this state.
     fn is_version(
         &self,
         truth: &Truth,
@@ -393,8 +393,9 @@ impl Follower {
         let history = truth.history(cluster)?;
         let is_so = match change {
             Change::Added | Change::Modified => history.is_version_of(key, state, revision),
-            // One that a list anew found gone has the version before it, and of a cluster that leaves nothing has gone.
-            // Even where all is calm: of a deletion nothing but a list may say that it was all of its revision.
+            // A deletion that a new list discovers has the version before that list; in a cluster that leaves, no
+            // object was deleted. Both happen in calm runs, too: sometimes only a list shows that a deletion completes
+            // its revision.
             Change::Deleted if !expected.calm || history.deletes_at(revision) => true,
             Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
         };
@@ -405,7 +406,7 @@ impl Follower {
         Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
     }
 
-    /// Checks a version that the stream gave, and takes it as the place to resume from.
+    /// Checks a version from the stream and takes it as the place to resume from.
     fn takes_version(&mut self, truth: &Truth, expected: &Expectations, vector: &Vector) -> Result<(), Lie> {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
@@ -413,19 +414,19 @@ impl Follower {
             if went_back && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
-            // A DELETED that another cluster's ADDED is to follow carries the version before it, and who was cut there
-            // has more than that version says.
+            // A DELETED that another cluster's ADDED must follow carries the version before it. A client that is cut
+            // off there is ahead of its version.
             let is_before_it = self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster);
             let is_exact = expected.calm && !is_before_it && !self.listed_anew.contains(cluster);
             if is_exact && !self.may_repeat.contains(cluster) {
                 let exact = truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision);
-                // Nothing need have happened for that: where no bookmark says that a part was all of its revision, a
-                // list does. What an object was between the client's version and the list is not told.
+                // A new list needs no fault: if no bookmark says that a part completes its revision, a list does. The
+                // stream omits an object's states between the client's version and the list.
                 let listed = truth.history(cluster)?.listed_anew;
                 let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
                 let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);
                 match exact {
-                    // What was deleted since is told with the part.
+                    // The stream sends later deletions together with the part.
                     Err(_) if revision.part.is_some() || is_listed_anew => {
                         self.listed_anew.insert(cluster.clone());
                     }
@@ -448,7 +449,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether a client that keys by name has a name exactly if some cluster has it.
+    /// Checks that a client whose key is the name alone has a name exactly if some cluster has it.
     fn names_are_complete(&self, key: &str) -> Result<(), Lie> {
         if self.owed.is_some() || self.owed_later.contains(key) {
             return Ok(());

@@ -1,117 +1,107 @@
-//! What was written through the routers, and where it arrived: a pure account, so that a table can test it.
+//! The writes sent through the routers and the objects that they changed: a pure data structure, so that a table can
+//! test it.
 //!
-//! Every write has a marker, which the members' histories show again. A write *lands* where a change of a member
-//! carries its marker, or where a deletion can be that of nobody else. It may land in one object at most, in the one
-//! that was meant, and not at all once it was refused; one that was answered 2xx has landed.
+//! Every write has a marker, which reappears in a member's history. A write *lands* where a member's change carries its
+//! marker, or where it is the only possible cause of a deletion. A write lands at most once, and only in the object
+//! that it means. A refused write never lands; a write answered with 2xx has landed.
 
 use std::collections::BTreeMap;
 
 use crate::truth::{Component, Lie, State, Truth};
 use crate::world::NAMES;
 
-/// The clusters that every router has, and none is about to lose, each with the change of the configuration since
-/// which that is so.
+/// The clusters that every router has and none is about to lose, each with the number of the configuration change that
+/// added it.
 pub(crate) type Settled = BTreeMap<String, u64>;
 
-/// How an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Server-side apply: makes what is not there.
+    /// Server-side apply. Creates missing objects.
     Apply,
     /// A JSON merge patch.
     Merge,
-    /// PUT.
     Replace,
-    /// DELETE.
     Delete,
 }
 
-/// What a write says of the object that it means.
+/// How a write identifies its object.
 #[derive(Clone, Debug)]
 pub(crate) enum Meaning {
-    /// Its annotation names a cluster of this member.
+    /// The annotation names a cluster of this member.
     Annotated(usize),
-    /// It depends on an object of this member, by its uid, its version, or both.
+    /// A precondition names an object of this member by its uid, its version, or both.
     Object {
-        /// The member that has it.
+        /// The member that has the object.
         member: usize,
-        /// The uid that the write names.
+        /// The uid in the write.
         uid: Option<String>,
-        /// The state whose version the write names: no two states of an object are alike.
+        /// The state whose version the write names. No two states of an object are equal.
         state: Option<State>,
     },
-    /// Nothing: the one object of the name.
+    /// No identification: the write means the only object of the name.
     Bare(Bare),
 }
 
-/// What a router could know when a bare write was sent to it.
+/// A router's possible knowledge when it received a bare write.
 ///
-/// The write must not land while another cluster has an object of the name, too, and the router could know that. It
-/// could, of each cluster that it had before the write and has still after it, if that object has been there without a
-/// gap
+/// The write must not land if the router could know of another cluster's object of the same name. That applies to each
+/// cluster that the router had before the write and still has after it, if that object existed without a gap
 ///
-/// * since the version up to which the router itself had told the cluster's objects a moment before. What was made
-///   after that version, the router's watch may not have told it yet, for as long as the cluster is cut off: no fault;
-/// * since the write was sent, where the router had no version of the cluster: it is unknown, whatever it has had from
-///   the start, so it must be asked or the write refused;
-/// * since the write was sent, for one that makes the object: then all clusters are asked, whatever is known of them.
+/// * since the version up to which the router had shown the cluster's objects a moment before. The router's watch may
+///   not have seen later objects, as long as the cluster is cut off: no fault;
+/// * since the router received the write, if the router had no version of the cluster. The cluster is unknown then, so
+///   the router must ask it or refuse the write;
+/// * since the router received the write, if the write creates the object: then the router asks all clusters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bare {
-    /// What it knew of each cluster that it had.
+    /// The router's knowledge of each of its clusters.
     pub(crate) known: Vec<Known>,
 }
 
-/// What a router knew of a cluster.
+/// A router's knowledge of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// The cluster's name.
     pub(crate) cluster: String,
-    /// Since which change of the configuration the routers have it.
+    /// Number of the configuration change that added the cluster to all routers.
     pub(crate) settled: u64,
-    /// The version up to which it had told its objects.
+    /// The version up to which the router had shown the cluster's objects.
     pub(crate) version: Option<Component>,
-    /// The cluster's last step when the write was sent.
+    /// The cluster's last step when the router received the write.
     pub(crate) step: usize,
 }
 
-/// One write.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The value that it sets; a deletion's is only its name.
+    /// The value that the write sets. The marker of a deletion is only its name.
     pub(crate) marker: String,
-    /// How it writes.
     pub(crate) verb: Verb,
     /// The object's `namespace/name`.
     pub(crate) key: String,
-    /// Which object it means.
     pub(crate) meaning: Meaning,
 }
 
-/// One change of one object of a member, as the member's history has it.
+/// One change of one object of a member, from the member's history.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// The member.
     pub(crate) member: usize,
     /// The object's `namespace/name`.
     pub(crate) key: String,
-    /// The object before it; `None` where there was none.
+    /// The state before the change. `None` if there was no object.
     pub(crate) before: Option<State>,
-    /// The object after it; `None` where it is gone.
+    /// The state after the change. `None` if the object is gone.
     pub(crate) after: Option<State>,
 }
 
-/// How a write was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// 2xx.
+    /// An answer with a 2xx code.
     Done,
-    /// Not done, and the answer does not say that it may have been.
+    /// An error answer that does not say that the write may have been carried out.
     Refused(u16),
-    /// Nobody knows.
+    /// An answer that leaves the result open.
     Lost(u16),
 }
 
-/// A write and what has become of it.
 #[derive(Debug)]
 struct Entry {
     write: Write,
@@ -126,15 +116,15 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Notes a write that is about to be sent.
+    /// Records a write before the client sends it.
     pub(crate) fn sent(&mut self, write: Write) {
         self.entries.push(Entry { write, outcome: None, landed: None });
     }
 
-    /// Notes how a write was answered. All changes up to now are noted before.
+    /// Records the answer of a write. The caller must record all earlier changes first.
     ///
     /// # Errors
-    /// It was refused and has landed, or was done and has not.
+    /// The write was refused but has landed, or was done but has not landed.
     pub(crate) fn answered(&mut self, marker: &str, outcome: Outcome) -> Result<(), Lie> {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.write.marker == marker) else {
             return Err(Lie(format!("{marker} was never sent")));
@@ -147,11 +137,11 @@ impl Ledger {
         }
     }
 
-    /// Notes a change of a member that nobody made but a client. `truth` and `settled` are as of now, after the change.
+    /// Records a change that only a client's write can have made. `truth` and `settled` include the change.
     ///
     /// # Errors
-    /// It is that of a write which means another object, was refused, or has landed before; or a deletion that nobody
-    /// asked for.
+    /// The write of this change means another object, was refused, or has landed before; or no client asked for this
+    /// deletion.
     pub(crate) fn changed(&mut self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), Lie> {
         let Some(after) = &change.after else { return self.deleted(change, truth, settled) };
         let written = |entry: &&mut Entry| entry.write.verb != Verb::Delete && entry.write.marker == after.value;
@@ -161,14 +151,14 @@ impl Ledger {
         }
     }
 
-    /// Notes a deletion: that of the newest write that can have made it.
+    /// Records a deletion for the newest write that can have made it.
     fn deleted(&mut self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), Lie> {
         let mut why = Lie(format!("nobody deleted it: {change:?}"));
         let asked = |entry: &&mut Entry| entry.write.verb == Verb::Delete && entry.write.key == change.key;
         for entry in self.entries.iter_mut().rev().filter(asked) {
             match entry.lands(change, truth, settled) {
                 Ok(()) => return Ok(()),
-                // What was settled long ago says nothing.
+                // A write that was answered long ago is a poor explanation.
                 Err(lie) if entry.outcome.is_none() => why = lie,
                 Err(_) => {}
             }
@@ -196,7 +186,7 @@ impl Entry {
 }
 
 impl Write {
-    /// Whether it means the object of this change.
+    /// Checks that the write means the object of this change.
     fn may_land(&self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), String> {
         if self.key != change.key {
             return Err("landed in another name".to_owned());
@@ -213,8 +203,8 @@ impl Write {
         }
     }
 
-    /// Whether the object was as the precondition says. A version says nothing of an object that an apply makes anew,
-    /// nor where the member's revisions went back: then another state may have it.
+    /// Checks the precondition against the object before the change. A version in an apply that creates the object
+    /// means nothing. After a restore another state may have the version.
     fn is_meant(&self, uid: Option<&str>, state: Option<&State>, change: &Change, truth: &Truth) -> Result<(), String> {
         let before = change.before.as_ref();
         if uid.is_some_and(|uid| before.is_none_or(|before| before.uid != uid)) {
@@ -230,10 +220,10 @@ impl Write {
 }
 
 impl Bare {
-    /// A cluster that the router could know to have an object of the name, too.
+    /// Returns a cluster that, as the router could know, also has an object of the name.
     fn rival(&self, change: &Change, truth: &Truth, settled: &Settled) -> Option<&Known> {
         let own = |known: &&Known| NAMES[change.member].contains(&&*known.cluster);
-        // Whoever is known to have had it may be taken for the only one that has it.
+        // If the router knows that this cluster had the object, the router may take that object for the only one.
         let was_there = self.known.iter().find(own).is_none_or(|own| own.had(&change.key, truth));
         let makes = change.before.is_none() && !was_there;
         let has = |known: &Known| {
@@ -248,7 +238,7 @@ impl Bare {
 }
 
 impl Known {
-    /// Whether the cluster has had an object, at its version or since.
+    /// Returns whether the cluster had an object at its version or later.
     fn had(&self, key: &str, truth: &Truth) -> bool {
         truth.history(&self.cluster).is_ok_and(|history| match self.version {
             Some(version) => history.had_since_version(key, version),

@@ -1,23 +1,23 @@
-//! Model-based runs: members with faults at random, two routers over them, clients that list and watch at random; every
-//! client's history is checked against what really happened.
+//! Model-based runs: members with random faults, two routers over them, and clients that list and watch at random. The
+//! run checks every client's history against the members' histories.
 //!
 //! ```text
 //! seed ─▶ Profile ─┬─▶ schedule ──writes, faults──▶ members ──history──▶ Truth
 //!                  │                                   ▲                  │
 //!                  └─▶ clients ──list, watch──▶ routers┘                  ▼
-//!                         └───────────events, lists───────────────▶ Follower: can that be true?
+//!                         └───────────events, lists───────────────▶ Follower: is each event true?
 //! ```
 //!
-//! Members, routers and clients share one thread, and time stands still while any of them can go on. Connections are
-//! HTTP/2 over memory instead of TCP and TLS; everything above is the real thing. Whatever draws random numbers draws
-//! them from the seed, and nothing runs in another thread, so a seed is the same run each time.
+//! Members, routers and clients share one thread, and its clock stands still while any of them can proceed. Connections
+//! are HTTP/2 over memory instead of TCP and TLS; all layers above are the product's own code. Every random number
+//! comes from the seed and no other thread runs, so each run of a seed is the same.
 //!
-//! * `cargo test -p tributary-router --test model` runs 200 seeds and those that once failed;
-//! * `… -- seed=7` one, `… -- seed=0..5000` many, `… -- rights=7` one of users whose rights change; with
-//!   `TRIBUTARY_TRACE=1` a failure shows all that happened, not its end;
-//! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
+//! * `cargo test -p tributary-router --test model` runs 200 seeds and all seeds that once failed;
+//! * `… -- seed=7` runs one, `… -- seed=0..5000` many, `… -- rights=7` one with users whose rights change; with
+//!   `TRIBUTARY_TRACE=1` a failure shows its whole trace instead of its end;
+//! * `… -- --ignored proof` runs as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
-// A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
+// A test's `unwrap` is an assertion. Clippy's exemption for tests does not cover tests without libtest's harness.
 #![allow(clippy::unwrap_used)]
 
 mod client;
@@ -39,17 +39,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use run::RunKind;
 
-/// How many seeds run with every test.
+/// Number of seeds of each ordinary test run.
 const SEEDS: u64 = 200;
 
-/// How many runs of users whose rights change.
+/// Number of runs with users whose rights change.
 const RIGHTS_SEEDS: u64 = 100;
 
-/// How many seeds are one test.
+/// Number of seeds in one test.
 const SEEDS_PER_TRIAL: u64 = 50;
 
-/// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a
-/// smaller test beside the code that was wrong.
+/// Seeds that once failed, each with the defect in the product. A seed's run changes with the schedule, so each defect
+/// also has a smaller test beside the corrected code.
 const FAILED_ONCE: [(u64, &str); 17] = [
     (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
@@ -70,7 +70,7 @@ const FAILED_ONCE: [(u64, &str); 17] = [
     (2788, "what_was_seen_in_a_cluster_that_took_another_index_was_made_in_another"),
 ];
 
-/// How many seeds a proof runs if `TRIBUTARY_SEEDS` does not say.
+/// Number of seeds of a proof without `TRIBUTARY_SEEDS`.
 const PROOF_SEEDS: u64 = 20_000;
 
 fn main() -> anyhow::Result<()> {
@@ -110,8 +110,7 @@ fn main() -> anyhow::Result<()> {
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-/// Runs seeds one after the other, each in a process of its own: what a process has done before must not matter. What
-/// failed goes to stderr at once.
+/// Runs each seed in a process of its own, so that no state of an earlier run matters. Failures go to stderr at once.
 fn run_each(kind: RunKind, seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let mut failed = Vec::new();
     for seed in seeds {
@@ -124,7 +123,7 @@ fn run_each(kind: RunKind, seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     if failed.is_empty() { Ok(()) } else { Err(format!("these seeds failed: {failed:?}").into()) }
 }
 
-/// What a seed shows of itself, twice.
+/// Checks that two runs of a seed have equal traces.
 fn same_runs(seeds: &[u64]) -> Result<(), Failed> {
     for seed in seeds {
         let traced =
@@ -144,14 +143,14 @@ fn run_alone(kind: RunKind, seed: u64) -> std::io::Result<std::process::Output> 
     Command::new(std::env::current_exe()?).arg(format!("{}={seed}", kind.word())).output()
 }
 
-/// Both kinds of runs, of the second a tenth as many.
+/// Runs both kinds, rights for a tenth of the seeds.
 fn run_both(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let (of_versions, of_rights) = (seeds.clone(), seeds.step_by(10));
     run_each(RunKind::Versions, of_versions)?;
     of_rights.into_iter().try_for_each(|seed| run_each(RunKind::Rights, seed..seed + 1))
 }
 
-/// Many seeds, on all cores.
+/// Runs many seeds on all cores.
 fn proof(cores: u64) -> Result<(), Failed> {
     let seeds = std::env::var("TRIBUTARY_SEEDS").ok().map_or(Ok(PROOF_SEEDS), |text| text.parse())?;
     let share = seeds.div_ceil(cores).max(1);

@@ -1,8 +1,8 @@
-//! Users whose rights change while members fail: nobody is shown what they may not see, and in the end everybody has
-//! all that they may.
+//! Users whose rights change while members fail. No user may see a forbidden object, and in the end every user has all
+//! permitted objects.
 //!
-//! A run of its own beside the one over services: here there are few objects, one router, and roles and bindings that
-//! come and go. What is checked of each object that somebody is shown is in `truth`; who looks is in `reader`.
+//! These runs are separate from the runs over services: they have few objects, one router, and roles and bindings that
+//! come and go. `truth` checks each object that a user receives; `reader` is the user's client.
 
 mod reader;
 pub(crate) mod truth;
@@ -30,17 +30,17 @@ use crate::world::{EPOCH, RESOURCE, connect, service};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The members, the users, and the places where they may read: the first is everywhere.
+/// The places where users may read are namespaces; the first one stands for all namespaces.
 const MEMBERS: [&str; 2] = ["eu", "us"];
 const USERS: [&str; 3] = ["ann", "ben", "eve"];
 const PLACES: [&str; 4] = ["", "a", "b", "c"];
 const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 
-/// How many steps there are, between which time passes.
+/// Number of random steps of a run.
 const STEPS: usize = 120;
 
-/// How long things may take to come to rest: the longest delay between attempts to reach a member, twice, and what is
-/// gained, which is gathered for half a minute.
+/// Longest time until the run comes to rest: twice the longest delay between attempts to reach a member, and the half
+/// minute for which the router gathers new rights.
 const REST_WITHIN: Duration = Duration::from_secs(240);
 
 /// Members, a router over them, and the truth.
@@ -48,7 +48,7 @@ struct World {
     members: Vec<Arc<SimulatedCluster>>,
     router: Arc<Router>,
     truth: Mutex<Vec<MemberTruth>>,
-    /// How many faults of each member have not ended.
+    /// Number of active faults of each member.
     faults: [AtomicU64; MEMBERS.len()],
     quiet: AtomicBool,
     started: Instant,
@@ -56,10 +56,10 @@ struct World {
     failure: Mutex<Option<String>>,
 }
 
-/// What somebody holds: the value of each object, by cluster, namespace and name.
+/// A user's objects: the value of each, by cluster, namespace and name.
 type Objects = BTreeMap<(String, String, String), String>;
 
-/// Runs a seed in the runtime that it is called in; why it failed, and what happened.
+/// Runs a seed in the caller's runtime. Returns the failure and the trace.
 pub(crate) async fn run(seed: u64) -> (Option<String>, Vec<String>) {
     let world = match World::start().await {
         Ok(world) => Arc::new(world),
@@ -138,7 +138,6 @@ impl World {
         })
     }
 
-    /// Something happens.
     async fn step(self: &Arc<Self>, random: &mut StdRng) {
         let number = random.random_range(0..MEMBERS.len());
         match random.random_range(0..10) {
@@ -170,11 +169,11 @@ impl World {
         }
     }
 
-    /// Lets somebody read somewhere, or no longer.
+    /// Grants a user the right to read in a place, or takes it away.
     fn give_or_take(&self, number: usize, random: &mut StdRng) {
         let (member, mut truth) = (&self.members[number], self.truth.lock());
         let user = USERS[random.random_range(0..USERS.len())];
-        // Everywhere less often.
+        // Rights in all namespaces are rarer.
         let place = PLACES[if random.random_bool(0.1) { 0 } else { random.random_range(1..PLACES.len()) }];
         let (kind, plural) = match place {
             "" => ("ClusterRoleBinding", format!("clusterrolebindings.{RBAC}")),
@@ -197,8 +196,8 @@ impl World {
         }
     }
 
-    /// One fault, which ends by itself. None is of roles and bindings alone: those may be behind by minutes, as
-    /// documented, and nothing could be said of what is shown.
+    /// Plays one fault. A task ends the fault later. No fault hits only roles and bindings: by documentation they
+    /// may lag by minutes, so the test could not judge any object.
     async fn trouble(self: &Arc<Self>, number: usize, random: &mut StdRng) {
         let control = self.members[number].control().clone();
         let lasts = Duration::from_millis(match random.random_range(0..10) {
@@ -245,7 +244,7 @@ impl World {
         self.quiet.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until everybody is listed, and holds, what they may see.
+    /// Waits until every user lists and watches exactly the permitted objects.
     async fn rest(&self, held: &[(&str, Arc<Mutex<Objects>>)]) -> anyhow::Result<()> {
         let step = Duration::from_secs(5);
         let mut missing = String::new();
@@ -278,7 +277,7 @@ impl World {
         Ok(None)
     }
 
-    /// What somebody may see now; `None` where nothing anywhere may be listed.
+    /// The objects that a user may see now. `None` if the user may list nowhere.
     fn expected(&self, user: &str) -> Option<Objects> {
         let truth = self.truth.lock();
         let mut seen: Option<Objects> = None;
@@ -295,7 +294,7 @@ impl World {
         seen
     }
 
-    /// Whether somebody may be shown this, by an answer that was begun at that moment.
+    /// Checks that a user may see an object in an answer that began at this time.
     fn shown(&self, user: &str, object: &Value, begun: Instant) {
         let (cluster, namespace, _) = place(object);
         let value = text(&object["metadata"]["annotations"]["value"]);
@@ -325,14 +324,14 @@ impl World {
         self.trace.lock().push(format!("{:>9.3} {}", self.started.elapsed().as_secs_f64(), text()));
     }
 
-    /// Notes what must not be; the first counts.
+    /// Records a failure. Only the first one counts.
     fn fail(&self, what: &str) {
         self.trace(|| format!("FAILED {what}"));
         self.failure.lock().get_or_insert_with(|| what.to_owned());
     }
 }
 
-/// A role or a binding; without a namespace one of the cluster.
+/// Builds a role or binding; a cluster-wide one without a namespace.
 fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
     let mut object = of.clone();
     object["kind"] = kind.into();
@@ -344,20 +343,20 @@ fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
     object
 }
 
-/// Where an object is: cluster, namespace and name.
+/// An object's cluster, namespace and name.
 fn place(object: &Value) -> (String, String, String) {
     let metadata = &object["metadata"];
     (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["namespace"]), text(&metadata["name"]))
 }
 
-/// What a list has, but for what a member has of itself.
+/// The objects of a list, without the member's own.
 fn objects(list: &Value) -> Objects {
     let items = list["items"].as_array().into_iter().flatten();
     let ours = items.filter(|item| is_ours(item));
     ours.map(|item| (place(item), text(&item["metadata"]["annotations"]["value"]))).collect()
 }
 
-/// Whether the run made it.
+/// Returns whether the run created the object.
 fn is_ours(object: &Value) -> bool {
     PLACES[1..].contains(&object["metadata"]["namespace"].as_str().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! One run: a world, its schedule and its clients, from a seed.
+//! One run of a seed: its world, schedule and clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::truth::{Lie, Selection, State};
 use crate::world::{REPLICAS, RESOURCE, World};
 use crate::{rights, writer, writes};
 
-/// How many clients list and watch.
+/// Number of clients that list and watch.
 const CLIENTS: u64 = 5;
 
-/// How long things may take to come to rest, faults apart: the longest delay between a cacher's attempts, twice, and a
-/// question after the members' discovery.
+/// Longest time until the run comes to rest after its last fault: twice the longest delay between a cacher's attempts,
+/// and one request for the members' discovery.
 const REST_WITHIN: Duration = Duration::from_secs(240);
 
-/// What a run is about.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
-    /// Versions, writes and clients of one person.
+    /// Versions, writes and clients of one user.
     Versions,
     /// Users whose rights change.
     Rights,
@@ -34,12 +34,12 @@ pub(crate) enum RunKind {
 impl RunKind {
     pub(crate) const ALL: [Self; 2] = [Self::Versions, Self::Rights];
 
-    /// The one of this word.
+    /// The kind with this command-line word.
     pub(crate) fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Its word on the command line.
+    /// The kind's word on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Versions => "seed",
@@ -50,23 +50,20 @@ impl RunKind {
 
 /// How a run ended.
 struct Outcome {
-    /// Why it failed.
     failure: Option<String>,
-    /// What happened.
     trace: Vec<String>,
 }
 
-/// One client as seen from outside.
 struct Watched {
     name: String,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
 }
 
-/// Runs a seed in a thread and a runtime of its own, whose clock stands still while anything can be done.
+/// Runs a seed in a thread and runtime of its own. The runtime's clock stands still while any task can proceed.
 fn run(kind: RunKind, seed: u64) -> Outcome {
-    // Everything that draws numbers of its own (hash maps, timers' jitter, the order in which tasks are woken) draws
-    // them from the system: so that is what the seed decides.
+    // Hash maps, timer jitter and tokio's choice among tasks draw random numbers from the system, so the seed must
+    // determine those.
     seed_the_system(seed);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -123,9 +120,9 @@ async fn in_runtime(kind: RunKind, seed: u64) -> Outcome {
     Outcome { failure: world.failure(), trace: world.traced() }
 }
 
-/// Waits until everybody has what there is, and says who has not.
+/// Waits until every client has all objects, or says which client lacks some.
 async fn rest(world: &Arc<World>, watched: &[Watched]) -> anyhow::Result<()> {
-    // Writes go on until a restore that is under way has been seen.
+    // Writes continue until the routers have noticed a pending restore.
     schedule::end_of_trouble(world).await?;
     let step = Duration::from_secs(5);
     let mut missing = String::new();
@@ -175,7 +172,7 @@ async fn all_have_everything(world: &World, watched: &[Watched]) -> anyhow::Resu
 
 type Objects = BTreeMap<(String, String), State>;
 
-/// What there is in all members that are configured.
+/// The objects of all configured members.
 fn union(world: &World, selection: &Selection) -> Objects {
     let configured = world.configured().1;
     world.with_truth(|truth| {
@@ -198,7 +195,7 @@ fn difference(has: &Objects, there_is: &Objects) -> Option<String> {
     }
 }
 
-/// Runs a seed and says whether all went well; what failed goes to stderr.
+/// Runs a seed and returns whether it passed. Failures go to stderr.
 pub(crate) fn run_one(kind: RunKind, seed: u64) -> bool {
     let outcome = run(kind, seed);
     let traced = std::env::var_os("TRIBUTARY_TRACE").is_some();
@@ -218,10 +215,10 @@ pub(crate) fn run_one(kind: RunKind, seed: u64) -> bool {
     outcome.failure.is_none()
 }
 
-/// How much of a failed run's trace is shown. With `TRIBUTARY_TRACE=1` all of every run's is.
+/// Number of trace lines of a failed run. `TRIBUTARY_TRACE=1` shows every run's whole trace.
 const TRACE_LINES: usize = 60;
 
-/// Seeds as `7`, or `0..200`.
+/// Parses a seed (`7`) or a range of seeds (`0..200`).
 pub(crate) fn seeds(text: &str) -> anyhow::Result<std::ops::Range<u64>> {
     let (from, to) = match text.split_once("..") {
         Some((from, to)) => (from.parse()?, to.parse()?),

@@ -1,4 +1,4 @@
-//! What happens to the members and the routers, at random: writes, faults, changes of the configuration.
+//! Random events of the members and routers: writes, faults, changes of the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,67 +14,64 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::follower::Expectations;
 use crate::world::{MEMBERS, NAMES, REPLICAS, RESOURCE, World, service, vector};
 
-/// Labels that objects may have.
+/// Values of the objects' label `color`.
 pub(crate) const COLORS: [&str; 2] = ["red", "blue"];
 /// Values of the selectable field.
 pub(crate) const TYPES: [&str; 2] = ["ClusterIP", "NodePort"];
-/// Namespaces that every member has.
+/// Namespaces of every member.
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "kube-public"];
 /// Names of objects, the same in all members.
 pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 
-/// How long everybody may take to see that revisions went back: two failed attempts with the longest
-/// delay between them.
+/// Longest time until all routers notice a restore: two failed attempts with the longest delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
-/// What kind of run a seed makes. Each fault is in some runs and not in others, so that what must never happen without
-/// it can be told from what may happen with it.
+/// The kind of run of a seed. Each fault occurs only in some runs. So the checks can tell apart violations and
+/// permitted effects of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
-    /// How many things happen.
+    /// Number of random steps.
     pub(crate) steps: usize,
     /// Members forget their events.
     pub(crate) expires: bool,
-    /// Revisions go back.
+    /// Members are restored to earlier revisions.
     pub(crate) restores: bool,
-    /// Clusters come, go and are renamed.
+    /// Clusters join, leave and get new names.
     pub(crate) topology: bool,
-    /// Members stop serving the resource for a while, as where a CRD goes and comes.
+    /// Members stop serving the resource for a while, as when an administrator removes and recreates a CRD.
     pub(crate) hides: bool,
-    /// Routers are restarted.
     pub(crate) restarts: bool,
-    /// Partial answers are denied.
+    /// The policy denies partial answers.
     pub(crate) deny: bool,
-    /// Members talk nonsense now and then.
+    /// Members sometimes send malformed answers.
     pub(crate) nonsense: bool,
-    /// Members forbid to list and watch for a while, in all namespaces at once or at all.
+    /// Members forbid list and watch for a while, either for all namespaces at once or completely.
     pub(crate) forbids: bool,
     /// Single objects carry integers.
     pub(crate) integer: bool,
-    /// Each router serves clients of its own, which go on from the integers of single objects.
+    /// Each router serves clients of its own, which resume from the integers of single objects.
     pub(crate) alone: bool,
-    /// Reads without a version contain what the members have at that moment.
+    /// Reads without a version contain the members' state at that moment.
     pub(crate) quorum: bool,
-    /// Clients send vectors back in the compact form now and then.
+    /// Clients sometimes send vectors in the compact form.
     pub(crate) compact: bool,
     pub(crate) watch_list: bool,
     pub(crate) bookmark_interval: Duration,
-    /// Members send no bookmarks, as of a resource that they do not cache.
+    /// Members send no bookmarks, as kube-apiserver does for resources outside its watch cache.
     pub(crate) unmarked: bool,
-    /// Watches tell of writes seconds later.
+    /// Watches deliver writes seconds late.
     pub(crate) lags: bool,
-    /// Where new objects go that name no cluster.
+    /// The cluster that receives new objects without a cluster name.
     pub(crate) placement: Option<&'static str>,
-    /// How many events members remember.
+    /// Number of events that members remember.
     pub(crate) window: usize,
 }
 
 impl Profile {
-    /// The profile of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        // One run in five is calm, whatever else is drawn.
+        // One run in five is calm, independently of the other random numbers.
         let calm = random.random_bool(0.2);
         let mut some = |share| !calm && random.random_bool(share);
         let (expires, restores, topology) = (some(0.5), some(0.25), some(0.4));
@@ -111,9 +108,10 @@ impl Profile {
         }
     }
 
-    /// What can be expected of a run.
+    /// The properties that the checks may expect of a run.
     pub(crate) fn expectations(&self) -> Expectations {
-        // Without bookmarks, or where they come late, a collection is listed anew for who waits for a version.
+        // Without bookmarks, or with late ones, a router lists the collection anew for a client that waits for a
+        // version.
         let trouble = [
             self.expires,
             self.restores,
@@ -132,14 +130,14 @@ impl Profile {
     }
 }
 
-/// Where new objects go in half of all runs: drawn apart, so that the others' draws are what they were.
+/// The cluster for new objects, in half of all runs. It has its own generator, so that the other random numbers of
+/// existing seeds stay the same.
 fn placement(seed: u64) -> Option<&'static str> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x91ace);
     let [name, _] = NAMES.choose(&mut random)?;
     random.random_bool(0.5).then_some(*name)
 }
 
-/// Makes things happen until all steps are done.
 pub(crate) async fn run(world: &Arc<World>) {
     let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x5eed);
     for _ in 0..world.profile.steps {
@@ -163,7 +161,7 @@ pub(crate) async fn run(world: &Arc<World>) {
     }
 }
 
-/// Puts or deletes one object of one member.
+/// Puts or deletes a random object of a random member.
 fn write(world: &World, random: &mut StdRng) {
     let number = random.random_range(0..MEMBERS);
     if world.is_frozen(number) {
@@ -184,7 +182,7 @@ fn write(world: &World, random: &mut StdRng) {
     world.trace(|| format!("{} puts {namespace}/{name} {value} {color} {service_type}: {put:?}", member.name()));
 }
 
-/// Deletes several objects of one member in one transaction, as where they share a lease.
+/// Deletes several objects of one member in one transaction, as etcd does at the end of a shared lease.
 fn expire(world: &World, number: usize, random: &mut StdRng) {
     let places = NAMESPACES.iter().flat_map(|namespace| OBJECTS.iter().map(move |name| (*namespace, *name)));
     let chosen: Vec<_> = places.filter(|_| random.random_bool(0.5)).collect();
@@ -197,7 +195,7 @@ fn pick<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
     of.choose(random).copied().unwrap_or_default()
 }
 
-/// One fault, which ends by itself.
+/// Plays one fault. A task ends the fault later.
 async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> {
     let number = random.random_range(0..MEMBERS);
     let (member, profile) = (Arc::clone(&world.members[number]), world.profile);
@@ -243,11 +241,11 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             control.reject(Some(Rejection { kinds, retry_after, ..Rejection::all(code) }));
             heal(lasts, move || control.reject(None));
         }
-        // What is frozen is not up again before the restore is seen, which it could not be.
+        // A frozen member must stay up until the routers notice its restore.
         7 if !world.is_frozen(number) => {
             note("down");
             control.stop_listening().await;
-            // Whoever is down for a restore comes up with it.
+            // A member that is down for a restore starts again with the restore.
             let world = Arc::clone(world);
             tokio::spawn(async move {
                 sleep(lasts).await;
@@ -304,7 +302,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             let cluster_wide_only = random.random_bool(0.5);
             note(&format!("forbids {kinds:?} with {code}, in all namespaces at once only: {cluster_wide_only}"));
             control.reject(Some(Rejection { kinds, cluster_wide_only, ..Rejection::all(code) }));
-            // The cluster's streams that are open go on unless something ends them.
+            // Open streams of the cluster continue unless a fault cuts them.
             if random.random_bool(0.5) {
                 control.cut_streams();
             }
@@ -324,7 +322,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Ends a fault after a while, whatever happens meanwhile.
+/// Ends a fault after a time, whatever else happens.
 fn heal(after: Duration, end: impl FnOnce() + Send + 'static) {
     tokio::spawn(async move {
         sleep(after).await;
@@ -332,23 +330,23 @@ fn heal(after: Duration, end: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// Moves a member's revision for another resource.
+/// Advances a member's revision by a write to another resource.
 fn elsewhere(world: &World, number: usize) -> u64 {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x", "namespace": "default"}});
     world.members[number].apply(object).unwrap_or_default()
 }
 
-/// A member is restored to an older state. Nothing is written to it until every router has seen that, and every client
-/// at one: a restore that nobody sees before revisions pass what was handed out cannot be told from none (which is why
-/// `etcdutl snapshot restore` has `--bump-revision`).
+/// Restores a member to an older state. The run writes nothing to it until every router and each router's clients have
+/// noticed. A restore is undetectable once revisions have passed the last one that clients received. (`etcdutl snapshot
+/// restore` has `--bump-revision` for this reason.)
 async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     if !world.frozen.lock().insert(number) {
         return Ok(());
     }
     let control = world.members[number].control().clone();
-    // What is on its way to it must not be written either.
+    // The member must not apply requests that are on their way, either.
     control.read_only(true);
-    // As a kube-apiserver does, whose etcd is restored.
+    // A kube-apiserver also stops while an administrator restores its etcd.
     control.stop_listening().await;
     sleep(Duration::from_millis(random.random_range(0..3000))).await;
     let before = control.revision();
@@ -381,7 +379,7 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     Ok(())
 }
 
-/// Whether every router's version of a member is one that the member has reached.
+/// Returns whether the member has reached every router's version of it.
 async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
     let revision = world.members[number].control().revision();
     for replica in 0..REPLICAS {
@@ -397,7 +395,7 @@ async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A cluster comes, goes, is renamed, or gets another configuration.
+/// Adds, removes, renames or reconfigures a cluster.
 async fn topology(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     let [name, other] = NAMES[number];
     let configured = world.configured().1;
@@ -434,7 +432,6 @@ async fn topology(world: &Arc<World>, number: usize, random: &mut StdRng) -> any
     }
 }
 
-/// Ends every fault.
 pub(crate) async fn end_of_trouble(world: &Arc<World>) -> anyhow::Result<()> {
     world.trace(|| "everything comes to rest".to_owned());
     world.quiet.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What really happened in the members: every state of every object, and what a version may claim.
+//! The members' true histories: every state of every object, and the states that a version may stand for.
 //!
 //! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision
 //! stands for a step; after a restore it may stand for two, one in each *era*.
@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A vector as it is decoded: cluster → component.
+/// A decoded vector: cluster → component.
 pub(crate) type Vector = BTreeMap<String, Component>;
 
-/// A component of a vector: all of a revision, or all before it and so many of its own changes.
+/// A component of a vector: all changes of a revision, or all changes before it and the first `part` changes of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) revision: u64,
-    /// `None` for all.
+    /// `None` stands for all changes of the revision.
     pub(crate) part: Option<usize>,
-    /// Tells the clusters of one name apart. Two components with different marks compare by their revisions.
+    /// Distinguishes clusters that had the same name. Two components with different marks compare by their revisions.
     mark: Option<u32>,
 }
 
@@ -59,7 +59,6 @@ impl Component {
         Some(Self { mark, ..own })
     }
 
-    /// The text of a component in a version.
     pub(crate) fn marked(self) -> String {
         self.mark.map_or_else(|| self.to_string(), |mark| format!("{self}@{mark:08x}"))
     }
@@ -80,7 +79,7 @@ impl fmt::Debug for Component {
     }
 }
 
-/// What identifies one state of one object. Every write has a value of its own.
+/// The identity of one state of one object. Every write sets a unique value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) uid: String,
@@ -89,58 +88,57 @@ pub(crate) struct State {
     pub(crate) service_type: String,
 }
 
-/// Which objects a client wants.
+/// The objects that a client selects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     pub(crate) color: Option<String>,
     pub(crate) service_type: Option<String>,
     pub(crate) name: Option<String>,
-    /// Of which clusters, by the label key `tributary.dev/cluster`.
+    /// Restricts the clusters by the label key `tributary.dev/cluster`.
     pub(crate) clusters: Option<Clusters>,
 }
 
-/// A requirement of the label key `tributary.dev/cluster`.
 #[derive(Clone, Debug)]
 pub(crate) struct Clusters {
-    /// `in`, or else `notin`.
+    /// `true` for `in`, `false` for `notin`.
     pub(crate) among: bool,
     pub(crate) names: Vec<String>,
 }
 
-/// The states of one object, by the step in which each began.
+/// One object's states as (step, state). A state begins with its step.
 type States = Vec<(usize, Option<State>)>;
 
-/// What happened in one member.
+/// The history of one member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     objects: BTreeMap<String, States>,
-    /// Per era the revisions of its steps, ascending: (revision, step).
+    /// The eras in order. Each holds its steps as (revision, step), ascending.
     eras: Vec<Era>,
     next: usize,
-    /// The latest revision as of which it was listed after the first list of each router.
+    /// The latest revision at which a router listed the member, after the first list of each router.
     pub(crate) listed_anew: Option<u64>,
 }
 
 /// The time between two restores.
 #[derive(Clone, Debug, Default)]
 struct Era {
-    /// The revision that it began at; versions up to here belong to the era before as well.
+    /// The era's first revision. Versions up to here also belong to the era before.
     base: u64,
-    /// The step that it began with.
+    /// The era's first step.
     first: usize,
     steps: Vec<(u64, usize)>,
-    /// The last revision, once it is over.
+    /// The last revision. `None` for the current era.
     end: Option<u64>,
 }
 
-/// What all members did, by the names that clusters have.
+/// The histories of all members, by cluster name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) clusters: BTreeMap<String, History>,
 }
 
-/// What a client was told that is not so.
+/// A false statement to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lie(pub(crate) String);
 
@@ -153,13 +151,13 @@ impl fmt::Display for Lie {
 }
 
 impl Selection {
-    /// Whether objects of a cluster are wanted.
+    /// Returns whether the client selects this cluster.
     pub(crate) fn wants(&self, cluster: &str) -> bool {
         let is_named = |Clusters { among, names }: &Clusters| names.iter().any(|name| name == cluster) == *among;
         self.clusters.as_ref().is_none_or(is_named)
     }
 
-    /// Whether an object in this state is wanted, of a cluster that is.
+    /// Returns whether the client selects an object in this state, in a selected cluster.
     pub(crate) fn matches(&self, key: &str, state: &State) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let is = |wanted: &Option<String>, own: &str| wanted.as_deref().is_none_or(|wanted| wanted == own);
@@ -175,13 +173,12 @@ impl Selection {
 }
 
 impl History {
-    /// A member that begins with nothing at this revision.
+    /// A member without objects at this revision.
     pub(crate) fn new(base: u64) -> Self {
         let era = Era { base, ..Era::default() };
         Self { objects: BTreeMap::new(), eras: vec![era], next: 1, listed_anew: None }
     }
 
-    /// Notes a change.
     pub(crate) fn changed(&mut self, revision: u64, key: &str, state: Option<State>) {
         let step = self.step();
         self.objects.entry(key.to_owned()).or_default().push((step, state));
@@ -190,7 +187,6 @@ impl History {
         }
     }
 
-    /// Notes that the member went back.
     pub(crate) fn restored(&mut self, from: u64, revision: u64) {
         let at = self.step_of(revision, self.eras.len() - 1);
         let step = self.step();
@@ -217,24 +213,23 @@ impl History {
         era.map_or(0, |era| era.steps.last().map_or(era.base, |(revision, _)| *revision))
     }
 
-    /// Whether an object came to be in this state at this very revision.
+    /// Returns whether a change at exactly this revision brought an object to this state.
     pub(crate) fn is_version_of(&self, key: &str, state: &State, revision: u64) -> bool {
         let states = self.objects.get(key).into_iter().flatten();
         let mut began = states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step);
         began.any(|step| self.eras.iter().any(|era| era.steps.contains(&(revision, step))))
     }
 
-    /// How often revisions went back.
     pub(crate) fn restores(&self) -> usize {
         self.eras.len() - 1
     }
 
-    /// Whether a version was there before revisions last went back, and still is.
+    /// Returns whether a version existed before the last restore and survived it.
     pub(crate) fn outlived(&self, revision: u64) -> bool {
         self.restores() > 0 && self.eras.last().is_some_and(|era| revision <= era.base)
     }
 
-    /// Whether a version was undone when revisions went back, and stands for another state now, or will.
+    /// Returns whether a restore undid a version, which then stands for another state now or later.
     fn is_of_either_era(&self, revision: u64) -> bool {
         let Some((last, earlier)) = self.eras.split_last() else { return false };
         revision > last.base && earlier.iter().any(|era| era.end.is_some_and(|end| revision <= end))
@@ -248,7 +243,7 @@ impl History {
         steps[..steps.partition_point(|(own, _)| *own <= revision)].last().map_or(*first, |(_, step)| *step)
     }
 
-    /// The steps of one revision in an era, the first first: a transaction takes several.
+    /// The steps of one revision in an era, in order. A transaction takes several.
     fn steps_at(&self, revision: u64, era: usize) -> Vec<usize> {
         let Era { base, steps, .. } = &self.eras[era];
         if era > 0 && revision < *base {
@@ -267,7 +262,7 @@ impl History {
         }
     }
 
-    /// The steps that a version may stand for, the oldest first.
+    /// The steps that a version may stand for, in order.
     fn steps_of(&self, version: Component) -> Vec<usize> {
         let eras = 0..self.eras.len();
         let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| version.revision <= end));
@@ -277,29 +272,29 @@ impl History {
         steps
     }
 
-    /// The version up to which nothing comes again to who goes on after this one: where several changes share a
-    /// revision, all but the first may.
+    /// The version that a router promises not to repeat to a client that resumes. It may repeat all but the first of
+    /// several changes of one revision.
     fn promised(version: Component) -> Component {
         Component { part: version.part.map(|part| part.min(1)), ..version }
     }
 
-    /// Whether several changes share a revision.
+    /// Returns whether several changes share this revision.
     pub(crate) fn is_shared(&self, revision: u64) -> bool {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
     }
 
-    /// Whether a step was a deletion.
+    /// Returns whether a step was a deletion.
     fn is_deletion(&self, step: usize) -> bool {
         self.objects.values().flatten().any(|(own, state)| *own == step && state.is_none())
     }
 
-    /// Whether something was deleted at a revision.
+    /// Returns whether a change of this revision was a deletion.
     pub(crate) fn deletes_at(&self, revision: u64) -> bool {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).into_iter().any(|step| self.is_deletion(step)))
     }
 
-    /// The objects that a version has seen go behind another change of its revision, as they were last. None for a part
-    /// of a revision: that promises nothing of them.
+    /// The last states of objects that a version's revision deleted after another change of it. Empty for a part of a
+    /// revision, which promises nothing about them.
     pub(crate) fn deleted_behind_others(&self, version: Component) -> Vec<(&String, &State)> {
         if version.part.is_some() {
             return Vec::new();
@@ -315,22 +310,22 @@ impl History {
         deleted.collect()
     }
 
-    /// Whether there is a revision that several changes share.
+    /// Returns whether several changes share any revision.
     pub(crate) fn shares_revisions(&self) -> bool {
         self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))
     }
 
-    /// Whether a version means some of several changes that share a revision.
+    /// Returns whether a version stands for some of several changes that share a revision.
     pub(crate) fn is_some_of_several(&self, version: Component) -> bool {
         version.part.is_some() && self.is_shared(version.revision)
     }
 
-    /// Every key that ever was.
+    /// The keys of all objects that ever existed.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
         self.objects.keys()
     }
 
-    /// The objects as they are now, as far as they are wanted.
+    /// The selected objects in their current state.
     pub(crate) fn now(&self, selection: &Selection) -> BTreeMap<String, State> {
         let states = self.objects.iter().filter_map(|(key, states)| {
             let state = selection.of(key, states.last()?.1.as_ref())?;
@@ -339,7 +334,7 @@ impl History {
         states.collect()
     }
 
-    /// Whether an object is shown exactly as it was at a revision.
+    /// Returns whether `shown` is exactly an object's state at a version.
     pub(crate) fn is_at(
         &self,
         selection: &Selection,
@@ -354,8 +349,8 @@ impl History {
         self.steps_of(version).into_iter().chain(in_namespace).any(|step| then(step) == shown)
     }
 
-    /// The steps that a part of a revision may stand for in a namespace: where it has a view of its own, its changes
-    /// alone are counted.
+    /// The steps that a part of a revision may stand for in a namespace. A namespace's own view counts only the
+    /// namespace's changes.
     fn steps_in(&self, namespace: &str, Component { revision, part, .. }: Component) -> Vec<usize> {
         let Some(at) = part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
         let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
@@ -365,9 +360,9 @@ impl History {
             .collect()
     }
 
-    /// Whether a client that has this of an object, and goes on after a revision, ends with what there is: a version
-    /// may promise less than what was written to a stream, but of what it covers nothing comes again. Where changes
-    /// were taken together (a relist) it may cover one that is not told, if a later one is still to come.
+    /// Returns whether a client with this state of an object that resumes after a version ends with the current state.
+    /// A version may promise fewer changes than the stream sent, but the stream never repeats a promised change. After
+    /// a relist the stream may omit a change that the version covers, if it sends a later one.
     pub(crate) fn is_resumable(
         &self,
         selection: &Selection,
@@ -382,7 +377,7 @@ impl History {
             let mut has = shown;
             for (_, state) in states.iter().filter(|(own, _)| *own > step) {
                 let after = selection.of(key, state.as_ref());
-                // Where the object was not wanted before nor is after, nothing is told.
+                // The stream omits a change between two states that the client does not select.
                 if before.is_some() || after.is_some() {
                     has = after;
                 }
@@ -392,7 +387,7 @@ impl History {
         })
     }
 
-    /// Whether an object came to be in this state by a revision.
+    /// Returns whether an object was in this state at a version or earlier.
     pub(crate) fn is_by(&self, key: &str, state: &State, version: Component) -> bool {
         let Some(began) = self
             .objects
@@ -404,44 +399,44 @@ impl History {
         self.steps_of(version).into_iter().any(|step| began <= step)
     }
 
-    /// The last step.
     pub(crate) fn last_step(&self) -> usize {
         self.next - 1
     }
 
-    /// Whether an object has been there without a gap since a step.
+    /// Returns whether an object has existed without a gap since a step.
     pub(crate) fn has_had_since(&self, key: &str, step: usize) -> bool {
         self.since(key, step).is_some_and(|mut states| states.all(|state| state.is_some()))
     }
 
-    /// Whether an object has been there without a gap since a version, whichever step that stands for.
+    /// Returns whether an object has existed without a gap since a version, for each step that the version may stand
+    /// for.
     pub(crate) fn has_had_since_version(&self, key: &str, version: Component) -> bool {
         self.steps_of(version).into_iter().all(|step| self.has_had_since(key, step))
     }
 
-    /// Whether an object was there at a step or after it.
+    /// Returns whether an object existed at a step or later.
     pub(crate) fn had_since(&self, key: &str, step: usize) -> bool {
         self.since(key, step).is_some_and(|mut states| states.any(|state| state.is_some()))
     }
 
-    /// Whether an object was there at a version or after it.
+    /// Returns whether an object existed at a version or later.
     pub(crate) fn had_since_version(&self, key: &str, version: Component) -> bool {
         self.steps_of(version).into_iter().any(|step| self.had_since(key, step))
     }
 
-    /// An object's state at a step, and those after it. `None` if it never was.
+    /// An object's state at a step and its later states. `None` if it never existed.
     fn since(&self, key: &str, step: usize) -> Option<impl Iterator<Item = Option<&State>>> {
         let states = self.objects.get(key)?;
         let after = states.iter().filter(move |(own, _)| *own > step).map(|(_, state)| state.as_ref());
         Some(std::iter::once(state_at(states, step)).chain(after))
     }
 
-    /// The state of an object as it is now.
+    /// The current state of an object.
     pub(crate) fn state(&self, key: &str) -> Option<&State> {
         self.objects.get(key)?.last()?.1.as_ref()
     }
 
-    /// The last step in which an object came to be in this state.
+    /// The last step that brought an object to this state.
     pub(crate) fn step_in(&self, key: &str, state: &State) -> Option<usize> {
         let states = self.objects.get(key)?.iter().rev();
         states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step).next()
@@ -453,7 +448,8 @@ fn state_at(states: &States, step: usize) -> Option<&State> {
 }
 
 impl Truth {
-    /// Whether a version of a cluster was undone when that went back, and stands for another state now, or will.
+    /// Returns whether a restore of a cluster undid its version in this vector, which then stands for another state now
+    /// or later.
     pub(crate) fn is_of_either_era(&self, vector: &Vector) -> bool {
         let mut components = vector.iter();
         components.any(|(cluster, component)| {
@@ -461,7 +457,8 @@ impl Truth {
         })
     }
 
-    /// Checks a whole collection against the state at a vector: a list, or what the initial events of a watch make.
+    /// Checks a whole collection against the state at a vector. The collection is a list or the result of a watch's
+    /// initial events.
     pub(crate) fn is_state(
         &self,
         selection: &Selection,
@@ -477,8 +474,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks the part of a collection that comes after a place, clusters by name and objects by key,
-    /// against the state at a vector.
+    /// Checks the part of a collection after a place against the state at a vector. Clusters are ordered by name, and
+    /// objects by key.
     pub(crate) fn is_state_after(
         &self,
         selection: &Selection,
@@ -529,7 +526,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks that a version promises no more of one cluster than what a client has.
+    /// Checks that a version of one cluster covers no more than the client's objects.
     pub(crate) fn is_covered(
         &self,
         selection: &Selection,
@@ -551,21 +548,21 @@ impl Truth {
         Ok(())
     }
 
-    /// Whether a cluster ever had an object of this key that is wanted.
+    /// Returns whether a cluster ever had a selected object of this key.
     pub(crate) fn ever_had(&self, selection: &Selection, cluster: &str, key: &str) -> bool {
         let states = self.clusters.get(cluster).and_then(|history| history.objects.get(key));
         selection.wants(cluster)
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
-    /// What happened under a cluster's name.
+    /// The history under a cluster's name.
     pub(crate) fn history(&self, cluster: &str) -> Result<&History, Lie> {
         self.clusters.get(cluster).ok_or_else(|| Lie(format!("there is no cluster {cluster:?}")))
     }
 }
 
 impl History {
-    /// An object's states, for people.
+    /// An object's states as text.
     pub(crate) fn of(&self, key: &str) -> String {
         let revision = |step: usize| {
             let mut all = self.eras.iter().flat_map(|era| &era.steps);

@@ -1,4 +1,4 @@
-//! Members that speak from within this process, two routers over them, and the truth about both.
+//! In-process members, two routers over them, and the truth about both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,56 +25,52 @@ use crate::ledger::{Change, Ledger, Outcome, Settled, Write};
 use crate::schedule::Profile;
 use crate::truth::{Component, History, Lie, State, Truth, Vector};
 
-/// How many members there are.
 pub(crate) const MEMBERS: usize = 3;
 
-/// How many routers.
 pub(crate) const REPLICAS: usize = 2;
 
-/// The names that a member may have as a cluster. The second ones sort otherwise than the first.
+/// The cluster names that each member may have. The second names sort differently from the first.
 pub(crate) const NAMES: [[&str; 2]; MEMBERS] = [["ap", "zz"], ["eu", "e"], ["us", "a-us"]];
 
-/// The resource that is read: it has labels and a selectable field, and is small.
+/// The resource of all requests. It is small and has labels and a selectable field.
 pub(crate) const RESOURCE: &str = "services";
 
-/// How long an answer may take before it counts as none. The router itself waits for 30 s at most,
-/// a member's transport for 75.
+/// Longest time to wait for an answer. The router waits for 30 s at most, and a member's transport for 75 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(150);
 
-/// How long a change of the configuration may take to reach every router.
+/// Longest time until a change of the configuration reaches every router.
 const LEARNT_WITHIN: Duration = Duration::from_secs(2);
 
-/// When generated objects were created, in seconds since 1970: any time will do that is always the same.
+/// Creation time of generated objects, in seconds since 1970. Any constant serves.
 pub(crate) const EPOCH: i64 = 1_700_000_000;
 
-/// Everything that a run is made of.
+/// All parts of a run.
 pub(crate) struct World {
     pub(crate) profile: Profile,
     pub(crate) expected: Expectations,
     pub(crate) members: Vec<Arc<SimulatedCluster>>,
     routers: Mutex<Vec<Arc<Router>>>,
-    /// What each router keeps in its data directory.
+    /// The content of each router's data directory.
     disks: [Arc<Mutex<Value>>; REPLICAS],
-    /// Which members the routers have as clusters, and how often that changed.
+    /// The configured members by cluster name, and the number of configuration changes.
     configured: Mutex<(u64, BTreeMap<String, usize>)>,
-    /// How many changes of the configuration are on their way to the routers.
+    /// Number of configuration changes that have not reached all routers.
     changing: AtomicU64,
     /// The clusters that every router has.
     settled: Mutex<Settled>,
-    /// When the routers last had, or were about to have, no cluster at all.
+    /// When the routers last had no cluster, or were about to have none.
     bare: Mutex<Option<Instant>>,
     truth: Mutex<Known>,
     ledger: Mutex<Ledger>,
-    /// Members to which nothing is written, because not everybody has seen yet that their revisions went back.
+    /// Members that receive no writes until all routers and clients have noticed their restore.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
-    /// How often revisions went back and everybody has seen it. What a client was told before then may
-    /// mean something else now.
+    /// Number of restores that all routers and clients have noticed. An older version of a client may stand for another
+    /// state now.
     pub(crate) restores: AtomicU64,
-    /// What the clients have.
     pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
-    /// Vectors that clients were given.
+    /// Vectors that clients received.
     pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
-    /// No fault is played any more, and no client leaves.
+    /// The run plays no more faults, and no client leaves a stream.
     pub(crate) quiet: AtomicBool,
     values: AtomicU64,
     fingerprints: AtomicU64,
@@ -84,7 +80,7 @@ pub(crate) struct World {
 }
 
 impl Truth {
-    /// Takes in what happened in a member; gives the change, where it is one of an object.
+    /// Records an event of a member. Returns the change if it is one of an object.
     fn take(&mut self, number: usize, event: &HistoryEvent) -> Option<Change> {
         let mut changed = None;
         for name in NAMES[number] {
@@ -103,21 +99,21 @@ impl Truth {
     }
 }
 
-/// The truth as far as it has been taken over from the members.
+/// The part of the members' histories that the run has read so far.
 #[derive(Default)]
 struct Known {
     truth: Truth,
     read: [usize; MEMBERS],
 }
 
-/// The latest revision as of which a member was listed after the first list of each router. The question for its latest
-/// version, a list of one object, changes nothing that a router holds.
+/// The latest revision at which a router listed the member, after the first list of each router. A router's question
+/// for the latest revision is a list of one object and changes no cache.
 fn listed_anew(lists: &[Listed]) -> Option<u64> {
     let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
     lists.skip(REPLICAS).map(|list| list.revision).max()
 }
 
-/// An answer that was read to its end.
+/// An answer with its whole body.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) warnings: String,
@@ -125,7 +121,7 @@ pub(crate) struct Answer {
 }
 
 impl World {
-    /// Starts members and routers; returns once the routers hold the resource.
+    /// Starts members and routers. Returns once the routers have read the resource.
     pub(crate) async fn start(profile: Profile) -> anyhow::Result<Arc<Self>> {
         let mut members = Vec::new();
         for (number, names) in NAMES.iter().enumerate() {
@@ -192,8 +188,7 @@ impl World {
         Ok(world)
     }
 
-    /// A router that has no cache yet, over the clusters as they are configured,
-    /// with what the one before it kept on disk.
+    /// A router with an empty cache over the configured clusters, with its predecessor's data directory.
     async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
         let Profile { deny, integer, quorum, alone, placement, .. } = self.profile;
         let default = ResourcePolicy {
@@ -227,9 +222,9 @@ impl World {
         Ok(setups)
     }
 
-    /// Whether a refusal of a version is explained by a list that a router took anew: it does not know what was between
-    /// that and what it held, and another router may have told it. Nothing need have happened: where no bookmark says
-    /// that a part was all of its revision, a list does.
+    /// Returns whether a router's new list explains the refusal of a version: the router lacks the changes before that
+    /// list, which another router may have sent. A new list needs no fault: if no bookmark says that a part completes
+    /// its revision, a list does.
     pub(crate) fn is_explained(&self, code: u64, version: &Vector) -> bool {
         let mut components = version.iter();
         code == 410
@@ -240,8 +235,8 @@ impl World {
             })
     }
 
-    /// Whether a router that keeps changes for so long may have forgotten a part of a revision: it keeps them from when
-    /// they came, and a bookmark may have told of it long after, where nothing more came of the cluster.
+    /// Returns whether a router that keeps changes for `kept_for` may have forgotten a part of a revision. The router
+    /// counts from a change's arrival. In an idle cluster a bookmark may name that change's revision long after.
     pub(crate) fn may_have_forgotten(&self, version: &Vector, kept_for: Duration) -> bool {
         let is_part = |truth: &Truth| {
             let mut components = version.iter();
@@ -250,19 +245,18 @@ impl World {
         self.started.elapsed() > kept_for && self.with_truth(is_part)
     }
 
-    // ---- what happens to the routers ----
+    // ---- the routers ----
 
-    /// One of the routers.
     pub(crate) fn router(&self, replica: usize) -> Arc<Router> {
         Arc::clone(&self.routers.lock()[replica])
     }
 
-    /// Which members are configured, by cluster name, and how often that changed.
+    /// The configured members by cluster name, and the number of configuration changes.
     pub(crate) fn configured(&self) -> (u64, BTreeMap<String, usize>) {
         self.configured.lock().clone()
     }
 
-    /// Changes which members are configured; each router learns of it a little later than the one before.
+    /// Changes the configured members. Each router learns of it a little later than the one before.
     pub(crate) async fn configure(&self, change: impl FnOnce(&mut BTreeMap<String, usize>)) -> anyhow::Result<()> {
         {
             let mut configured = self.configured.lock();
@@ -291,12 +285,12 @@ impl World {
         Ok(())
     }
 
-    /// The clusters that every router has, and none is about to lose.
+    /// The clusters that every router has and none is about to lose.
     pub(crate) fn settled(&self) -> Settled {
         self.settled.lock().clone()
     }
 
-    /// Whether a router may have no cluster at all, which then serves nothing.
+    /// Returns whether a router may have no cluster at all. Such a router serves no resource.
     pub(crate) fn was_bare(&self) -> bool {
         let learning = |since: Instant| since.elapsed() < LEARNT_WITHIN;
         self.configured.lock().1.is_empty() || self.bare.lock().is_some_and(learning)
@@ -308,12 +302,12 @@ impl World {
         self.configure(|_| {}).await
     }
 
-    /// Ends a router as SIGTERM does, and puts a new one in its place.
+    /// Ends a router as SIGTERM does, and replaces it.
     pub(crate) async fn restart(&self, replica: usize) -> anyhow::Result<()> {
         self.router(replica).drain();
         let mut count = self.configured().0;
         let router = self.new_router(replica).await?;
-        // What changed while it started went to the one before it.
+        // Configuration changes during the start reached only the old router.
         while self.configured().0 != count {
             count = self.configured().0;
             router.set_clusters(self.setups().await?);
@@ -324,7 +318,7 @@ impl World {
 
     // ---- requests ----
 
-    /// Sends a request and gives the answer's head. An object comes with its media type.
+    /// Sends a request and returns the head of the answer. `object` has its media type.
     pub(crate) async fn call(
         &self,
         replica: usize,
@@ -369,16 +363,15 @@ impl World {
         Ok(answer)
     }
 
-    /// Reads a path.
     pub(crate) async fn get(&self, replica: usize, path: &str) -> anyhow::Result<Answer> {
         self.send(replica, "GET", path, None).await
     }
 
     // ---- the truth ----
 
-    /// Whether a client follows a member from a revision that the member has not reached: by a vector, or by the
-    /// integer of an event that came after it. A router that was started since the restore cannot tell that this
-    /// revision was undone, once the member has passed it (`docs/consistency.md`, "Restores").
+    /// Returns whether a client follows a member from a revision that the member has not reached, by a vector or by a
+    /// later event's integer. A router that started after the restore cannot detect the undone revision once the member
+    /// has passed it (`docs/consistency.md`, "Restores").
     pub(crate) fn is_followed_beyond(&self, number: usize) -> bool {
         let revision = self.members[number].control().revision();
         let is_beyond = |follower: &Follower| {
@@ -391,7 +384,7 @@ impl World {
         self.followers.lock().iter().any(|follower| follower.lock().as_ref().is_some_and(is_beyond))
     }
 
-    /// Looks at something with the truth as of now.
+    /// Calls `look` with the current truth.
     pub(crate) fn with_truth<T>(&self, look: impl FnOnce(&Truth) -> T) -> T {
         let mut known = self.truth.lock();
         let changes = self.take_over(&mut known);
@@ -399,7 +392,7 @@ impl World {
         look(&known.truth)
     }
 
-    /// Does something to a member that is no client's write.
+    /// Changes a member without a client's write.
     pub(crate) fn by_itself<T>(&self, act: impl FnOnce() -> T) -> T {
         self.with_truth(|_| ());
         let done = act();
@@ -407,7 +400,7 @@ impl World {
         done
     }
 
-    /// Takes over what the members' histories have, and says what changed.
+    /// Reads the new parts of the members' histories and returns the changes.
     fn take_over(&self, known: &mut Known) -> Vec<Change> {
         let mut changes = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
@@ -425,7 +418,7 @@ impl World {
         changes
     }
 
-    /// Notes what members changed, for those who wrote it.
+    /// Passes the members' changes to the ledger.
     fn judge(&self, truth: &Truth, changes: &[Change]) {
         if changes.is_empty() {
             return;
@@ -438,13 +431,13 @@ impl World {
         }
     }
 
-    /// Notes a write that is about to be sent.
+    /// Records a write before the client sends it.
     pub(crate) fn sent(&self, write: Write) {
         self.trace(|| format!("{write:?}"));
         self.ledger.lock().sent(write);
     }
 
-    /// Notes how a write was answered.
+    /// Records the answer of a write.
     pub(crate) fn answered(&self, marker: &str, outcome: Outcome) -> Result<(), Lie> {
         self.with_truth(|_| self.ledger.lock().answered(marker, outcome))
     }
@@ -459,7 +452,7 @@ impl World {
         })
     }
 
-    /// The compact form of a vector over the clusters as they are configured, where it has no other cluster.
+    /// The compact form of a vector, unless it names a cluster that is not configured.
     pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
         let configured = self.configured().1.into_iter();
         let uids: Option<BTreeMap<_, _>> = configured.map(|(name, member)| Some((name, self.uid(member)?))).collect();
@@ -467,19 +460,19 @@ impl World {
         compact::encode(&vector, &uids?)
     }
 
-    /// What a member is told from others by: the uid of its namespace kube-system.
+    /// The identity of a member: the uid of its namespace kube-system.
     fn uid(&self, member: usize) -> Option<String> {
         self.members[member].get("namespaces", "", "kube-system").map(|object| text(&object["metadata"]["uid"]))
     }
 
-    /// An object's cluster, key, state and version, as a router shows it.
+    /// An object's cluster, key, state and version in a router's answer.
     pub(crate) fn shown(&self, object: &Value) -> Result<(String, String, State, Version), Lie> {
         let (key, state, _) = place(object);
         let cluster = text(&object["metadata"]["annotations"]["tributary.dev/cluster"]);
         Ok((cluster, key, state, self.version(&object["metadata"]["resourceVersion"])?))
     }
 
-    /// Decodes the version of a single object, in the form that this run's have.
+    /// Decodes the version of a single object in this run's form.
     pub(crate) fn version(&self, version: &Value) -> Result<Version, Lie> {
         if !self.profile.integer {
             return vector(version).map(Version::Vector);
@@ -492,47 +485,44 @@ impl World {
         Ok(Version::Item((*name).to_owned(), number / 10_000))
     }
 
-    /// Whether writes of a member are possible just now.
+    /// Returns whether the run must not write to a member.
     pub(crate) fn is_frozen(&self, member: usize) -> bool {
         self.frozen.lock().contains(&member)
     }
 
-    /// A value that no object ever had.
     pub(crate) fn value(&self) -> String {
         format!("v{}", self.values.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether everything is to come to rest.
+    /// Returns whether the run is coming to rest.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    // ---- what is told ----
+    // ---- the trace ----
 
-    /// Notes something for whoever looks for the cause of a failure.
+    /// Adds a line to the trace, for the diagnosis of a failure.
     pub(crate) fn trace(&self, text: impl FnOnce() -> String) {
         let line = format!("{:>9.3} {}", self.started.elapsed().as_secs_f64(), text());
         self.trace.lock().push(line);
     }
 
-    /// Everything that was noted.
     pub(crate) fn traced(&self) -> Vec<String> {
         self.trace.lock().clone()
     }
 
-    /// Notes what must not be; the first counts.
+    /// Records a failure. Only the first one counts.
     pub(crate) fn fail(&self, who: &str, what: &dyn std::fmt::Display) {
         self.trace(|| format!("FAILED {who}: {what}"));
         self.failure.lock().get_or_insert_with(|| format!("{who}: {what}"));
     }
 
-    /// What failed first.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 }
 
-/// What a router is told of a member that is to be the cluster of this name. Another salt is another configuration.
+/// The setup of a member as the cluster `name`. Another salt makes another configuration.
 pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u64) -> anyhow::Result<ClusterSetup> {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
@@ -553,7 +543,6 @@ pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u6
     })
 }
 
-/// An object of the resource.
 pub(crate) fn service(namespace: &str, name: &str, value: &str, color: &str, service_type: &str) -> Value {
     json!({
         "kind": "Service", "apiVersion": "v1", "spec": {"type": service_type, "clusterIP": "10.0.0.1"},
@@ -563,7 +552,7 @@ pub(crate) fn service(namespace: &str, name: &str, value: &str, color: &str, ser
     })
 }
 
-/// An object's key, state and revision, as a member has it.
+/// An object's key, state and revision in a member's answer.
 fn place(object: &Value) -> (String, State, u64) {
     let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or_default();
     let key = format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
@@ -580,12 +569,12 @@ fn state(object: &Value) -> State {
     }
 }
 
-/// Whether two names are of one member.
+/// Returns whether two names belong to one member.
 pub(crate) fn are_one_member(one: &str, other: &str) -> bool {
     one == other || NAMES.iter().any(|names| names.contains(&one) && names.contains(&other))
 }
 
-/// A cluster's index in integers: each name has its own, as if it were another cluster.
+/// A cluster's index in integers. Each name has an index of its own, so a renamed cluster counts as a new cluster.
 fn index_of(name: &str) -> Option<u16> {
     let at = NAMES.iter().flatten().position(|own| *own == name)?;
     u16::try_from(at).ok().map(|at| at * 11)
@@ -596,7 +585,6 @@ pub(crate) fn integer(cluster: &str, revision: u64) -> String {
     (revision * 10_000 + u64::from(index_of(cluster).unwrap_or_default())).to_string()
 }
 
-/// Decodes a vector.
 pub(crate) fn vector(version: &Value) -> Result<Vector, Lie> {
     use base64::Engine as _;
     let decode = || -> Option<Vector> {

@@ -1,5 +1,5 @@
-//! A client that writes through the routers whatever state the clusters are in: names that are in no cluster, in one or
-//! in several, with an annotation, with a precondition, or bare. [`crate::ledger`] says where it may arrive.
+//! A client that writes through the routers in any state of the clusters. Its names exist in no cluster, in one or in
+//! several, and its writes carry an annotation, a precondition, or neither. [`crate::ledger`] says where they may land.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::schedule::{COLORS, NAMESPACES, OBJECTS, TYPES};
 use crate::truth::{State, Vector};
 use crate::world::{Answer, NAMES, REPLICAS, RESOURCE, World, service, vector};
 
-/// Names that nobody else writes, so that they are often in one cluster or in none.
+/// Object names of this client alone. Often one cluster or no cluster has such an object.
 const OWN_OBJECTS: [&str; 2] = ["lone", "sole"];
 
-/// How many objects are remembered as they were once read: some of them as they have not been for long.
+/// Number of objects that the client remembers from its reads. Some of them have changed long since.
 const REMEMBERED: usize = 40;
 
-/// Writes until something fails or everything comes to rest.
+/// Writes until a failure or until the run comes to rest.
 pub(crate) async fn run(world: Arc<World>) {
     let random = StdRng::seed_from_u64(world.profile.seed ^ 0x0031_7e50);
     let mut client = Client { world, random, read: VecDeque::new(), count: 0 };
@@ -38,12 +38,11 @@ pub(crate) async fn run(world: Arc<World>) {
 struct Client {
     world: Arc<World>,
     random: StdRng,
-    /// What it has read.
     read: VecDeque<Read>,
     count: usize,
 }
 
-/// An object as it was read through a router.
+/// An object as the client read it through a router.
 #[derive(Clone)]
 struct Read {
     member: usize,
@@ -53,7 +52,7 @@ struct Read {
 }
 
 impl Client {
-    /// Reads what a router knows and writes through it.
+    /// Reads a router's known state and writes through that router.
     async fn write(&mut self) -> anyhow::Result<()> {
         let replica = self.random.random_range(0..REPLICAS);
         let namespace = self.pick(&NAMESPACES);
@@ -79,7 +78,7 @@ impl Client {
         Ok(())
     }
 
-    /// Remembers what a list shows; the version up to which it does.
+    /// Remembers objects of a list. Returns the list's version.
     fn remember(&mut self, list: &Answer) -> anyhow::Result<Option<Vector>> {
         let Some(items) = list.json["items"].as_array().filter(|_| list.code == 200) else { return Ok(None) };
         for item in items {
@@ -99,13 +98,13 @@ impl Client {
         Ok(Some(vector(&list.json["metadata"]["resourceVersion"])?))
     }
 
-    /// The next write, its path and its body.
+    /// Draws a write with a path and a body.
     fn draw(&mut self, namespace: &str, known: Option<&Vector>) -> Option<(Write, String, Option<Value>)> {
         let own = self.random.random_bool(0.5);
         let name = self.pick(if own { &OWN_OBJECTS } else { &OBJECTS });
         let key = format!("{namespace}/{name}");
         let any = *[Verb::Apply, Verb::Apply, Verb::Merge, Verb::Replace, Verb::Delete].choose(&mut self.random)?;
-        // DeleteOptions have no annotations.
+        // `DeleteOptions` have no annotations.
         let annotated = if any == Verb::Delete { Verb::Apply } else { any };
         let (verb, key, meaning, metadata) = match self.random.random_range(0..3) {
             0 => {
@@ -139,7 +138,7 @@ impl Client {
         Some((Write { marker, verb, key, meaning }, path, body))
     }
 
-    /// A name of a cluster: the one that it has, if it has one.
+    /// A name of a member's cluster: mostly the configured one, if there is one.
     fn cluster(&mut self, names: &[&'static str; 2]) -> &'static str {
         let configured = self.world.configured().1;
         let has = names.iter().find(|name| configured.contains_key(**name)).copied();
@@ -147,16 +146,16 @@ impl Client {
         if self.random.random_bool(0.9) { has.unwrap_or(any) } else { any }
     }
 
-    /// What a router knows that answered a list with this version.
+    /// The knowledge of a router that answered a list with this version.
     fn known(&self, known: Option<&Vector>) -> Bare {
-        // Without a version nothing can be said of what it knows.
+        // Without a version, the router's knowledge is unknown.
         let Some(vector) = known else { return Bare::default() };
         let settled = self.world.settled();
         self.world.with_truth(|truth| {
             let known = settled.into_iter().filter_map(|(cluster, settled)| {
                 let step = truth.history(&cluster).ok()?.last_step();
                 let version = vector.get(&cluster).copied();
-                // Who does not serve the resource has no object of it, and is not in the version either.
+                // A cluster that does not serve the resource has no object of it and is not in the version.
                 let counts = version.is_some() || !self.world.profile.hides;
                 counts.then_some(Known { cluster, settled, version, step })
             });
@@ -164,7 +163,7 @@ impl Client {
         })
     }
 
-    /// What is sent. The metadata is what the write says of the object that it means.
+    /// The body of a request. The metadata identifies the object that the write means.
     fn body(&mut self, verb: Verb, key: &str, marker: &str, metadata: Value) -> Option<Value> {
         if verb == Verb::Delete {
             let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": metadata});
@@ -194,7 +193,8 @@ impl Client {
     }
 }
 
-/// What an answer says of the write. Whoever does not say that it may have been carried out promises that it was not.
+/// The outcome of a write by its answer. An answer that does not say that the write may have been carried out promises
+/// that it was not.
 fn outcome(answer: &Answer) -> Outcome {
     let message = answer.json["message"].as_str().unwrap_or_default();
     match answer.code {

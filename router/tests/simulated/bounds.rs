@@ -1,4 +1,4 @@
-//! How much of what a client sends is looked at: a row for each bound, at it and above it.
+//! Bounds of requests: each row is one bound, with a request at it and a request above it.
 
 use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR};
 use tributary_router::{ClusterAddress, ClusterSetup, Limits, RouterConfig};
@@ -81,12 +81,12 @@ async fn what_is_beyond_a_bound_is_refused_with_the_bound() {
         assert_eq!(answer.code, code, "{what}, at the bound: {}", String::from_utf8_lossy(&answer.body));
         assert_eq!(fixture.get(&above).await.refused(400), message, "{what}");
     }
-    // What goes to a workload is not ours to bound: the member answers, which has none.
+    // Requests to a workload have no bound: the member answers that it has no such workload.
     let many = times(QUERY_PARAMETERS + 1, |number| format!("p{number}=1"), "&");
     fixture.get(&format!("/api/v1/namespaces/default/services/s/proxy/?{many}")).await.refused(404);
 }
 
-/// It is answered 200 by a kube-apiserver, whose product of seconds and nanoseconds wraps around.
+/// A kube-apiserver answers 200, although its product of seconds and nanoseconds overflows.
 #[tokio::test]
 async fn the_longest_timeout_there_is_opens_a_watch() {
     let fixture = Fixture::start(["a"]).await;
@@ -122,7 +122,7 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
 }
 
-/// Whoever may create objects anywhere can make any number of them, in as many clusters as they like.
+/// A user who may create objects can create any number of them, in any number of clusters.
 #[tokio::test]
 async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_stays() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
@@ -153,17 +153,18 @@ async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_st
     assert!(report.limits.iter().any(|own| own.limit == "total_collection_bytes" && own.max == 400 << 10));
 }
 
-/// What is held of a cluster is served on while it is followed anew: what it occupies is not free for others.
+/// The router serves a cluster's old objects while it lists the reconfigured cluster. Their memory is not free for
+/// other clusters.
 #[tokio::test]
 async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others_take_meanwhile() {
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
-    // A quarter of all: where others have taken what they could, nobody finds room for so much.
+    // A quarter of the limit. Once the other cluster has filled the rest, no such block is free.
     fixture.put_and_see("a", "x", &"x".repeat(100 << 10)).await;
     fixture.put_and_see("greedy", "y", "").await;
     let (a, greedy) = (fixture.member("a"), fixture.member("greedy"));
     a.control().hold_lists(true);
-    // Twice: the second time what is replaced has not listed anything itself.
+    // Twice, because the second reconfiguration replaces a view that has not listed yet.
     for address in ["another address", "a third address"] {
         a.control().reset_counters();
         let changed = ClusterSetup { address: ClusterAddress::from_description(address), ..setup(a, "a").await };
@@ -176,7 +177,7 @@ async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others
     for number in 0..40 {
         fixture.put("greedy", &format!("y{number}"), &"y".repeat(10 << 10));
     }
-    // Whoever grows until there is no room is listed anew.
+    // A cluster that grows beyond the free memory is listed anew.
     until(async || !lists(greedy).is_empty()).await;
     let history = async || fixture.router.report().await.resources.iter().map(|own| own.history_bytes).sum::<u64>();
     let before = history().await;
@@ -185,7 +186,7 @@ async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others
     until(async || !fixture.get(CONFIG_MAPS).await.warnings().join("").contains("cluster a: ")).await;
     let listed = items(&fixture.get(CONFIG_MAPS).await.ok());
     assert!(listed.contains(&"a/x".to_owned()) && listed.contains(&"a/later".to_owned()), "{listed:?}");
-    // What has not changed is the same in memory, so the history has nothing of it alone.
+    // Unchanged objects share memory with the old view, so the history holds no copies of them.
     let after = history().await;
     assert!(after < before + (50 << 10), "{before}, then {after}");
 }

@@ -1,4 +1,4 @@
-//! What a browser, or a client that poses as what stands before members, may do through this endpoint.
+//! The limits for browsers, and for clients that pose as a proxy before a member.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tributary_simulator::{Authorizer, SimulatorConfig};
 use crate::harness::{Fixture, allow, config, name};
 use crate::rights::{binding, listed, role};
 
-/// A member that allows everything and remembers what headers came, per path.
+/// A member that allows everything and records each request's headers by path.
 #[derive(Default)]
 struct Headers(Mutex<Vec<(String, HeaderMap)>>);
 
@@ -27,7 +27,7 @@ impl Authorizer for Headers {
 }
 
 impl Headers {
-    /// Which of these came with a request whose target ends so.
+    /// Returns the given headers of the last request whose target ends so.
     fn came(&self, end: &str, names: &[&'static str]) -> Vec<&'static str> {
         let came = self.0.lock();
         let (_, headers) = came.iter().rev().find(|(target, _)| target.ends_with(end)).expect("a request");
@@ -35,7 +35,7 @@ impl Headers {
     }
 }
 
-/// T15: what stands before members trusts headers of its own, of which no list of what is forbidden has all.
+/// Proxies before members trust headers of their own, and no deny list can name all of them.
 #[tokio::test]
 async fn a_member_sees_no_header_that_its_api_does_not_take() {
     let fixture = Fixture::with([config("a")], allow()).await;
@@ -65,7 +65,7 @@ async fn a_member_sees_no_header_that_its_api_does_not_take() {
     }
 }
 
-/// T9: all clusters are one origin, on which no page of a workload may speak for who looks at it.
+/// All clusters share one origin, where no page of a workload may act for its viewer.
 #[tokio::test]
 async fn what_is_no_apis_answer_is_shown_without_scripts_where_users_share_the_endpoint() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };

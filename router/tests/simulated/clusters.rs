@@ -1,4 +1,4 @@
-//! Clusters that come, go, and share names, while clients watch.
+//! Clusters that join, leave, and share object names, while clients watch.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ async fn clusters_come_and_go_in_an_open_watch() {
     fixture.put("a", "x", "still");
     assert_eq!(events.brief().await, "MODIFIED a/x");
     events.nothing().await;
-    // A client that comes from before the cluster joined is told of it as well.
+    // A client that resumes from before the cluster joined receives its objects, too.
     fixture.set_clusters(&["a", "b"]).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED b/y", "ADDED b/z"]);
 }
@@ -47,7 +47,7 @@ async fn a_host_of_its_own_is_the_clusters_own_view() {
     }
     let object = host.get(&one).await.ok();
     assert!(object["metadata"]["annotations"].is_null() && version(&object).parse::<u64>().is_ok(), "{object}");
-    // Whatever the path: there is no way to another cluster.
+    // No path leads to another cluster.
     for path in ["/clusters/b/api/v1/namespaces", "/clusters/a/api/v1/namespaces", "/tributary/status"] {
         assert_eq!(host.get(path).await.code, 404, "{path}");
     }
@@ -113,7 +113,7 @@ async fn one_of_several_is_chosen_by_the_annotation() {
     assert_eq!(fixture.member("a").get("configmaps", "default", "twin").unwrap()["data"]["v"], "of a");
     let stored = fixture.member("b").get("configmaps", "default", "twin").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("new"), ""), "the annotation is not stored");
-    // It cannot move an object.
+    // The annotation cannot move an object.
     fixture.put("a", "only", "");
     let mut moved = config_map("only", "");
     moved["metadata"]["annotations"] = json!({ crate::harness::ANNOTATION: "b" });
@@ -177,7 +177,7 @@ async fn a_version_from_before_clusters_came_and_went_is_good() {
     fixture.set_clusters(&["a", "c"]).await;
     until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "c/of-c"] })
         .await;
-    // Somebody who was away meanwhile is told what became of it.
+    // A client that was away receives the changes.
     let mut events = fixture.watch(&open).await;
     let mut told = [events.brief().await, events.brief().await];
     told.sort();
@@ -188,7 +188,7 @@ async fn a_version_from_before_clusters_came_and_went_is_good() {
     let after = vector(&version(&last["object"]));
     assert_eq!(after.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
     events.nothing().await;
-    // A version of the cluster that left alone is of no use to a list: the client is to list anew.
+    // A list refuses a version that names only the cluster that left, so the client lists anew.
     let left = crate::harness::composite(&json!({"b": vector(&version(&list))["b"]}));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={left}")).await.refused(410);
 }
@@ -206,14 +206,14 @@ async fn names_that_are_no_clusters_are_no_danger() {
     }
 }
 
-/// What the merged view gave is understood on a cluster's own path, and what is of another cluster refused there.
+/// A cluster's own path accepts versions and annotations of the merged view, and refuses another cluster's.
 #[tokio::test]
 async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.put_and_see("b", "y", "1").await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // An object is written back, with the version that it was given with.
+    // The client writes an object back with its version from the merged view.
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
     object["data"]["v"] = json!("2");
@@ -221,7 +221,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("2"), ""), "the annotation is not stored");
     fixture.write("PUT", &format!("{own}/x"), &object).await.refused(409);
-    // What is of another cluster is neither written nor read.
+    // The path neither writes nor reads another cluster's object.
     let other = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
     let message = fixture.write("POST", &own, &config_map_in("b", "z", "")).await.refused(409);
     let expected = "kubectl --context b …, or remove the annotation: configmaps \"z\" has ";
@@ -241,7 +241,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(events.next().await.is_none());
-    // A list's version is good for this cluster's list and watch; its continue token is not.
+    // The cluster's list and watch accept a merged list's version, but not its continue token.
     let list = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
     let token = list["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.refused(410);
@@ -249,11 +249,11 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.put("a", "later", "");
     while brief(&events.soon().await) != "ADDED /later" {}
-    // Its own token is.
+    // The path accepts its own token.
     let native = fixture.get(&format!("{own}?limit=1")).await.ok();
     let token = native["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.ok();
-    // An event's version covers the object that it tells of.
+    // An event's version covers its object.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     let mut told = loop {
         let event = events.soon().await;
@@ -265,7 +265,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     fixture.write("PUT", &format!("{own}/later"), &told).await.ok();
 }
 
-/// Memory may know less than the version that a client was given: then it says nothing of what that version means.
+/// Memory may lag behind a client's version, and then cannot say which revision that version means.
 #[tokio::test]
 async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -285,7 +285,7 @@ async fn a_cluster_s_own_path_knows_what_is_held_of_a_single_namespace() {
     fixture.put("a", "later", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
-    // It covers the object.
+    // The list's version covers the object.
     object["metadata"]["resourceVersion"] = version(&list).into();
     fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &object).await.ok();
 }

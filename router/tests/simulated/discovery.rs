@@ -21,7 +21,7 @@ async fn documents_have_tags() {
             whole.headers["content-type"].to_str().unwrap().starts_with(accept.trim_end_matches("*/*")),
             "{whole:?}"
         );
-        // As in kube-apiserver, only the aggregated documents have a tag and may be kept.
+        // As in kube-apiserver, only the aggregated documents have an ETag and are cacheable.
         if accept == AGGREGATED {
             let tag = whole.headers["etag"].to_str().unwrap().to_owned();
             let same = client.send("GET", path, &[("accept", accept), ("if-none-match", &tag)], "").await;
@@ -29,7 +29,7 @@ async fn documents_have_tags() {
         } else {
             assert!(whole.headers.get("etag").is_none() && whole.headers["cache-control"] == "no-cache, private");
         }
-        // As in kube-apiserver: `/apis` is a plain handler, the others are routes for GET alone.
+        // As in kube-apiserver, `/apis` is a plain handler; the others are routes for GET alone.
         let head = client.send("HEAD", path, &[("accept", accept)], "").await;
         assert_eq!((head.code, head.body.len()), (if path == "/apis" { 200 } else { 405 }, 0), "{path}");
     }
@@ -42,7 +42,7 @@ async fn documents_have_tags() {
     assert_eq!(fixture.get("/version").await.ok()["minor"], "36");
 }
 
-/// While a cluster has not said what it serves, it may serve anything.
+/// A cluster without discovery documents may serve any resource.
 #[tokio::test]
 async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -54,7 +54,7 @@ async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // One that never answered since it was configured.
+    // Cluster b has never answered since its configuration.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
@@ -66,7 +66,7 @@ async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
     assert!(fixture.router.served_resources().is_none());
 }
 
-/// The hashes of stored versions are asked for live; without them the document is still of use.
+/// The router asks members for the hashes of stored versions. The document is useful without them.
 #[tokio::test]
 async fn a_legacy_document_needs_no_answer_of_a_member() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -162,13 +162,13 @@ async fn tables_and_metadata_show_the_cluster() {
     let yaml = client.send("GET", &format!("{CONFIG_MAPS}/x"), &[("accept", "application/yaml")], "").await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&yaml.body).contains("tributary.dev/cluster: a"));
-    // What is written is answered in the same forms.
+    // Answers to writes have the same forms.
     let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
     let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
     assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
 }
 
-/// Whoever has read a path before, an audit log say, and this are to be of one mind.
+/// An audit log may have parsed the path before, and the router must not parse it differently.
 #[tokio::test]
 async fn a_request_is_answered_by_the_reading_that_it_carries() {
     let router = crate::harness::router(crate::harness::allow());

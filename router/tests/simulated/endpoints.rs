@@ -1,4 +1,4 @@
-//! Members behind several addresses, one of which goes away; and a member that freezes.
+//! A member with several addresses loses an address, and a member with one address freezes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
 };
 
-/// Objects that are made while the endpoint is lost.
+/// Number of objects that the client creates while the member loses an endpoint.
 const WRITES: usize = 200;
 
 fn url(relay: &Relay) -> http::Uri {
@@ -27,7 +27,7 @@ async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
     (fixture, relays)
 }
 
-/// As [`behind`], with the member's client.
+/// As [`behind`], and returns the member's client.
 async fn with_client<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>, ClusterClient) {
     let member = Simulator::start(config("a")).await.unwrap();
     let mut relays = Vec::new();
@@ -53,7 +53,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // Other watches, so that some go through either endpoint.
+    // The requests make the router open more watches, so each endpoint carries a watch.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }
@@ -65,7 +65,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
         if number == WRITES / 2 {
             let lost = relays.remove(0);
             lost_port = lost.port();
-            // Its port is closed and its connections are cut, whatever is on them.
+            // Closes the relay's port and cuts its connections.
             drop(lost);
         }
         let object = config_map(&format!("x{number:03}"), "");
@@ -99,7 +99,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
 }
 
-/// Fewer requests than connections carry may be in flight, and one client may not hold all of them.
+/// The limit of requests in flight is lower than the connections' capacity, and one client must not take all of it.
 #[tokio::test]
 async fn one_client_leaves_others_something_of_what_may_be_in_flight_at_a_cluster() {
     for breaker in [
@@ -128,8 +128,8 @@ async fn one_client_leaves_others_something_of_what_may_be_in_flight_at_a_cluste
     }
 }
 
-/// Where nothing can be sent because the configuration says so, a client may well come again: nothing is lost, and
-/// nothing was carried out. Memory answers as before.
+/// The configuration prevents sending, so the client may retry: the router neither lost nor executed the request.
+/// Memory answers as before.
 #[tokio::test]
 async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_memory_answers() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
@@ -166,7 +166,7 @@ async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_
 async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
-        // Longer than a busy machine lets the other side of a living connection wait.
+        // Longer than a busy machine delays the answer of a living connection.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
@@ -179,7 +179,7 @@ async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
     let read = fixture.get(&forwarded).await.refused(503);
     assert!(read.contains("cluster a"), "{read}");
     assert!(started.elapsed() < SOON / 2, "it was in flight when the pings failed: {:?}", started.elapsed());
-    // From now on nobody waits, whatever the request is.
+    // From now on the router refuses each request at once.
     let started = tokio::time::Instant::now();
     for _ in 0..20 {
         let read = fixture.get(&forwarded).await;

@@ -1,4 +1,4 @@
-//! The shared mode: what one user does keeps no other waiting (T8).
+//! The shared mode: no user makes another user wait.
 
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -11,7 +11,7 @@ use crate::rights::{binding, listed, role};
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// Members of these names, where these users may do everything.
+/// Members with these names. Each pair of `users` names a user and the member where that user may do everything.
 async fn fixture<const N: usize>(names: [&str; N], users: &[(&str, &str)], limits: Limits) -> Fixture {
     let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
     let router = tributary_router::RouterConfig {
@@ -39,7 +39,7 @@ async fn create(client: &Client, cluster: &str, name: &str) -> Answer {
     client.send("POST", SHOP, &[("content-type", "application/json")], &object).await
 }
 
-/// Eve writes all the time where a member's watches lag: who reads her writes waits, which is she herself.
+/// Eve writes constantly while a member's watches lag. Only readers of her writes wait, and that is Eve herself.
 #[tokio::test]
 async fn nobody_waits_for_what_others_wrote() {
     let fixture = fixture(["a", "b"], &[("ann", "a"), ("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -51,18 +51,20 @@ async fn nobody_waits_for_what_others_wrote() {
     let of_eve = eve.get(&format!("{SHOP}/of-eve")).await;
     assert!(of_eve.refused(504).contains("Too large resource version"), "{of_eve:?}");
     eve.get(SHOP).await.refused(504);
-    // Of what Eve did Ann sees what has come.
+    // Ann sees the part of Eve's writes that has arrived.
     assert!(items(&ann.get(SHOP).await.ok()).contains(&"b/of-ann".to_owned()));
     ann.get(&format!("{SHOP}/of-ann")).await.ok();
     ann.get(&format!("{SHOP}/of-eve")).await.refused(404);
-    // Ann's own writes are hers to wait for, and where a write goes nobody decides without having seen all.
+    // Ann waits for her own writes. Her writes to a named object wait for all users' writes, since the router must find
+    // the object's cluster.
     create(&ann, "b", "second").await.ok();
     ann.get(&format!("{SHOP}/second")).await.ok();
     let refused = ann.send("DELETE", &format!("{SHOP}/of-eve"), &[], "").await;
     assert!(refused.refused(504).contains("Too large resource version"), "{refused:?}");
 }
 
-/// What Eve writes where Ann may see nothing is nothing to Ann, by whatever name: no wait, and no word of the cluster.
+/// Ann may read nothing in Eve's cluster. Eve's writes there neither delay Ann nor mention the cluster, even for a name
+/// that both use.
 #[tokio::test]
 async fn writes_in_a_hidden_cluster_are_nothing_to_wait_for() {
     let fixture = fixture(["a", "b"], &[("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -77,7 +79,7 @@ async fn writes_in_a_hidden_cluster_are_nothing_to_wait_for() {
     ann.send("DELETE", &format!("{SHOP}/same"), &[], "").await.ok();
 }
 
-/// A hundred connections of one user are one share of what users share.
+/// A hundred connections of one user get one share.
 #[tokio::test]
 async fn a_user_has_one_share_however_many_connections() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
@@ -96,7 +98,7 @@ async fn a_user_has_one_share_however_many_connections() {
         assert!(answer.refused(429).contains("this one holds"), "{answer:?}");
     }
     let answers = async {
-        // By a connection that Eve uses as well: a front proxy's.
+        // Ann uses a connection that Eve uses, too, as behind a front proxy.
         ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
         let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
         assert!(message.contains("other clients hold 0 and this one holds 3"), "{message}");
@@ -107,7 +109,7 @@ async fn a_user_has_one_share_however_many_connections() {
     }
 }
 
-/// What lasts is shared among users, over all their connections and clusters, until it has ended.
+/// Users share the limit of long-running requests over all their connections and clusters.
 #[tokio::test]
 async fn watches_of_a_user_leave_room_for_those_of_others() {
     let limits = Limits { long_running_requests: 16, ..Limits::default() };
@@ -130,20 +132,21 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
                         hold 0 and this one holds 6; a client may hold at most half of what others do not hold";
         assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
     }
-    // By a connection that Eve uses as well: a front proxy's. And reads have room of their own.
+    // Ann uses a connection that Eve uses, too, as behind a front proxy. Reads have a limit of their own.
     let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
     assert_eq!(of_ann.status(), StatusCode::OK);
     eve.get(SHOP).await.ok();
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_requests"} 7"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_requests"} 3"#), "{exposition}");
-    // What is long is kept for as long as it lasts, and takes more places: this one five, of which there are four.
+    // A long query stays in memory until its watch ends, so it takes more places. This one takes five, and four are
+    // free.
     let long = format!("{}&fieldSelector=metadata.name%21%3D{}", paths[0], "x".repeat(40_000));
     let refused = ann.clone().by_port(2).call("GET", &long, &[], "").await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     let message = String::from_utf8(refused.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
     assert!(message.contains("other clients hold 6 and this one holds 1"), "{message}");
-    // What has ended is given back: by its client, and where it was no stream after all.
+    // The places are free again after the client ends a stream, and after a request that turned out to be no stream.
     drop((open, of_ann));
     for _ in 0..20 {
         ann.get("/clusters/a/api/v1/namespaces/shop/pods/none/log").await.refused(404);
@@ -153,7 +156,7 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
     assert_eq!((own.used, own.max, own.refused), (0, 16, Some(4)));
 }
 
-/// One person's programs share what they like.
+/// All programs of one user share the limit without shares.
 #[tokio::test]
 async fn one_persons_watches_are_not_counted() {
     let limits = Limits { long_running_requests: 2, ..Limits::default() };

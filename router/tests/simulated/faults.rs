@@ -1,4 +1,4 @@
-//! Members in trouble: out of reach, restarted, restored, forbidding, talking nonsense.
+//! Members with faults: unreachable, restarted, restored, forbidding, and sending malformed data.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::harness::{
     vector, version,
 };
 
-/// How long a cluster of which nothing is known is waited for where a partial answer is denied.
+/// Longest wait for a cluster in an unknown state, where the policy denies partial answers.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the ConfigMaps that tests made.
+/// The path of the tests' own ConfigMaps.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
@@ -36,12 +36,12 @@ async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
         warnings.len() == 1 && warnings[0].starts_with("299 - \"cluster b: configmaps are missing"),
         "{warnings:?}"
     );
-    // Its objects may be anywhere: not found is not said.
+    // The unreachable cluster may have the object, so the router does not answer 404.
     assert!(other.get(&format!("{CONFIG_MAPS}/y")).await.refused(503).contains('b'));
     assert_eq!(other.get(&format!("{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let text = String::from_utf8(other.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(text.contains("[+]cluster/a ok\n[-]cluster/b failed: "), "{text}");
-    // A watch is open meanwhile, and gets the cluster's objects when it is back.
+    // An open watch receives the cluster's objects once the cluster is back.
     let mut events = other.watch(&format!("{CONFIG_MAPS}?watch=1&{FILTER}")).await;
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.put("b", "z", "");
@@ -56,7 +56,7 @@ async fn where_a_partial_answer_is_denied_it_is_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
-    // The first request starts the cachers; then time is made to pass, half a minute of it.
+    // The first request starts the cachers; then the clock advances by half a minute.
     let client = other.client();
     let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -155,7 +155,7 @@ async fn what_is_stale_is_served_and_its_age_is_told() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("b").control().stop_listening().await;
     until(|| async {
-        // Time passes in leaps, so that the half minute of silence is over at once.
+        // The clock advances in leaps, so the half minute of silence passes at once.
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(2)).await;
         tokio::time::resume();
@@ -188,7 +188,7 @@ async fn revisions_that_go_back_leave_no_ghosts() {
     assert_eq!(told, ["DELETED a/undone", "MODIFIED a/kept"]);
     let list = fixture.get(&made()).await.ok();
     assert_eq!((items(&list), &list["items"][0]["data"]["v"]), (vec!["a/kept".to_owned()], &json!("1")));
-    // What was handed out before cannot be resumed, nor listed (which is how a client learns to list anew).
+    // A client can neither resume nor list from an older version; the refusal makes it list anew.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"] {
@@ -205,11 +205,11 @@ async fn another_cluster_under_the_same_address_is_told_from_the_first() {
     fixture.put("a", "x", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery sees the new uid.
+    // A refresh of discovery reads the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        // One that is opened before the new uid is seen stays silent.
+        // A watch that opens before the router reads the new uid stays silent.
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     })
@@ -322,9 +322,9 @@ async fn who_becomes_stale_while_its_write_is_waited_for_is_named() {
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
     control.cut_streams();
     tokio::time::sleep(crate::harness::QUIET).await;
-    // Within the five seconds that a loss of contact is no news.
+    // A lost connection causes no warning within its first five seconds.
     pass(Duration::from_secs(3)).await;
-    // No time passes until the list waits for what was written.
+    // The clock stands still until the list waits for the write.
     let mut asked = tokio::task::JoinSet::new();
     at_once(async {
         let written = fixture.write("POST", CONFIG_MAPS, &crate::harness::config_map("y", "")).await;
@@ -350,7 +350,8 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     fixture.put("b", "y", "1");
     let list = fixture.get(&made()).await.ok();
     let control = fixture.member("a").control();
-    // The client comes from a replica that saw more; the member cannot be asked whether it has that.
+    // The client comes from a replica that saw a later revision. The router cannot ask the member whether it has
+    // reached it.
     let seen = vector(&version(&list));
     let from = crate::harness::composite(&json!({"a": (control.revision() + 5).to_string(), "b": seen["b"]}));
     control.reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) }));
@@ -365,14 +366,14 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     assert!(events.next().await.is_none());
 }
 
-/// Who gives a request up before its cluster is known to be silent is told which one it waited for.
+/// A request times out before the router knows that its cluster is silent. The answer names the cluster.
 #[tokio::test]
 async fn a_request_whose_time_is_over_names_who_has_not_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
     fixture.connect_clients("b").await;
     fixture.member("b").control().half_open(true);
-    // No work of ours waits for this machine: the clock leaps once all is waiting for the cluster.
+    // The clock leaps once all tasks wait for the cluster, so the test needs no real time.
     tokio::time::pause();
     let path = format!("{CONFIG_MAPS}/x?timeout=2s");
     let message = fixture.write("PUT", &path, &config_map_in("b", "x", "2")).await.refused(504);

@@ -1,4 +1,4 @@
-//! A fleet: hundreds of members behind one router, from the first moment on.
+//! A fleet: hundreds of members behind one router that all start at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,14 @@ use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, S
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, until, version};
 use crate::liveness::{Probes, others_live};
 
-/// Pods in each member.
 const PODS: usize = 3;
 
-/// What a router is told of a member that is reached from within this process.
+/// The setup of an in-process member.
 pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     setup_tuned(member, ClientTuning::default()).await
 }
 
-/// As [`setup`], of a member whose client behaves so.
+/// As [`setup`], with this tuning of the member's client.
 pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTuning) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
@@ -37,20 +36,20 @@ pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTu
         address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
-        // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.
+        // The tests grant rights directly; `rights_detected` tests their detection.
         authorization: ClusterAuthorization::Rbac,
     }
 }
 
-/// Starts so many members and a router over them at once, reads, watches and writes.
-/// Gives for how long nobody else was answered.
+/// Starts `count` members and a router over them at once, then reads, watches and writes.
+/// Returns the longest time for which the router answered no other request.
 async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {
         let config = SimulatorConfig { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
         members.push(Arc::new(Simulator::start_in_process(config).unwrap()));
     }
-    // One does not tell who it is, as where we have no rights in kube-system.
+    // One member hides its identity, as where Tributary has no rights in kube-system.
     let rejection = Rejection { kinds: vec![RequestKind::Get], ..Rejection::all(403) };
     members[count / 2].control().reject(Some(rejection));
     let mut setups = Vec::new();
@@ -63,11 +62,11 @@ async fn a_fleet_of(count: usize) -> Duration {
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON * 6).await;
 
-    // A partial answer is denied: what is answered is of all clusters.
+    // The policy denies partial answers, so an answer contains all clusters.
     let page = fixture.get("/api/v1/pods?limit=5").await.ok();
     assert_eq!(page["items"].as_array().map(Vec::len), Some(5));
     assert_eq!(page["metadata"]["remainingItemCount"], count * PODS - 5);
-    // The list that compact versions refer to is made a moment after the last member has said who it is.
+    // The router builds the list for compact versions a moment after it has read the last member's identity.
     let is_compact = || async { version(&fixture.get("/api/v1/pods?limit=5").await.ok()).starts_with("c1.") };
     until(is_compact).await;
     let from = version(&fixture.get("/api/v1/pods?limit=5").await.ok());

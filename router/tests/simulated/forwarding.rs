@@ -1,5 +1,5 @@
-//! What goes through to one member: its answer untouched, and what a client is told where there is none,
-//! or not all of it.
+//! Requests to one member: its unchanged answers, and the router's own answer where the member sends none or only a
+//! part.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::harness::{
     quiet_without_time, router, setup_through, until,
 };
 
-/// Sends a write as client-go does: again, with the body that it had, as long as an answer of 429 or 5xx carries
-/// Retry-After, ten times at most (`checkWait` in its `rest/with_retry.go`). Gives the last answer.
+/// Sends a write as client-go does: it repeats the write and its body while an answer of 429 or 5xx carries
+/// Retry-After, ten times at most (`checkWait` in `rest/with_retry.go`). Returns the last answer.
 async fn as_client_go(fixture: &Fixture, method: &str, path: &str, body: &Value) -> Answer {
     let mut answer = fixture.write(method, path, body).await;
     for _ in 0..10 {
@@ -91,7 +91,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
     for (method, path, body, code) in [
         ("POST", CONFIG_MAPS.to_owned(), object, 502),
         ("POST", format!("/clusters/a{CONFIG_MAPS}"), config_map("z", "1").to_string(), 502),
-        // What is deleted stays deleted, though it is not said what that was.
+        // A deletion stays in effect although the answer with the deleted objects is lost.
         ("DELETE", format!("{CONFIG_MAPS}?labelSelector=a%3Db"), String::new(), 200),
     ] {
         let request = Request::builder().method(method).uri(&path).header("content-type", "application/json");
@@ -106,7 +106,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
         };
         let waited = async {
             until(|| async { fixture.member("a").control().requests(RequestKind::Write) > before }).await;
-            // The time begins with the head of the answer, which is on its way; the rest never comes.
+            // The time limit starts with the head of the answer, which has arrived; the rest never comes.
             while !is_answered.get() {
                 quiet_without_time().await;
                 pass(WHOLE_WITHIN).await;
@@ -140,7 +140,7 @@ async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
     assert_eq!(fixture.get(&path).await.code, 200);
 }
 
-/// A body of what is sent, and one that ends with its sender.
+/// A body of the bytes that the sender sends. It ends with the sender.
 fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_apimachinery::body::Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let frames = futures::stream::unfold(receiver, |mut receiver| async move {
@@ -163,7 +163,7 @@ async fn what_a_workload_is_sent_and_answers_streams() {
         let request = request.body(body).unwrap();
         let context = RequestContext::for_user(&user, &request);
         let answer = fixture.router.handle(request, &context);
-        // The workload answers before its client has said all.
+        // The workload answers before its client has sent the whole body.
         let first = r#"{"kind":"Service","metadata":{"resourceVersion":"999999999"},"#;
         sender.send(Bytes::from_static(first.as_bytes())).unwrap();
         let answer = tokio::time::timeout(SOON, answer).await.expect("the head comes with the first bytes").response;
@@ -174,7 +174,7 @@ async fn what_a_workload_is_sent_and_answers_streams() {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("it streams").unwrap().unwrap();
             came += frame.into_data().unwrap().len();
         }
-        // Above what is held of an answer to a write.
+        // More than the router buffers of an answer to a write.
         let chunk = Bytes::from(vec![b' '; 1 << 20]);
         let rest = tokio::spawn(async move { body.collect().await.expect("to its end").to_bytes().len() });
         for _ in 0..9 {
@@ -184,7 +184,7 @@ async fn what_a_workload_is_sent_and_answers_streams() {
         drop(sender);
         assert_eq!(rest.await.unwrap(), (9 << 20) + 6, "{method}");
     }
-    // What a workload answers says nothing of the services: nobody waits for its versions.
+    // A workload's answer is no Service, so no read waits for the version in it.
     at_once(fixture.get("/api/v1/services")).await.ok();
 }
 
@@ -235,8 +235,8 @@ async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// What a client must be told where there is no answer, beside its code: these words, and never to come again by
-/// itself.
+/// The router's expected answer to a request that the member does not answer: this code and these words, without
+/// Retry-After.
 struct Due {
     method: &'static str,
     path: String,
@@ -272,8 +272,9 @@ async fn who_is_not_answered_is_told_by_whom_why_and_since_when() {
     other.router.asked_once(SOON).await;
     let due =
         |method, path: &str| Due { method, path: path.to_owned(), code: 503, words: &["b", "cannot be reached", " s"] };
-    // It was not sent, but client-go would come again ten times before it says why.
+    // The router did not send the request, but with Retry-After client-go would repeat it ten times before it shows the
+    // reason.
     check(&fixture, vec![due("POST", CONFIG_MAPS), due("GET", &below), due("PUT", &path("x"))]).await;
-    // A process that has never seen the cluster does not know whether it has the name.
+    // A router that has never seen the cluster does not know whether it has the name.
     check(&other, vec![due("GET", &path("x")), due("DELETE", &path("x"))]).await;
 }

@@ -1,4 +1,4 @@
-//! What is known of a cluster, what a client asks, and what it is answered: every cell of the table.
+//! The answer for each state of a cluster and each kind of request: every cell of the table.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, SOON, allow, composite, config, config_map_in, items, pass, vector, version,
 };
 
-/// What is known of cluster `b`. Cluster `a` is always fresh.
+/// The router's knowledge of cluster `b`. Cluster `a` is always fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Fresh,
-    /// It was known and is out of reach.
+    /// The router has read it, and it is unreachable now.
     Stale,
-    /// We were started while it was out of reach.
+    /// The router started while it was unreachable.
     Undiscovered,
-    /// We were started while it refused to list.
+    /// The router started while it refused lists.
     Unsynced,
 }
 
-/// What a client asks.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     List,
     ListExact,
-    /// The second page.
+    /// The second page of a list.
     Continue,
     Watch,
     /// A watch with `sendInitialEvents`.
@@ -37,20 +37,20 @@ enum Verb {
     GetOfA,
     /// A name that `b` has.
     GetOfB,
-    /// A name that nobody has.
+    /// A name that no cluster has.
     GetOfNobody,
 }
 
-/// Which resourceVersion it names.
+/// The resourceVersion in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Unset,
     Zero,
-    /// One that was handed out, of both clusters.
+    /// An earlier version of both clusters.
     Both,
-    /// One that was handed out, of `a` alone.
+    /// An earlier version of `a` alone.
     OfA,
-    /// Of both clusters, that of `b` above all that it has.
+    /// A version of both clusters, with a revision of `b` that `b` has not reached.
     Ahead,
 }
 
@@ -73,19 +73,19 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
     let names_b = matches!(version, Version::Both | Version::Ahead);
     let ahead = version == Version::Ahead;
     match verb {
-        // Names never wait for clusters that are out of reach; whoever has the object answers,
-        // and nobody says that it is gone.
+        // Requests for a name never wait for unreachable clusters. The cluster with the object answers, and no answer
+        // claims that the object is gone.
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",
             // The cluster answers requests for single objects while its lists fail.
             State::Unsynced if verb == Verb::GetOfNobody => "404",
             State::Unsynced => "200",
-            // The other may have one of the name, too.
+            // The other cluster may have an object of the name, too.
             _ if unknown && verb == Verb::GetOfA => "200 missing",
             _ if verb == Verb::GetOfA => "200",
             _ if unknown => "503",
-            // What is held does not have it, and may be old.
+            // Memory lacks the object, but may be old.
             State::Stale if verb == Verb::GetOfNobody => "404 stale",
             _ if verb == Verb::GetOfNobody => "404",
             State::Stale => "200 stale",
@@ -93,14 +93,14 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
         },
         Verb::List | Verb::ListExact | Verb::Continue | Verb::Watch | Verb::WatchList => match state {
             _ if unknown && partial == Partial::Deny => "429 at last",
-            // What it has of `b` must not be dropped by an informer.
+            // An informer must not drop its objects of `b`.
             _ if unknown && names_b => "429",
             _ if unknown => "200 missing",
             State::Stale if ahead && verb == Verb::Watch => "200 stale",
             State::Stale if ahead && verb == Verb::WatchList => "ERROR 504",
             State::Stale if ahead => "504",
             State::Stale => "200 stale",
-            // The member itself says that it never came so far.
+            // The member answers that it has not reached the version.
             _ if ahead && matches!(verb, Verb::Watch | Verb::WatchList) => "ERROR 410",
             _ if ahead => "410",
             _ => "200",
@@ -108,7 +108,7 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
     }
 }
 
-/// Whether there is such a request at all.
+/// Returns whether a client can send this combination.
 fn exists(verb: Verb, version: Version) -> bool {
     match verb {
         Verb::ListExact | Verb::Continue => !matches!(version, Version::Unset | Version::Zero),
@@ -116,7 +116,7 @@ fn exists(verb: Verb, version: Version) -> bool {
     }
 }
 
-/// Code, what the warnings say of `b`, and whether half a minute had passed.
+/// The code, the warning about `b`, and whether half a minute had passed.
 fn outcome(answer: &Answer, took: Duration) -> String {
     let mut text = answer.code.to_string();
     let warnings = answer.warnings();
@@ -126,13 +126,13 @@ fn outcome(answer: &Answer, took: Duration) -> String {
             let rest = warning.strip_prefix("299 - \"cluster b");
             rest.is_some_and(|rest| rest.starts_with(begin) && rest.contains(age) && rest.contains(" s"))
         };
-        // Of a get that another cluster answered it is said that `b` may have such an object, too.
+        // If another cluster answers a get, the warning says that `b` may have such an object, too.
         let is_missing =
             is_of(": configmaps are missing, ", " waiting for ") || is_of(" may have configmaps ", " asked (for ");
         assert!(is_missing || is_of(": configmaps may be stale, ", " s ago: "), "{warning}");
         text += if is_missing { " missing" } else { " stale" };
     }
-    // Of a name in a cluster that has been gone for a while that is not said: see `faults`.
+    // For a name in an unreachable cluster no answer suggests a retry: see `faults`.
     if matches!(answer.code, 429 | 504) {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
     }
@@ -147,7 +147,7 @@ fn outcome(answer: &Answer, took: Duration) -> String {
     text
 }
 
-/// The versions that are asked with: of both clusters, and a token of the second page.
+/// The versions for the requests: a vector of both clusters, and a token of the second page.
 struct Given {
     both: Value,
     token: String,
@@ -186,7 +186,7 @@ impl Given {
             Verb::List => format!("{CONFIG_MAPS}{}", with("")),
             Verb::ListExact => format!("{CONFIG_MAPS}{}", with("&resourceVersionMatch=Exact")),
             Verb::Continue => {
-                // A token is its place and its version, so it can be given another version.
+                // A token consists of a place and a version, so the test can replace the version.
                 let (place, _) = self.token.rsplit_once('.').unwrap();
                 format!("{CONFIG_MAPS}?limit=1&continue={place}.{}", version.unwrap_or_default())
             }
@@ -203,7 +203,7 @@ impl Given {
     }
 }
 
-/// Asks, with time passing in leaps, and says what came.
+/// Sends a request while the clock advances in leaps, and returns the outcome.
 async fn asked(fixture: &Fixture, verb: Verb, path: &str) -> String {
     tokio::time::pause();
     let started = tokio::time::Instant::now();
@@ -217,7 +217,7 @@ async fn asked(fixture: &Fixture, verb: Verb, path: &str) -> String {
     outcome
 }
 
-/// Whether this is the bookmark that ends the initial events.
+/// Returns whether this is the bookmark that ends the initial events.
 fn is_end(event: &Value) -> bool {
     event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
@@ -232,7 +232,7 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
     }
     let head = Answer { code: 200, headers: response.headers().clone(), body: bytes::Bytes::new() };
     let mut events = Events::of(response);
-    // A refusal in the stream comes within the time that a version is waited for.
+    // An ERROR event arrives within the router's wait for a version.
     let error = tokio::time::timeout(Duration::from_secs(4), async {
         loop {
             let event = events.next().await?;
@@ -253,7 +253,7 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
     }
 }
 
-/// A router under this policy to which `b` is in this state, and the versions to ask with.
+/// A router under this policy with `b` in this state, and the versions for the requests.
 async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     let policies = Policies { default: ResourcePolicy { partial, ..ResourcePolicy::default() }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
@@ -265,7 +265,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
         State::Fresh => {}
         State::Stale => {
             control.stop_listening().await;
-            // Until the member counts as lost.
+            // After 8 s without contact, the member counts as lost.
             pass(Duration::from_secs(8)).await;
             return (fixture, Fixture { members: Vec::new(), router: crate::harness::router(allow()) }, given);
         }
@@ -277,7 +277,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     }
     let other = fixture.restarted(policies).await;
     let members = std::mem::take(&mut fixture.members);
-    // The first router is kept, so that nothing of it ends meanwhile.
+    // The caller keeps the first router, whose tasks must not end during the test.
     (Fixture { members, router: other.router }, fixture, given)
 }
 
@@ -288,7 +288,7 @@ async fn every_cell_of_state_and_request_is_answered_as_designed() {
     for partial in [Partial::Deny, Partial::Allow] {
         for state in STATES {
             let (fixture, _first, given) = in_state(partial, state).await;
-            // The first request starts what holds the resource.
+            // The first request starts the cachers of the resource.
             asked(&fixture, Verb::GetOfA, &given.path(Verb::GetOfA, Version::Unset)).await;
             for verb in VERBS {
                 for version in VERSIONS.into_iter().filter(|version| exists(verb, *version)) {
@@ -364,7 +364,7 @@ async fn an_idle_collection_is_brought_up_to_a_version_without_being_listed() {
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();
-    // Another resource moves the member's revision on; config maps are idle.
+    // A write to another resource advances the member's revision; the ConfigMaps are idle.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut named = vector(&version(&list));
@@ -408,7 +408,7 @@ async fn a_collection_that_was_deleted_is_not_shown_again() {
     for (cluster, name) in [("a", "x"), ("b", "y"), ("b", "z")] {
         fixture.put_and_see(cluster, name, "").await;
     }
-    // Each byte of a watch takes long enough that a read would come before the event.
+    // The connection is so slow that a read would arrive before the event.
     for name in ["a", "b"] {
         fixture.member(name).control().slow(Some(2_000));
     }

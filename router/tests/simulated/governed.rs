@@ -1,4 +1,4 @@
-//! Flow control where requests come in: whoever answers them, each passes the schema of its place.
+//! Flow control at the entry: each request passes its place's schema, whatever part of the router answers it.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::TokenBucket(limited) }
 }
 
-/// So many at once, those that last among them.
+/// A limit of requests in flight that counts long-running requests.
 fn all_in_flight(name: &str, max: u32) -> Schema {
     in_flight_by(name, max, &[])
 }
@@ -33,7 +33,7 @@ fn in_flight_by(name: &str, max: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::MaxRequestsInflight(limited) }
 }
 
-/// All requests of a place pass this schema.
+/// The schema for all requests of a place.
 fn all_pass(schema: Schema) -> PlaceSchemas {
     PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] }
 }
@@ -52,7 +52,7 @@ fn passed(answer: &Answer, schema: &str) {
     assert_eq!(answer.headers[SCHEMA_HEADER], schema, "{answer:?}");
 }
 
-/// Checks that a request was refused by a schema, in these words.
+/// Checks that a schema refused a request with this message.
 #[track_caller]
 fn refused(answer: &Answer, schema: &str, message: &str) {
     assert_eq!(answer.refused(429), message);
@@ -61,7 +61,7 @@ fn refused(answer: &Answer, schema: &str, message: &str) {
     passed(answer, schema);
 }
 
-/// The first answer that is none: a second brings back one token, and requests take less.
+/// Repeats a request until its refusal. One token returns each second, and requests take less time.
 async fn until_refused(fixture: &Fixture, path: &str) -> Answer {
     loop {
         let answer = fixture.get(path).await;
@@ -76,7 +76,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     assert!(!fixture.get(CONFIG_MAPS).await.headers.contains_key(SCHEMA_HEADER));
-    // One token in a thousand days is none in a test.
+    // The bucket refills by one token a second.
     fixture.router.set_flow_control(merged(tokens("reads", 1, 3, &[Dimension::Verb]))).unwrap();
     let list = fixture.get(CONFIG_MAPS).await;
     list.ok();
@@ -84,11 +84,11 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     let message =
         "flow control schema \"reads\" lets 1 request in each second, and 3 at once for each verb; there were more";
     refused(&until_refused(&fixture, CONFIG_MAPS).await, "reads", message);
-    // Another verb, and another place; and how this process does is told however busy it is.
+    // Each verb and each place has a limit of its own. A busy process still answers health checks.
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
     assert_eq!(fixture.get("/readyz").await.code, 200);
-    // Who writes events is not to try again.
+    // A client that writes events must not retry.
     let events = "/api/v1/namespaces/default/events";
     let event = until_refused(&fixture, events).await;
     assert!(!event.headers.contains_key("retry-after"));
@@ -103,7 +103,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     }
 }
 
-/// Case 19 of the contract with users of KubeGateway.
+/// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
 async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
     let fixture = Fixture::start(["a"]).await;
@@ -118,7 +118,7 @@ async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
         let whose = if place.is_empty() { "" } else { "cluster a: " };
         let message = format!("{whose}flow control schema \"one\" lets 1 request in at once; there were more");
         refused(&fixture.get(&list).await, "one", &message);
-        // It is still held by a limit that lets in more, and by one that lets in fewer.
+        // The watch keeps its place under a higher limit and under a lower one.
         fixture.router.set_flow_control(settings(all_in_flight("one", 2))).unwrap();
         fixture.get(&list).await.ok();
         fixture.router.set_flow_control(settings(all_in_flight("one", 1))).unwrap();
@@ -155,7 +155,8 @@ async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
     until(async || fixture.router.metrics().expose().contains(&format!("{apart} 0"))).await;
 }
 
-/// Fifty requests of one connection wait, and one of another: it is the second that is let in.
+/// Fifty requests of one connection wait before a request of another connection. The router admits the latter as the
+/// second.
 #[tokio::test]
 async fn a_storm_of_one_client_waits_for_itself() {
     let fixture = Fixture::start(["a"]).await;
@@ -178,7 +179,7 @@ async fn a_storm_of_one_client_waits_for_itself() {
     assert!((&mut get).now_or_never().is_none(), "the storm came first");
     drop(second);
     get.await.ok();
-    // What it had is the storm's again, and what waits goes away with its connection.
+    // The storm gets the free place, and its waiting requests end with its connection.
     let fourth = waiting.next().await.unwrap();
     assert_eq!((fourth.status().as_u16(), waiting.len()), (200, 48));
     let waits = "tributary_flow_control_requests_waiting{cluster=\"\",schema=\"two\"}";
@@ -188,7 +189,7 @@ async fn a_storm_of_one_client_waits_for_itself() {
     assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
 }
 
-/// How many requests of a schema of the merged view are in this state.
+/// Number of requests of a merged-view schema in this state.
 fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     let series = format!("tributary_flow_control_requests_{state}{{cluster=\"\",schema=\"{schema}\"}} ");
     let exposition = fixture.router.metrics().expose();
@@ -196,17 +197,17 @@ fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     value.unwrap_or_else(|| panic!("no {series}in {exposition}")).parse().unwrap()
 }
 
-/// Each list is of some MB. What is compared is how far both come, and not how long it takes: while one tenant's lists
-/// end one after the other, a storm of another's has few under way, and few end.
+/// Each list has some MB. The test compares the two tenants' progress instead of their speed: while one tenant's lists
+/// finish one by one, few of the other tenant's storm are in flight, and few finish.
 #[tokio::test]
 async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
     const OBJECTS: usize = 160;
     const OBJECT_BYTES: usize = 24 << 10;
-    // One user's, of whom 50 may wait.
+    // All requests are of one user, and 50 of a user may wait.
     const STORM: usize = 40;
     const AT_ONCE: u32 = 2;
     const LISTS: usize = 20;
-    // Two or three are what ends of the storm while one of the others' is answered; without a schema sixteen and more.
+    // Two or three lists of the storm finish during one of the other tenant's; without a schema at least sixteen.
     const ENDED_MEANWHILE: usize = 12;
     let fixture = Fixture::start(["a"]).await;
     for number in 0..OBJECTS {
@@ -252,7 +253,7 @@ async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
     }
 }
 
-/// Who asks and goes away makes no room for more: the member still works on what it was asked.
+/// A client that drops a request gets no room for another one: the member still works on the first.
 #[tokio::test]
 async fn what_a_client_gave_up_is_in_flight_until_the_member_has_done_with_it() {
     let fixture = Fixture::start(["a"]).await;
@@ -301,7 +302,8 @@ async fn what_is_wrong_is_named_with_its_place_and_changes_nothing() {
     }
 }
 
-/// Takes what these users send, or everybody's, and has it pass this schema; none for no schema.
+/// A policy that sends these users' requests through this schema, or all users' if there are none. `None` means no
+/// schema.
 fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     let all = || vec!["*".to_owned()];
     let users = users.iter().map(|user| (*user).to_owned()).collect();
@@ -311,7 +313,7 @@ fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// A place with these schemas, none of which all requests pass, and these policies.
+/// Gives the merged view these schemas and policies, without a schema for all requests.
 fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
     let merged = PlaceSchemas { schemas, all: None };
     fixture.router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
@@ -329,7 +331,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
     let message = "flow control schema \"none\" lets no request in";
     refused(&ann.get(CONFIG_MAPS).await, "none", message);
-    // Whoever would answer: nothing of it reaches a cluster.
+    // No part of the request reaches a cluster, whatever would answer it.
     let created = config_map("of-ann", "x").to_string();
     let json = [("content-type", "application/json")];
     refused(&ann.send("POST", CONFIG_MAPS, &json, &created).await, "none", message);
@@ -340,7 +342,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     let unlimited = bob.get(CONFIG_MAPS).await;
     unlimited.ok();
     assert!(!unlimited.headers.contains_key(SCHEMA_HEADER));
-    // The policies may change what it passes, and the schemas what they let in.
+    // A policy may change its schema, and a schema its limit.
     govern(&fixture, vec![all_in_flight("none", 1)], vec![passing(Some("none"), &[])]);
     for client in [&root, &bob, &ann] {
         let answer = client.get(CONFIG_MAPS).await;
@@ -383,7 +385,7 @@ async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in(
     }
 }
 
-/// Schemas change before the policies that name them: nothing passes unlimited in between.
+/// Schemas change before the policies that name them, so no request passes without a limit in between.
 #[tokio::test]
 async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
     let fixture = Fixture::start(["a"]).await;
@@ -441,15 +443,15 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         other.0.get(other.1).await.ok();
         drop(held);
         until(async || same.0.call("GET", CONFIG_MAPS, &[], "").await.status() == 200).await;
-        // No state of the next one's.
+        // The next case starts without this state.
         govern(&fixture, Vec::new(), Vec::new());
     }
 }
 
-/// A list that every cluster is asked for, and a search for an object in all of them, spend one token each.
+/// A list from all clusters and a search in all clusters spend one token each.
 #[tokio::test]
 async fn a_request_to_several_clusters_counts_once() {
-    // ConfigMaps are not held, so that a list of them is asked of the clusters.
+    // The router does not cache ConfigMaps, so it asks the clusters for a list of them.
     let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("a", "of-a", "x");
@@ -465,7 +467,8 @@ async fn a_request_to_several_clusters_counts_once() {
     assert!(fixture.router.metrics().expose().contains(admitted), "{}", fixture.router.metrics().expose());
 }
 
-/// Flow control comes before it is known whether somebody answers: nobody has as many limits as they can make names.
+/// Flow control precedes the search for a cluster that serves the path. A client must not get more limits by inventing
+/// names.
 #[tokio::test]
 async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
     const ASKED: usize = 100;
@@ -486,7 +489,7 @@ async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
             assert_eq!(answer.code, 404, "{path}: {answer:?}");
         }
         refused(&refusal.unwrap_or_else(|| panic!("{path} has a limit for each name")), "one", message);
-        // What there is has its own.
+        // An existing resource has a limit of its own.
         fixture.get(CONFIG_MAPS).await.ok();
     }
 }

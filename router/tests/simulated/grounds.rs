@@ -1,4 +1,4 @@
-//! Which cluster a write means: what it says itself, and what is left to the one cluster that can be meant.
+//! The cluster that a write means: by its own content, or as the only possible cluster.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Names;
@@ -10,14 +10,14 @@ use crate::harness::{
 };
 use crate::releases::{placed_in_a, record, released};
 
-/// What each member has under this name of the namespace `default`.
+/// The value of this ConfigMap of the namespace `default` in each member.
 pub(crate) fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
     names.map(|member| {
         fixture.member(member).get("configmaps", "default", name).map_or(Value::Null, |it| it["data"]["v"].clone())
     })
 }
 
-/// Puts a namespace into a member and waits until it is seen.
+/// Creates a namespace in a member and waits until the router sees it.
 pub(crate) async fn namespace(fixture: &Fixture, member: &str, name: &str) {
     fixture.member(member).apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})).unwrap();
     let path = format!("/api/v1/namespaces/{name}");
@@ -30,7 +30,7 @@ pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     object
 }
 
-/// A router to which `b` has never answered, over the members of a fixture in which both have `x`, and `a` has `only`.
+/// A router that `b` has never answered, over the members of a fixture. Both have `x`, and `a` has `only`.
 pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     for (member, name) in [("a", "x"), ("b", "x"), ("a", "only")] {
@@ -60,7 +60,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
         let patched = fixture.patch(&path, "merge-patch+json", &json!({"metadata": said, "data": {"v": "2"}})).await;
         assert_eq!(cluster(&patched.ok()), "b");
         assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("2")]);
-        // A whole object that was read from a list, without its annotation.
+        // A whole object from a list, without its annotation.
         let mut whole = config_map("x", "3");
         whole["metadata"]["uid"] = uid.clone();
         assert_eq!(cluster(&fixture.write("PUT", &path, &whole).await.ok()), "b");
@@ -114,11 +114,11 @@ async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
                  asked (for "
             );
             assert!(message.starts_with(&expected), "{message}");
-            // kubectl would obey it ten times.
+            // With Retry-After, kubectl would retry ten times.
             assert_eq!(refused.headers.get("retry-after"), None, "{message}");
         }
         assert_eq!(values(&fixture, ["a"], name), [json!("1")]);
-        // What names its cluster is done.
+        // The router executes a write that names its cluster.
         let mut annotated = patch.clone();
         annotated["metadata"] = json!({"annotations": {ANNOTATION: "a"}});
         assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &annotated).await.ok()), "a");
@@ -144,7 +144,7 @@ async fn names_that_are_unique_mean_the_one_that_is_known() {
     assert_eq!(fixture.get(&path).await.warnings(), Vec::<String>::new());
     let patched = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert_eq!(cluster(&patched.ok()), "a");
-    // Of two that are known none is meant all the same.
+    // With two known objects of the name, the write means neither.
     fixture.member("b").control().start_listening().await;
     crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
     fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.refused(409);
@@ -171,7 +171,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
     let apply =
         fixture.patch(&format!("{maps}/y?fieldManager=t"), "apply-patch+yaml", &config_map_of("only-b", "y")).await;
     assert_eq!(cluster(&apply.ok()), "b");
-    // The namespace is in both: its kind, its node.
+    // Both clusters have the namespace. The object's kind and node choose the cluster.
     fixture.member("a").control().serve("deployments.apps", false);
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -200,7 +200,8 @@ async fn what_is_meant_alone_comes_before_the_placement() {
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
     assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
-    // Where the namespace is not, it is said why that cluster was asked, and where the namespace is.
+    // If the chosen cluster lacks the namespace, the answer says why it was chosen and which clusters have the
+    // namespace.
     let mut wrong = config_map_of("only-b", "y");
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);
@@ -285,7 +286,7 @@ async fn the_first_ground_that_applies_decides() {
 
 #[tokio::test]
 async fn who_was_never_seen_may_be_the_one_that_is_meant() {
-    // One that may have the namespace too: only the placement says enough.
+    // The unseen cluster may have the namespace, too, so only the placement decides.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
     let expected = "kubectl --context a … to create configmaps \"new\" in a: b may serve configmaps, too, and cannot";
@@ -301,7 +302,7 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.ok()), "a");
 }
 
-/// Has a member forbid its users requests of one kind for a resource.
+/// Makes a member forbid one kind of request for a resource.
 pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resource: &str) {
     let (kinds, resources) = (vec![kind], vec![resource.to_owned()]);
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
@@ -310,12 +311,12 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 #[tokio::test]
 async fn who_forbids_to_look_may_have_what_decides() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
-    // Both have the namespace, and one of them forbids to look.
+    // Both clusters have the namespace. `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
         match member {
-            // It is placed where it is found.
+            // The write goes to the cluster where the router finds the namespace.
             "b" => assert_eq!(cluster(&answer.ok()), "a"),
             _ => assert!(answer.refused(503).contains("kubectl --context b …"), "{answer:?}"),
         }
@@ -364,7 +365,7 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
     fixture.put("a", "x", "another's");
     fixture.patch(&apply, "apply-patch+yaml", &object).await.refused(409);
     assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
-    // Where there is no object, a kube-apiserver ignores the version.
+    // Without an object, a kube-apiserver ignores the version.
     fixture.member("a").delete("configmaps", "default", "x");
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
@@ -445,7 +446,7 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
 }
 
-/// What keeps a cluster from being asked is what it said, where it said something: not that nothing was asked of it.
+/// The refusal names the cluster's last error, instead of saying that the router did not ask it.
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -464,7 +465,7 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
     assert!(message.contains("it answered 500"), "{message}");
 }
 
-/// A reference becomes a path: with another object's at its end it would choose by that one.
+/// The router puts the reference into a path. A crafted reference must not lead it to another object.
 #[tokio::test]
 async fn a_reference_that_leads_elsewhere_is_no_ground() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
@@ -476,7 +477,7 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
         ("../namespaces/default", "x"),
         ("default", ".."),
         ("default", "../configmaps/x"),
-        // A kube-apiserver reads a part of the path in an escape, too: this is a subresource of x.
+        // A kube-apiserver decodes escapes in a path segment, too: this is a subresource of x.
         ("default", "x/status"),
         ("default", "x%2Fstatus"),
     ] {
@@ -539,7 +540,7 @@ async fn each_ground_says_in_the_refusal_why_it_chose() {
         let expected = format!("namespaces \"gone\" not found in {cluster}, which was chosen because {words}; ");
         assert!(message.contains(&expected), "{words}: {message}");
     }
-    // A version says where the object was that is made anew.
+    // The version names the cluster of the object that the write recreates.
     let again = with(gone(config_map("x", "")), json!({"resourceVersion": composite(&json!({"a": "7"}))}));
     let applied = fixture.patch(&format!("{}/x?fieldManager=t", path("configmaps")), "apply-patch+yaml", &again).await;
     let message = applied.refused(404);
@@ -551,13 +552,13 @@ async fn each_ground_says_in_the_refusal_why_it_chose() {
 
 #[tokio::test]
 async fn each_ground_says_what_another_cluster_may_have_too() {
-    // Of `b` nothing is known.
+    // The router knows nothing about `b`.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert!(patched.refused(503).contains("if you mean the one in a: b may have configmaps \"x\", too"), "{patched:?}");
     let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
     assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
-    // It serves the same, and shows nobody its namespaces and nodes.
+    // Here b serves the same resources and forbids reading its namespaces and nodes.
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", RequestKind::Get, "namespaces");
@@ -578,7 +579,7 @@ async fn a_uid_that_two_clusters_have_means_neither() {
     fixture.put_and_see("a", "x", "1").await;
     fixture.get(CONFIG_MAPS).await.ok();
     let uid = fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["uid"].clone();
-    // A hostile member has copied it.
+    // A hostile member copies the uid.
     let revision = fixture.put_and_see("b", "other", "").await;
     let copy = with(config_map("x", "theirs"), json!({"uid": uid, "resourceVersion": revision.to_string()}));
     assert!(fixture.member("b").control().inject("configmaps", &json!({"type": "ADDED", "object": copy}).to_string()));
@@ -597,7 +598,7 @@ async fn a_uid_that_two_clusters_have_means_neither() {
         assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
     }
     assert_eq!(values(&fixture, ["a"], "x"), [json!("1")]);
-    // What says more than the uid is done.
+    // The resourceVersion beside the uid identifies the object.
     let version = composite(
         &json!({"a": fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["resourceVersion"]}),
     );
@@ -642,13 +643,13 @@ async fn whom_a_client_asks_to_be_may_patch_what_they_may_not_get() {
     let patch =
         async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
     assert_eq!(cluster(&patch("only").await.ok()), "b");
-    // Which one is meant is as open as without her name.
+    // Impersonation does not resolve the ambiguity of the name.
     let message = patch("x").await.refused(409);
     assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
 }
 
-/// Of a cluster that was read and is out of reach memory's word is taken, as where an object is posted.
+/// The router has read the unreachable cluster and trusts memory, as for a POST.
 #[tokio::test]
 async fn an_apply_of_a_new_name_needs_no_cluster_whose_objects_are_held() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
@@ -660,12 +661,12 @@ async fn an_apply_of_a_new_name_needs_no_cluster_whose_objects_are_held() {
         fixture.patch(&path, "apply-patch+yaml", &config_map(name, "2")).await
     };
     assert_eq!(cluster(&apply("new").await.ok()), "a");
-    // What is known to be there is not made elsewhere.
+    // The router does not create an object in another cluster if memory knows its cluster.
     apply("there").await.refused(503);
     assert_eq!(values(&fixture, ["a"], "there"), [Value::Null]);
 }
 
-/// A cluster that can be reached and does not answer may have the name by now.
+/// A reachable cluster that does not answer may have the name by now.
 #[tokio::test]
 async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answer() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
@@ -678,7 +679,7 @@ async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answe
     assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
 }
 
-/// RBAC may allow to change what it forbids to read.
+/// RBAC may allow changing an object and forbid reading it.
 #[tokio::test]
 async fn who_forbids_to_get_a_name_may_have_it_unless_the_write_is_forbidden_too() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -707,7 +708,7 @@ async fn who_forbids_to_get_a_name_may_have_it_unless_the_write_is_forbidden_too
         );
     }
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
-    // What names its cluster is not asked about.
+    // A write that names its cluster needs no search.
     let uid = fixture.get(&path).await.ok()["metadata"]["uid"].clone();
     let named = json!({"metadata": {"uid": uid}, "data": {"v": "2"}});
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &named).await.ok()), "a");
@@ -716,14 +717,14 @@ async fn who_forbids_to_get_a_name_may_have_it_unless_the_write_is_forbidden_too
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok()), "a");
     let after = fixture.member("b").control().requests(RequestKind::Write);
     assert_eq!(after - before, 1, "one question, and no write");
-    // Whoever says nothing of rights may have it.
+    // A cluster that does not answer about rights may have the object.
     fixture.member("b").control().reject(Some(Rejection { kinds: Vec::new(), ..Rejection::all(403) }));
     let message = fixture.patch(&path, "merge-patch+json", &change).await.refused(503);
     assert!(message.contains("does not say whether you may patch it"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("3"), json!("1")]);
 }
 
-/// A Pod that is on no node.
+/// A Pod without a node.
 fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
         "spec": {"schedulerName": "ours", "containers": [{"name": "c", "image": "i"}]}})
@@ -754,10 +755,10 @@ async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
         let bindings = "/api/v1/namespaces/default/bindings";
         fixture.write("POST", &format!("{pods}/one/binding"), &binding("one", "node-b")).await.ok();
         assert_eq!(node_of("b", "one"), "node-b", "{held}");
-        // The Pod is only there, whatever the node.
+        // Only this cluster has the Pod, so the node does not matter.
         fixture.write("POST", bindings, &binding("two", "node-a")).await.ok();
         assert_eq!(node_of("b", "two"), "node-a", "{held}");
-        // A node that none has, or that several have, tells nothing.
+        // A node of no cluster or of several clusters does not decide.
         let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "nowhere")).await;
         assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
         fixture.write("POST", bindings, &binding("same", "node-b")).await.ok();

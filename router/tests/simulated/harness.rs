@@ -23,10 +23,10 @@ use tributary_router::{
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+/// Time limit for an event that must come. It detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// How long a test waits before it believes that nothing comes.
+/// Time after which a test assumes that no event comes.
 pub(crate) const QUIET: Duration = Duration::from_millis(150);
 
 /// The annotation that names an object's cluster.
@@ -41,7 +41,7 @@ pub(crate) struct Fixture {
     pub(crate) router: Arc<Router>,
 }
 
-/// An answer that was read to its end.
+/// An answer with its whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -50,20 +50,20 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON; shown where it is none.
+    /// The body as JSON. Panics with the answer if it is not JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The body, after a look at the code.
+    /// Checks for a 2xx code and returns the body as JSON.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.body));
         self.json()
     }
 
-    /// The message of a Status, after a look at the code.
+    /// Checks the code and returns the message of the `Status`.
     #[track_caller]
     pub(crate) fn refused(&self, code: u16) -> String {
         let text = String::from_utf8_lossy(&self.body);
@@ -73,13 +73,12 @@ impl Answer {
         status["message"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Checks that there is no route, in kube-apiserver's words.
+    /// Checks for kube-apiserver's plain-text 404.
     #[track_caller]
     pub(crate) fn no_route(&self) {
         assert_eq!((self.code, &self.body[..]), (404, &b"404 page not found\n"[..]), "{self:?}");
     }
 
-    /// The `Warning` headers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let values = self.headers.get_all("warning").iter();
         values.map(|value| value.to_str().unwrap_or_default().to_owned()).collect()
@@ -91,23 +90,23 @@ pub(crate) fn config(name: &str) -> SimulatorConfig {
     SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() }
 }
 
-/// Policies under which a partial answer is allowed.
+/// Policies that allow partial answers.
 pub(crate) fn allow() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// A router under these policies, without clusters.
+/// A router with these policies, without clusters.
 pub(crate) fn router(policies: Policies) -> Arc<Router> {
     Router::new(RouterConfig { policies, alone: true, ..RouterConfig::default() })
 }
 
-/// What the router is told of a member. `name` is the cluster's.
+/// The setup of a member as the cluster `name`.
 pub(crate) async fn setup(member: &SimulatedCluster, name: &str) -> ClusterSetup {
     let url = member.url().parse().unwrap();
     setup_through(member, name, &[url], ClientTuning::default()).await
 }
 
-/// As [`setup`], of a member that is reached at these addresses.
+/// As [`setup`], with given addresses of the member.
 pub(crate) async fn setup_through(
     member: &SimulatedCluster,
     name: &str,
@@ -127,23 +126,23 @@ pub(crate) async fn setup_through(
         address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
-        // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.
+        // The tests grant rights directly; `rights_detected` tests their detection.
         authorization: ClusterAuthorization::Rbac,
     }
 }
 
 impl Fixture {
-    /// Members of these names, all of them clusters of one router that allows partial answers.
+    /// Members by name behind a router that allows partial answers.
     pub(crate) async fn start<const N: usize>(names: [&str; N]) -> Self {
         Self::with(names.map(config), allow()).await
     }
 
-    /// Members of these configurations behind a router under these policies.
+    /// Members with these configurations behind a router with these policies.
     pub(crate) async fn with<const N: usize>(configs: [SimulatorConfig; N], policies: Policies) -> Self {
         Self::within(Limits::default(), configs, policies).await
     }
 
-    /// As [`with`](Self::with), with these bounds.
+    /// As [`with`](Self::with), with these limits.
     pub(crate) async fn within<const N: usize>(
         limits: Limits,
         configs: [SimulatorConfig; N],
@@ -152,13 +151,13 @@ impl Fixture {
         Self::of(configs, RouterConfig { policies, limits, alone: true, ..RouterConfig::default() }).await
     }
 
-    /// Members of these configurations, which serve roles and bindings, behind a router that serves many users.
+    /// Members with these names that serve roles and bindings, behind a router in the shared mode.
     pub(crate) async fn shared<const N: usize>(names: [&str; N], policies: Policies, mode: SharedMode) -> Self {
         let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
         Self::of(configs, RouterConfig { policies, shared: Some(mode), alone: true, ..RouterConfig::default() }).await
     }
 
-    /// Members of these configurations behind such a router.
+    /// Members with these configurations behind a router with this configuration.
     pub(crate) async fn of<const N: usize>(configs: [SimulatorConfig; N], router: RouterConfig) -> Self {
         let mut members = Vec::new();
         for config in configs {
@@ -172,7 +171,7 @@ impl Fixture {
         fixture
     }
 
-    /// A second router over the same members: another replica, or the same after a restart.
+    /// A second router over the same members: another replica, or the same one after a restart.
     pub(crate) async fn restarted(&self, policies: Policies) -> Self {
         let other = Self { members: Vec::new(), router: router(policies) };
         let mut setups = Vec::new();
@@ -184,7 +183,7 @@ impl Fixture {
         other
     }
 
-    /// Tells the router that these members are its clusters.
+    /// Sets the router's clusters to these members.
     pub(crate) async fn set_clusters(&self, names: &[impl AsRef<str>]) {
         let mut setups = Vec::new();
         for name in names {
@@ -195,18 +194,17 @@ impl Fixture {
         self.router.set_clusters(setups);
     }
 
-    /// The member of this name.
     #[track_caller]
     pub(crate) fn member(&self, name: &str) -> &SimulatedCluster {
         self.members.iter().find(|member| member.name() == name).unwrap_or_else(|| panic!("no member {name}"))
     }
 
-    /// Puts a ConfigMap with one datum into a member, past the router. Gives the member's revision.
+    /// Puts a ConfigMap with one datum directly into a member. Returns the member's revision.
     pub(crate) fn put(&self, member: &str, name: &str, value: &str) -> u64 {
         self.member(member).apply(config_map(name, value)).unwrap()
     }
 
-    /// As [`put`](Self::put), and waits until the router has seen it.
+    /// As [`put`](Self::put), and waits until the router has seen the ConfigMap.
     pub(crate) async fn put_and_see(&self, member: &str, name: &str, value: &str) -> u64 {
         let revision = self.put(member, name, value);
         self.see(member, revision).await;
@@ -221,12 +219,12 @@ impl Fixture {
             own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
         })
         .await;
-        // What is held of it is told by a channel.
+        // A channel carries the news to the cluster's cachers.
         quiet_without_time().await;
     }
 
-    /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial
-    /// waits for the member's settings by a timer.
+    /// Opens a client connection of each kind to a member, so that a test can use them within [`at_once`]. A new
+    /// connection waits for the member's settings by a timer.
     pub(crate) async fn connect_clients(&self, member: &str) {
         let own = format!("/clusters/{member}{CONFIG_MAPS}");
         for path in [format!("{own}/nothing"), format!("{own}?watch=1")] {
@@ -242,22 +240,21 @@ impl Fixture {
             .ok();
     }
 
-    /// A client of the router.
     pub(crate) fn client(&self) -> Client {
         Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default() }
     }
 
-    /// A client of the router that has a connection of its own.
+    /// A client with a connection of its own.
     pub(crate) fn connection(&self, port: u16) -> Client {
         self.client().by_port(port)
     }
 
-    /// A client of the router who is this user, in these groups.
+    /// A client of a user in groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
         self.user_of(name, groups, Reach::Everywhere)
     }
 
-    /// As [`user`](Self::user), whom somebody vouches for whose word is good there.
+    /// As [`user`](Self::user), authenticated by an authority with this reach.
     pub(crate) fn user_of(&self, name: &str, groups: &[String], reach: Reach) -> Client {
         let mut user = User::named("test", name);
         user.info.groups = groups.to_vec();
@@ -265,22 +262,21 @@ impl Fixture {
         self.of_user(user)
     }
 
-    /// A client of the router who is somebody of whom more is said.
+    /// A client of a user with all its details.
     pub(crate) fn of_user(&self, user: User) -> Client {
         Client { user, ..self.client() }
     }
 
-    /// Answers a GET.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.client().send("GET", path, &[], "").await
     }
 
-    /// Answers a request with a JSON body.
+    /// Sends a request with a JSON body.
     pub(crate) async fn write(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.client().send(method, path, &[("content-type", "application/json")], &body.to_string()).await
     }
 
-    /// Answers a patch. `kind` is the media type without `application/`.
+    /// Sends a patch. `kind` is the media type without `application/`.
     pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
         let content_type = format!("application/{kind}");
         self.client().send("PATCH", path, &[("content-type", &content_type)], &body.to_string()).await
@@ -291,8 +287,7 @@ impl Fixture {
         self.client().watch(path).await
     }
 
-    /// Makes changes that a watch sees, and checks that a watch from the version of each of its events
-    /// gives the later ones.
+    /// Makes changes that a watch sees. Checks that a watch from each event's version receives all later events.
     pub(crate) async fn resumes_after_each(&self, events: &mut Events) {
         let mut told = Vec::new();
         for number in 0..6 {
@@ -309,7 +304,7 @@ impl Fixture {
         }
     }
 
-    /// What a list of all ConfigMaps of `default` must show: cluster and name of each, with its datum.
+    /// The ConfigMaps of `default` in all members, by cluster and name: the expected content of a list.
     pub(crate) fn config_maps_of_members(&self) -> BTreeMap<(String, String), Value> {
         let mut all = BTreeMap::new();
         for member in &self.members {
@@ -331,36 +326,35 @@ fn tester() -> User {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
-    /// Its connection; those who have none share what there is for one.
+    /// The client's connection. Clients with `None` count as one connection.
     peer: Option<Peer>,
-    /// Who it is.
     pub(crate) user: User,
-    /// What stands at the root of its host.
+    /// The API at the root of the client's host.
     mount: Mount,
 }
 
 impl Client {
-    /// The same client at a host of this cluster's own.
+    /// The same client at this cluster's host.
     pub(crate) fn at_host_of(self, cluster: &str) -> Self {
         Self { mount: Mount::Cluster(cluster.parse().unwrap()), ..self }
     }
 
-    /// The same client by another connection.
+    /// The same client over another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
     }
 
-    /// The same client by a connection from another machine.
+    /// The same client over a connection from another machine.
     pub(crate) fn at_address(self, address: IpAddr) -> Self {
         Self { peer: Some(Peer((address, 1).into())), ..self }
     }
 
-    /// The answer as it begins.
+    /// Returns the answer's head, with its body unread.
     pub(crate) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Response<Body> {
         self.ask(method, path, headers, text).await.response
     }
 
-    /// The answer as it begins, with the facts for the server.
+    /// Returns the answer with its body unread, and the router's facts for the server.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -385,19 +379,18 @@ impl Client {
         self.watch_as(path, &[]).await
     }
 
-    /// The same, with these headers.
+    /// As [`watch`](Self::watch), with these headers.
     pub(crate) async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let response = self.call("GET", path, headers, "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
         Events::of(response)
     }
 
-    /// Answers a GET.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, &[], "").await
     }
 
-    /// The whole answer.
+    /// Sends a request and reads the whole answer.
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Answer {
         let (head, incoming) = self.call(method, path, headers, text).await.into_parts();
         let body = incoming.collect().await.expect("a whole body").to_bytes();
@@ -405,16 +398,14 @@ impl Client {
     }
 }
 
-/// The events of a watch.
 pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
-    /// How many bytes of the buffer are known to have no line feed.
+    /// Length of the buffer's prefix without a line feed.
     scanned: usize,
 }
 
 impl Events {
-    /// The events of a watch's answer.
     pub(crate) fn of(response: Response<Body>) -> Self {
         Self { body: response.into_body(), buffer: BytesMut::new(), scanned: 0 }
     }
@@ -441,12 +432,12 @@ impl Events {
         }
     }
 
-    /// The next event, which has to come.
+    /// The next event. Panics if none comes.
     pub(crate) async fn soon(&mut self) -> Value {
         tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end")
     }
 
-    /// Type, name and cluster of the next event.
+    /// Type, cluster and name of the next event.
     pub(crate) async fn brief(&mut self) -> String {
         brief(&self.soon().await)
     }
@@ -460,7 +451,7 @@ impl Events {
         types
     }
 
-    /// Looks for a while whether something comes.
+    /// Checks that no event comes for a while.
     pub(crate) async fn nothing(&mut self) {
         if let Ok(event) = tokio::time::timeout(QUIET, self.next()).await {
             panic!("nothing was to come, but: {event:?}");
@@ -479,35 +470,32 @@ pub(crate) fn config_map(name: &str, value: &str) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "data": {"v": value}})
 }
 
-/// A ConfigMap for a cluster.
 pub(crate) fn config_map_in(cluster: &str, name: &str, value: &str) -> Value {
     let mut object = config_map(name, value);
     object["metadata"]["annotations"] = json!({ ANNOTATION: cluster });
     object
 }
 
-/// The name of an object.
 pub(crate) fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The cluster of an object, by its annotation.
+/// An object's cluster, from its annotation.
 pub(crate) fn cluster(object: &Value) -> String {
     object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default().to_owned()
 }
 
-/// The resourceVersion of an object or list.
 pub(crate) fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A composite resourceVersion as the JSON object that it is.
+/// Decodes a composite resourceVersion into its JSON object.
 #[track_caller]
 pub(crate) fn vector(text: &str) -> Value {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).expect("base64url")).expect("JSON")
 }
 
-/// The resourceVersion of these components.
+/// The composite resourceVersion of these components.
 pub(crate) fn composite(components: &Value) -> String {
     URL_SAFE_NO_PAD.encode(components.to_string())
 }
@@ -518,15 +506,15 @@ pub(crate) fn items(list: &Value) -> Vec<String> {
     items.iter().map(|item| format!("{}/{}", cluster(item), name(item))).collect()
 }
 
-/// Lets time pass in leaps.
+/// Advances the clock in leaps.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::sleep(time).await;
     tokio::time::resume();
 }
 
-/// Does something while no time passes, so that nothing of it can be due to a timer: the clock is paused, and kept from
-/// leaping by work that the runtime waits for. Where something waits for time all the same, it leaps after a minute,
+/// Runs `work` while the clock stands still, which proves that `work` needs no timer. The clock is paused, and pending
+/// blocking work keeps it from leaping. If `work` waits for a timer all the same, the blocking work ends after a minute
 /// and the test fails.
 pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     tokio::time::pause();
@@ -539,7 +527,7 @@ pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     value
 }
 
-/// Lets everything happen that needs no time, for as long as a test waits before it believes that nothing comes.
+/// Lets all tasks run that need no timer, for as long as a test assumes that no event comes.
 pub(crate) async fn quiet_without_time() {
     #[expect(
         clippy::disallowed_methods,
@@ -549,8 +537,8 @@ pub(crate) async fn quiet_without_time() {
     tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
-/// The first answer that is no 504: where the machine is slow, what was written may not be seen in time. Asks in vain
-/// at most as long as things take to come.
+/// Repeats a request until the answer is not 504, for [`SOON`] at most. On a slow machine the router may not see a
+/// write in time.
 pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
@@ -562,7 +550,7 @@ pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() ->
     }
 }
 
-/// Waits until something holds, in vain at most as long as things take to come.
+/// Waits until a condition holds, for [`SOON`] at most.
 pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + SOON;
     while !holds().await {

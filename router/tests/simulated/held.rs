@@ -1,4 +1,4 @@
-//! What clients may hold: requests in flight and the bytes of their bodies; and what one request may cost the members.
+//! Bounds of requests in flight and of buffered bytes, and of one request's cost for the members.
 
 use std::time::Duration;
 
@@ -16,18 +16,17 @@ use tributary_simulator::{RequestKind, WriteAnswers};
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, in_time, items, until};
 use crate::worst::{Worst, others_are_answered};
 
-/// A connection's name.
 fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// A body that begins with so many bytes and never ends.
+/// A body of `bytes` spaces without an end.
 fn endless(bytes: usize) -> Body {
     let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);
     StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
 }
 
-/// Sends a request by a connection.
+/// Sends a request over a connection.
 async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Body) -> Answer {
     send(fixture, from, method, path, "application/json", body).await
 }
@@ -37,7 +36,7 @@ async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_t
     answered(fixture, Some(from), request.body(body).unwrap()).await
 }
 
-/// The whole answer to a request.
+/// Sends a request and reads the whole answer.
 async fn answered(fixture: &Fixture, peer: Option<Peer>, request: Request<Body>) -> Answer {
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
     context.arrival.peer = peer;
@@ -50,7 +49,7 @@ async fn get(fixture: &Fixture, from: Peer, path: &str) -> Answer {
     call(fixture, from, "GET", path, tributary_apimachinery::body::empty()).await
 }
 
-/// Checks that a request was refused for now, in words that name the bound.
+/// Checks that the router refused a request with 429 and named the bound.
 #[track_caller]
 fn refused_for_now(answer: &Answer, bound: &str) {
     let message = answer.refused(429);
@@ -79,7 +78,8 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
     let mut floods: futures::stream::FuturesUnordered<_> = floods.map(Box::pin).collect();
-    // Half of three quarters of a megabyte is three bodies; the others are refused at once.
+    // One client may hold half of three quarters of a megabyte, which is room for three bodies. The router refuses the
+    // others at once.
     for _ in 0..17 {
         let answer = futures::StreamExt::next(&mut floods).await.unwrap();
         refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
@@ -87,7 +87,7 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
-    // It is counted twice, as it comes and as it is answered.
+    // The body counts twice: in the request and in the answer.
     let body = tributary_apimachinery::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
@@ -96,10 +96,10 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 0"#), "who goes away holds nothing");
 }
 
-/// The JSON patch that has an object twice as large.
+/// A JSON patch that doubles the size of an object.
 const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}]"#;
 
-/// The JSON patch that adds a byte to an object.
+/// A JSON patch that adds a byte to an object.
 const SMALL: &str = r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#;
 
 async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
@@ -114,8 +114,8 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     let held = || held_now(&fixture);
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
-    // The member is given room for what the object has, and a little more.
-    // It takes the requests, and its answers stay away.
+    // The router reserves the object's size and a little more for the member's answer.
+    // The member takes the requests and never answers.
     let before = writes();
     control.answer_writes(WriteAnswers::SilentAfter(0));
     let path = format!("{CONFIG_MAPS}/x");
@@ -134,13 +134,13 @@ async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
     drop((first, second));
     assert_eq!(held(), 0);
     control.answer_writes(WriteAnswers::Whole);
-    // An answer that outgrows its room is given as long as there is more.
+    // The router passes on an answer above its reservation as long as memory is free.
     let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
     assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
     assert_eq!(held(), 0);
 }
 
-/// As the listener has it fail where there is no room for the answer.
+/// The listener makes a body fail this way when memory for the answer is short.
 #[tokio::test]
 async fn a_write_whose_body_fails_at_its_end_is_not_made() {
     let fixture = Fixture::start(["a"]).await;
@@ -175,7 +175,7 @@ async fn an_upload_below_a_clusters_name_is_its_receivers_to_bound() {
     send(&fixture, peer(1), "POST", &path, "application/json", upload()).await.refused(413);
     let is_heard = || fixture.member("a").control().request_log().iter().any(|line| line.starts_with("POST"));
     assert!(!is_heard(), "an object of that size is refused here");
-    // What is no object, a build's source for instance, is no more than passed on.
+    // The router passes on a body that is no object, such as a build's source.
     let answer = send(&fixture, peer(1), "POST", &path, "application/octet-stream", upload()).await;
     assert!(is_heard(), "{}: the member judges", answer.code);
 }
@@ -191,7 +191,7 @@ async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() 
     assert!(message.contains("--max-held-bytes") && message.contains("may have been carried out"), "{message}");
     assert!(!answer.headers.contains_key("retry-after"), "{message}");
     assert!(fixture.config_maps_of_members().values().all(|data| data["copy"].is_string()), "it was carried out");
-    // In a cluster's own view, where it passes as it is, nothing keeps an answer from being given.
+    // A cluster's own view streams the answer, so no bound applies.
     let own = format!("/clusters/a{CONFIG_MAPS}/x");
     let made = patch(&fixture, peer(1), &own, SMALL).await.ok();
     assert_eq!(made["data"]["more"], "z");
@@ -199,7 +199,7 @@ async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() 
 
 #[tokio::test]
 async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
-    // Of what one client may hold the answers of two have room.
+    // The memory of one client has room for the answers of two clusters.
     let limits = Limits { held_bytes: 2 << 20, ..Limits::default() };
     let names = ["a", "b", "c", "d"];
     let fixture = Fixture::within(limits, names.map(config), allow()).await;
@@ -210,7 +210,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
     call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await.ok();
     let list = in_time(|| get(&fixture, peer(1), CONFIG_MAPS)).await.ok();
     assert_eq!(items(&list), Vec::<String>::new());
-    // Where there is no room nothing is deleted.
+    // Without room the router deletes nothing.
     let hog = call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(500 << 10));
     fixture.put_and_see("a", "x", "").await;
     let refused = async {
@@ -239,7 +239,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
         let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
         refused_for_now(&answer, "requests in flight (--max-requests-inflight)");
     }
-    // Whoever asks for this process's health is always answered, and what lasts does not count.
+    // Health checks are always answered, and long-running requests do not count.
     let asked = async {
         assert_eq!(get(&fixture, peer(1), "/livez").await.code, 200);
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
@@ -275,7 +275,7 @@ async fn what_goes_to_every_member_is_small() {
     fixture.write("DELETE", CONFIG_MAPS, &options(1 << 10)).await.ok();
 }
 
-/// What a member answers to questions that this process puts to it, however long that is.
+/// The router reads a member's answers to its own questions up to a bound, even if they never end.
 #[tokio::test]
 async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
@@ -305,7 +305,7 @@ async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
     }
 }
 
-/// How many bytes are held.
+/// Number of buffered bytes.
 fn held_now(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let text = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
@@ -330,7 +330,7 @@ async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
     assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
 }
 
-/// Those who come while a question is under way share the next one, whoever of them goes away.
+/// Requests that arrive during a question share the next question, even if some clients leave early.
 #[tokio::test]
 async fn requests_of_one_connection_for_one_name_share_a_question() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -340,7 +340,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     let asked = || control.requests_of(RequestKind::Get, "configmaps");
     let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_apimachinery::body::empty()));
 
-    // How far each has come when all have been asked once: as far as the question, because the member says nothing.
+    // Each request proceeds to its question, because the member answers nothing.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -353,7 +353,8 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     }
     assert_eq!(asked() - before, 2, "the first one's, and that of the nine others");
 
-    // The first goes away, whose question is under way, and the second, whose question is that of the others.
+    // Two clients leave: the first, with the question in flight, and the second, with the question that the others
+    // share.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -367,7 +368,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     }
     assert!((1..=2).contains(&(asked() - before)), "the first one's may have got there");
 
-    // All go away, and nothing more is asked for them. The next client is not kept waiting by what they asked.
+    // All clients leave, and the router asks no more for them. Their questions do not delay the next client.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -385,7 +386,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
 async fn one_clients_made_up_names_let_others_ask_of_theirs() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
-    // Each question takes as long as one may.
+    // Each question takes its longest possible time.
     fixture.member("a").control().half_open(true);
     let fixture = &fixture;
     let in_flight = || {
@@ -402,7 +403,7 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
             delete(peer(1), format!("made-up-{client}-{number}")).await;
         }
     }));
-    // It knows others' names, too.
+    // The flood uses names of other clients, too.
     let known = join_all((0..4).map(|_| async {
         loop {
             delete(peer(1), "known".to_owned()).await;
@@ -410,9 +411,10 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
     }));
     let flood = select(made_up, known);
     let asked = async {
-        // The flood is there first.
+        // The flood starts first.
         until(|| async { in_flight() >= 200 }).await;
-        // Of who was asked and does not answer memory is believed; of who was not asked nothing is said but that (429).
+        // For a cluster that was asked and does not answer, the router trusts memory. For a cluster that was not asked
+        // it would answer 429.
         let (own, known) = join(delete(peer(2), "nothing".to_owned()), delete(peer(2), "known".to_owned())).await;
         own.refused(404);
         known.refused(404);
@@ -430,11 +432,12 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // Another replica makes it; whoever is told so and deletes it here is not told that it is not there.
+            // A different replica creates the object. A client of both replicas must be able to delete the object here
+            // at once.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }
-        // Neither is who asks while the question is under way.
+        // The same holds for a client that asks during another client's question.
         for round in 0..20 {
             let path = format!("{CONFIG_MAPS}/y{round}");
             let made = async {

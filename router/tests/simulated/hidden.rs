@@ -1,4 +1,4 @@
-//! The shared mode: which clusters there are for a request, and what may be learned of others.
+//! The shared mode: the visible clusters of a request, and the secrecy of the others.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 use crate::rights::{config_map_of, listed};
 
-/// T6: whatever is where the caller may not look is nowhere, in words and in what is asked.
+/// An object where the caller has no rights looks like a missing one, in every message and in every question to
+/// members.
 #[tokio::test]
 async fn what_is_hidden_is_nowhere() {
     let (with, rbac) = fixture(["a", "b", "c"]).await;
@@ -51,7 +52,7 @@ async fn what_is_hidden_is_nowhere() {
         assert_eq!(said[0], said[1], "{name}");
         assert!(rbac[2].came().is_empty(), "{name}");
     }
-    // A name that is hidden costs what one costs that is nowhere.
+    // A hidden name costs the same questions as a missing one.
     let ann = with.user("ann", &[]);
     let mut asked = Vec::new();
     rbac.iter().for_each(|own| drop(own.came()));
@@ -63,7 +64,7 @@ async fn what_is_hidden_is_nowhere() {
     assert_eq!(asked[0], asked[1]);
 }
 
-/// What names clusters names those alone that there are for the caller, also where a hidden one is out of reach.
+/// Messages name only the caller's visible clusters, also while a hidden one is unreachable.
 #[tokio::test]
 async fn nothing_names_a_hidden_cluster() {
     let (with, _rbac) = fixture(["a", "b", "c"]).await;
@@ -102,8 +103,7 @@ async fn nothing_names_a_hidden_cluster() {
     ann.send("DELETE", SHOP, &[], "").await.refused(403);
 }
 
-/// A right to read is one that any cluster gives which the caller may know of, and to write one that each of these
-/// does.
+/// A read is allowed if any visible cluster allows it, a write if all visible clusters allow it.
 #[tokio::test]
 async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -137,7 +137,7 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
         assert_eq!(answer["status"]["resourceRules"].as_array().map_or(0, Vec::len).min(1), rules, "{answer}");
         assert_eq!(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>(), asked, "{user} {namespace}");
     }
-    // A hidden cluster that is out of reach is not named.
+    // The answer does not name a hidden cluster that is unreachable.
     fixture.member("c").control().stop_listening().await;
     fixture.out_of_reach("c").await;
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -146,8 +146,8 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
 
-/// T1: what a write is answered with carries the scope of its writer's rights, as what memory shows does, and is taken
-/// back.
+/// Versions in answers to writes carry the scope of the writer's rights, as versions from memory do. The router accepts
+/// them again.
 #[tokio::test]
 async fn versions_of_written_objects_are_those_that_memory_shows() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -175,8 +175,7 @@ async fn versions_of_written_objects_are_those_that_memory_shows() {
     }
 }
 
-/// A cluster of which it is not known what it allows may have what is asked for: nothing is guessed, and it is not
-/// named.
+/// A cluster with unknown rights may have the object. The router does not guess, and does not name the cluster.
 #[tokio::test]
 async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -202,7 +201,7 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
     assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
     assert!(rbac[2].came().is_empty());
-    // Who says where is not in doubt.
+    // Memory or an annotation determines the cluster of these requests, so the unknown rights in `c` do not matter.
     root.get(&format!("{SHOP}/of-a")).await.ok();
     root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
     let mut named = config_map_of("shop", "of-a");
@@ -210,8 +209,8 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
 
-/// T6: no ground of a write sees what its writer may not: an owner, or the records of a Helm release, in a cluster that
-/// is hidden are nowhere.
+/// The search for a write's cluster sees only the writer's clusters. An owner or a Helm release's records in a hidden
+/// cluster count as missing.
 #[tokio::test]
 async fn grounds_see_nothing_hidden() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -235,7 +234,7 @@ async fn grounds_see_nothing_hidden() {
     };
     let pairs = [[owned("of-c", &uid("of-c")), owned("nothing", &json!("0-0-0"))], [released("web"), released("none")]];
     for pair in pairs {
-        // Whoever may look is sent there.
+        // The write of a user with rights in `c` goes to `c`.
         let made = write(&root, "POST", &format!("{SHOP}?dryRun=All"), &pair[0]).await.ok();
         assert_eq!(crate::harness::cluster(&made), "c");
         rbac.iter().for_each(|own| drop(own.came()));
@@ -249,8 +248,8 @@ async fn grounds_see_nothing_hidden() {
     }
 }
 
-/// What memory does not hold is asked of the clusters that let the caller list it, in the caller's name, and of no
-/// others.
+/// For a resource outside memory the router asks, in the caller's name, only the clusters that allow the caller to list
+/// it.
 #[tokio::test]
 async fn a_live_list_is_of_the_clusters_that_allow_it() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;

@@ -1,5 +1,5 @@
-//! The shared mode: members that have constrained impersonation (KEP-5284), and users who may be others for some
-//! requests alone.
+//! The shared mode: members with constrained impersonation (KEP-5284), and users who may impersonate others for some
+//! requests only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,24 +24,24 @@ const SECRETS: &str = "/api/v1/secrets";
 const ROOT: (&str, &str) = ("impersonate-user", "root");
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// A member is asked each minute which impersonation it has, and what it says of rights is believed as long.
+/// The router asks a member each minute which impersonation filter it has, and trusts an answer about rights as long.
 const FOUND_WITHIN: Duration = Duration::from_secs(70);
 const BELIEVED_FOR: Duration = Duration::from_secs(70);
 
-/// How late watches are that bring nothing for the time of a test.
+/// Delay of watches that deliver no event during a test.
 const LATE: Duration = Duration::from_secs(250);
 
-/// After what time a watch that is open again counts as such though it has brought nothing.
+/// A reopened watch without events counts as current after this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What ann is told who may not be root.
+/// The refusal for ann if she may not impersonate root.
 const NOT_ROOT: &str = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" at the cluster \
                         scope";
 
-/// Within which time it is known that a member is out of reach, or back.
+/// Time within which the router notices that a member is unreachable, or back.
 const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A member's authorizer behind constrained impersonation, as its words tell.
+/// A member's authorizer that answers as behind constrained impersonation.
 struct Constrained<A>(Arc<A>);
 
 impl<A: Authorizer> Authorizer for Constrained<A> {
@@ -68,15 +68,15 @@ impl<A: Authorizer> Authorizer for Constrained<A> {
     }
 }
 
-/// Lets ann be root for whatever she may do in this mode.
+/// Lets ann impersonate root for every request that the mode allows her.
 fn be_root(member: &SimulatedCluster) {
     let verbs: &[&str] = &["impersonate:user-info"];
     member.apply(role("", "root-info", [verbs, &[AUTHENTICATION], &["users"], &["root"]])).unwrap();
     member.apply(binding("", "ann-is-root", ("ClusterRole", "root-info"), "ann")).unwrap();
 }
 
-/// Members `a` and `b`, of which the former has constrained impersonation. Root may do everything; in both ann may be
-/// root, and do these things as root with the ConfigMaps of `shop`.
+/// Members `a` and `b`; `a` has constrained impersonation. Root may do everything. In both members ann may impersonate
+/// root and use these verbs as root on the ConfigMaps of `shop`.
 async fn fixture(verbs: &[&str]) -> (Fixture, Vec<Arc<Rbac>>) {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -104,7 +104,7 @@ async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
     client.send(method, path, &[ROOT], "").await
 }
 
-/// What is told of a request that the user may not do as another.
+/// The message of a refused impersonation for a request on ConfigMaps.
 fn words(verb: &str, namespace: &str) -> String {
     format!(
         "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
@@ -112,7 +112,7 @@ fn words(verb: &str, namespace: &str) -> String {
     )
 }
 
-/// Has the watches of a member's roles and bindings cut, and what they tell come late once they are open again.
+/// Cuts the watches of a member's roles and bindings, and delays their events once they are open again.
 async fn follow_late(member: &SimulatedCluster) {
     let watches = |kind: RbacKind| {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -124,7 +124,8 @@ async fn follow_late(member: &SimulatedCluster) {
     until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
 }
 
-/// Who may be another for a request alone reads what both may, where the member has that, and nothing elsewhere.
+/// A caller with the right to impersonate for lists reads the objects that both users may read, and only in members
+/// with constrained impersonation.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_reads_by_these() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
@@ -140,13 +141,13 @@ async fn whoever_may_be_another_for_some_requests_reads_by_these() {
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
-    // Of the list of one cluster its own API tells nothing in part.
+    // A cluster's own API does not return a partial list.
     let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
     assert!(
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
         "{everywhere}"
     );
-    // Another verb, another user, and more of the same user.
+    // Refused: another verb, another user, and more groups of the same user.
     for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
         assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
     }
@@ -155,11 +156,11 @@ async fn whoever_may_be_another_for_some_requests_reads_by_these() {
     assert_eq!(ann.send("GET", SHOP, &[("impersonate-user", "bob")], "").await.refused(403), not_bob);
     let in_group = ann.send("GET", SHOP, &[ROOT, ("impersonate-group", "dev")], "").await.refused(403);
     assert!(in_group.contains("cannot impersonate:user-info resource \"groups\""), "{in_group}");
-    // Whoever does not ask to be another is nobody else.
+    // Without an impersonation header ann has her own rights only.
     ann.get(SHOP).await.refused(403);
 }
 
-/// The audit log says of nobody that they acted as another, where nobody let them.
+/// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
 async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
@@ -172,7 +173,7 @@ async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
         (ROOT, &*of_b, 403, true),
         (("impersonate-user", "bob"), SHOP, 403, true),
         (("impersonate-user", "system:anonymous"), SHOP, 403, true),
-        // She may not do it herself, and asks for nobody.
+        // Without impersonation, her own rights refuse the request.
         (("accept", "application/json"), SHOP, 403, false),
     ] {
         let trace = RequestTrace::default();
@@ -184,7 +185,7 @@ async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
     }
 }
 
-/// Of what everybody is told nobody decides who may ask for it, and as whom. What a check finds is not for everybody.
+/// No right guards the public paths, under any identity. Details of checks are not public.
 #[tokio::test]
 async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
     let (fixture, _rbac) = fixture(&["list"]).await;
@@ -207,7 +208,8 @@ async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
     }
 }
 
-/// What is sent on is what the user may do as the other: each request by its own verb, object and subresource.
+/// The router forwards the requests that the user may send under the impersonated identity. Each request's verb, object
+/// and subresource decide.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_sends_these() {
     let (fixture, rbac) = fixture(&["get", "delete"]).await;
@@ -229,7 +231,7 @@ async fn whoever_may_be_another_for_some_requests_sends_these() {
         assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
     }
     assert!(rbac.iter().all(|own| own.came().is_empty()));
-    // What she may not know of is nowhere.
+    // Objects in clusters that she may not know count as missing.
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
     drop(rbac[0].came());
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
@@ -239,7 +241,7 @@ async fn whoever_may_be_another_for_some_requests_sends_these() {
     assert!(rbac[1].came().is_empty());
 }
 
-/// A watch of what both may see ends when the user may not do that as the other any more.
+/// A watch under an impersonated identity ends once the caller loses the right to impersonate for it.
 #[tokio::test]
 async fn a_watch_as_another_ends_with_the_right_to_it() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
@@ -257,8 +259,8 @@ async fn a_watch_as_another_ends_with_the_right_to_it() {
     assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
 }
 
-/// A member that something else than roles decides for is asked for both: what the other may do, and what the user may
-/// do as the other.
+/// If roles do not decide in a member, the router asks the member for both rights: the impersonated user's, and the
+/// caller's right to impersonate.
 #[tokio::test]
 async fn a_member_that_is_asked_is_asked_for_both() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
@@ -273,7 +275,7 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     pass(FOUND_WITHIN).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
-    // The webhook denies what ann does in `bank`, as whomever.
+    // The webhook denies ann's requests in `bank` under any identity.
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     as_root(&ann, "GET", &format!("/clusters/b{BANK}")).await.refused(403);
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.ok();
@@ -284,14 +286,14 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
-/// A question about a right is answered by those clusters that let the user ask it as the other, whatever else others
-/// let them do as that one.
+/// A review under an impersonated identity goes to the clusters that allow this impersonation for reviews. Rights to
+/// impersonate for different requests do not matter.
 #[tokio::test]
 async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
     let (fixture, rbac) = fixture(&["list"]).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     let_be_root(b, &rbac[1], &["ann"]);
-    // In a alone root may list Pods, and ann as root.
+    // Only in a, root may list Pods, and ann may list them as root.
     let list_as: &[&str] = &["impersonate-on:user-info:list"];
     for (name, verbs, user) in [("root-pods", &["list"][..], "root"), ("pods-as-root", list_as, "ann")] {
         a.apply(role("", name, [verbs, &[""], &["pods"], &[]])).unwrap();
@@ -313,14 +315,14 @@ async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
     assert!(rbac[0].came().is_empty(), "a is not there for the question");
 }
 
-/// A write of a new ConfigMap of `shop`: with a header that says as whom, by a method, with a body of this kind.
+/// Writes a new ConfigMap of `shop`. `who` is an impersonation header, and `kind` the media type.
 async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str), name: &str) -> Answer {
     let path = format!("{SHOP}/{name}?fieldManager=t");
     client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
 }
 
-/// What decides where a write goes is asked as the other, too. Who may write as that one and not look is answered as
-/// whoever may write and not look themselves.
+/// The search for a write's cluster uses the impersonated identity, too. Without the right to read under it, the caller
+/// gets the answer of a user who may write but not read.
 #[tokio::test]
 async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
@@ -343,21 +345,21 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
         let path = format!("/clusters/{name}{SHOP}/shop-of-{name}");
         until(async || ann.send("PATCH", &path, &merge, "{}").await.code == 200).await;
     }
-    // Memory does not know of what was given to a just now, and nobody may look for it.
+    // Memory does not know the newest object in a, and neither user may look for it.
     a.control().lag_watches(LATE);
     a.apply(config_map_of("shop", "given")).unwrap();
     let plain = write(&eve, NOBODY_ELSE, APPLY, "new").await;
     let as_root = write(&ann, ROOT, APPLY, "new").await;
     let [own, expected] = [&as_root, &plain].map(|answer| {
         let mut told = answer.json();
-        // What a version says of rights is of whoever asks.
+        // A version's scope depends on the caller.
         told["metadata"]["resourceVersion"].take();
         told
     });
     assert_eq!((as_root.code, own), (plain.code, expected));
     assert_eq!(as_root.code, 404);
-    // Memory may learn of it meanwhile: then it is written where it is, and what was written is waited for with the
-    // next (504, for watches are late).
+    // Memory may learn of the object meanwhile. The write then goes to the object, and the next write waits for it
+    // (504, since watches are late).
     for how in [APPLY, PUT] {
         for (client, who) in [(&eve, NOBODY_ELSE), (&ann, ROOT)] {
             let answer = write(client, who, how, "given").await;
@@ -373,7 +375,8 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
 }
 
-/// What a cluster would tell the other of their bindings is told to nobody who may not ask for it there as that one.
+/// A cluster's refusal may name bindings of the impersonated user. The caller sees them only with the right to send the
+/// request under this identity.
 #[tokio::test]
 async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
     const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";
@@ -396,12 +399,12 @@ async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_thing
     until(async || said(SECRETS_OF_SHOP).await.contains("User \"bob\" cannot list")).await;
     let message = said(SECRETS_OF_SHOP).await;
     assert!(!message.contains("payments-breakglass"), "{message}");
-    // Where she may ask for it as bob, it is told.
+    // Where she may ask for it as bob, the router passes the refusal on.
     let message = said("/api/v1/namespaces/shop/pods/p").await;
     assert!(message.contains("payments-breakglass"), "{message}");
 }
 
-/// Lets root do these things with Secrets, of which the member has one by its name.
+/// Lets root use these verbs on Secrets, and creates a Secret with the member's name.
 fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));
     secret["kind"] = "Secret".into();
@@ -410,8 +413,8 @@ fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     member.apply(binding("", "root-secrets", ("ClusterRole", "root-secrets"), "root")).unwrap();
 }
 
-/// What is not held is asked of each member. One that does not let the user be another any more is not there for it, as
-/// for a user whom it never let.
+/// For a resource outside memory the router asks each member. It leaves out a member that no longer allows the
+/// impersonation, as one that never did.
 #[tokio::test]
 async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_members_are_asked_for() {
     let (fixture, rbac) = crate::members::fixture(["a", "b"]).await;
@@ -428,7 +431,7 @@ async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_membe
         })
         .await;
     }
-    // What is taken away comes late.
+    // The loss of the right arrives late.
     follow_late(a).await;
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
     rbac[0].learn(a);
@@ -438,12 +441,12 @@ async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_membe
     assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
     assert!(rbac[0].came().is_empty(), "nothing is sent");
     assert_eq!(items(&as_root(&bob, "GET", SECRETS).await.ok()).len(), 2);
-    // Where there is no other the answer is its own.
+    // Without another member, the refusal is the answer.
     let of_a = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(as_root(&ann, "GET", &of_a).await.refused(403), NOT_ROOT);
 }
 
-/// Lets users be root for whatever root may do.
+/// Lets users impersonate root for all of root's rights.
 fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
     member.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
     for user in users {
@@ -452,8 +455,8 @@ fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
     rbac.learn(member);
 }
 
-/// What is sent in another's name is what the member allows now. A member that was out of reach is asked again as long
-/// as its roles and bindings are known as they were before.
+/// The member's current rights decide about requests in another name. After an outage the router asks the member until
+/// it has read the roles and bindings anew.
 #[tokio::test]
 async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_member_is_back() {
     let (fixture, rbac) = crate::members::fixture(["a"]).await;
@@ -474,7 +477,7 @@ async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_memb
     assert_eq!(answer.headers.get("retry-after"), None);
     let told = answer.refused(503);
     assert!(told.contains("cannot be asked now: a (") && told.ends_with("act as another user; try again"), "{told}");
-    // Its roles and bindings cannot be read anew yet when it is back.
+    // The router cannot read the roles and bindings yet when the member is back.
     a.delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-is-root").unwrap();
     rbac.learn(a);
     refuse_rbac(a, true);
@@ -485,13 +488,13 @@ async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_memb
     until(async || as_root(&ann, "DELETE", &object).await.code == 403).await;
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     assert!(rbac.came().iter().all(|own| own.line.starts_with("GET ")));
-    // Whom the member lets be root is root all the same.
+    // A user whom the member still allows acts as root.
     as_root(&bob, "DELETE", &object).await.ok();
     assert_eq!(condition().await, Some(RightsCondition::Behind));
 }
 
-/// The same of a member that answers all the time, and whose watches of roles and bindings have broken off: what was
-/// taken away meanwhile comes late. It is asked each time, until nothing can be missing any more.
+/// As above, with a member that always answers but whose watches of roles and bindings broke off, so the loss arrives
+/// late. The router asks it each time until its roles and bindings are complete.
 #[tokio::test]
 async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way() {
     let (fixture, rbac) = crate::members::fixture(["a"]).await;
@@ -515,16 +518,16 @@ async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way()
     }
     rbac.learn(a);
     drop(rbac.came());
-    // By what is held both may, and bob by what was said a moment ago.
+    // The rights in memory allow both, and bob also has a recent answer of the member.
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);
-    // The watches are open again, and have brought nothing.
+    // The watches are open again and have delivered no event.
     pass(SETTLED_WITHIN).await;
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);
     assert!(rbac.came().is_empty(), "nothing is sent");
     as_root(&eve, "GET", &object).await.ok();
-    // What was missed comes, and nothing is asked of the member any more.
+    // The missed events arrive, and the router asks the member no more.
     a.control().lag_watches(Duration::ZERO);
     a.control().cut_streams();
     until(async || {

@@ -1,5 +1,5 @@
-//! An informer: lists, watches from the list, goes on after an end, and lists again only when it is told to. It may be
-//! led to another replica with each request.
+//! An informer: it lists, watches from the list, resumes after an end, and lists again only if an answer says so. Each
+//! request may reach another replica.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,8 @@ use serde_json::Value;
 
 use crate::harness::{Client, Events, cluster, name, version};
 
-/// An informer of one collection.
 pub(crate) struct Informer {
-    /// The replicas that it may be led to.
+    /// The replicas that may answer.
     clients: Vec<Client>,
     path: String,
     /// The size of a page; 0 for whole lists.
@@ -22,21 +21,20 @@ pub(crate) struct Informer {
     random: StdRng,
     /// The data by cluster and name.
     pub(crate) objects: BTreeMap<(String, String), Value>,
-    /// By name alone, as most clients keep them: the cluster whose object was seen last.
+    /// The objects by name alone, as most clients store them: the cluster of the last one.
     pub(crate) names: BTreeMap<String, String>,
     pub(crate) from: Option<String>,
-    /// How often it listed.
+    /// Number of lists since the start.
     pub(crate) lists: usize,
-    /// How often it, and who counts with it, opened a watch.
+    /// Number of watches of all informers that share this counter.
     pub(crate) watches: Rc<Cell<usize>>,
-    /// How many pages beyond the first of a list came.
+    /// Number of pages beyond the first of each list.
     pub(crate) pages: usize,
-    /// Whether no object may go back: data are numbers that only grow.
+    /// Whether data must never go back. They are numbers that only grow.
     pub(crate) forward: bool,
 }
 
 impl Informer {
-    /// An informer that has not listed yet.
     pub(crate) fn new(clients: Vec<Client>, path: &str, seed: u64) -> Self {
         Self {
             clients,
@@ -53,7 +51,7 @@ impl Informer {
         }
     }
 
-    /// Lists in pages of this many objects.
+    /// Lists in pages of `limit` objects.
     pub(crate) fn paged(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
@@ -73,7 +71,7 @@ impl Informer {
         self.objects.insert(key, object["data"].clone());
     }
 
-    /// The items of a list, all of its pages, and its version; `None` where it is to be tried again.
+    /// Reads all pages of a list. Returns its items and version, or `None` if the informer must retry.
     async fn pages(&mut self) -> Option<(Vec<Value>, String)> {
         let (mut items, mut of) = (Vec::new(), None);
         let mut path = self.path.clone();
@@ -83,7 +81,7 @@ impl Informer {
         loop {
             let answer = self.client().send("GET", &path, &[], "").await;
             if answer.code != 200 || !answer.warnings().is_empty() {
-                // What is missing or stale is no ground to forget what was known. An expired page is no list.
+                // Missing or stale objects are no reason to drop known ones. An expired page is no list.
                 assert!(matches!(answer.code, 200 | 410 | 429 | 504), "{answer:?}");
                 return None;
             }
@@ -104,14 +102,14 @@ impl Informer {
         };
         let keys: BTreeSet<_> = items.iter().map(|item| (cluster(item), name(item))).collect();
         assert_eq!(keys.len(), items.len(), "an object is listed twice");
-        // What is listed anew may be older than what was seen of another replica.
+        // A new list may be older than events of another replica.
         (self.objects, self.names) = Default::default();
         items.iter().for_each(|item| self.add(item));
         self.from = Some(of);
         self.lists += 1;
     }
 
-    /// Opens a watch where the last one ended.
+    /// Opens a watch from the end of the last one.
     async fn watch(&mut self) -> Option<Events> {
         while self.from.is_none() {
             self.list().await;
@@ -140,7 +138,7 @@ impl Informer {
         self.from = Some(version(object));
     }
 
-    /// Follows until `done` says so, giving up each stream after a while as clients do that lose their connection.
+    /// Follows the collection until `done`. Leaves each stream after a while, as clients do that lose their connection.
     pub(crate) async fn follow(&mut self, done: impl Fn(&Self) -> bool) {
         loop {
             let Some(mut events) = self.watch().await else {
@@ -160,7 +158,7 @@ impl Informer {
         }
     }
 
-    /// Whether it holds these objects, and by name one of each.
+    /// Returns whether the informer holds exactly these objects, and by name one of each.
     pub(crate) fn holds(&self, expected: &BTreeMap<(String, String), Value>) -> bool {
         let names: BTreeSet<_> = expected.keys().map(|(_, name)| name).collect();
         self.objects == *expected

@@ -1,5 +1,5 @@
-//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster, and the
-//! number is good for everything that a version is good for.
+//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster. Each use of a
+//! version accepts the number.
 //!
 //! Member `a` has index 0 and `b` index 1, so an object of `b` at revision 7 carries `70001`.
 
@@ -20,7 +20,7 @@ use crate::harness::{
 };
 use crate::namespaces::forbid;
 
-/// What the members make themselves is left out.
+/// Leaves out the members' own objects.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn policies() -> Policies {
@@ -35,7 +35,7 @@ async fn start() -> Fixture {
     Fixture::with(["a", "b"].map(config), policies()).await
 }
 
-/// The number that an object of a member carries at a revision.
+/// The number of an object of a member at a revision.
 fn integer(member: &str, revision: u64) -> String {
     (revision * 10_000 + if member == "a" { 0 } else { 1 }).to_string()
 }
@@ -114,7 +114,7 @@ async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // Past the router: it has not seen it yet.
+        // A write past the router, which has not seen it yet.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -162,7 +162,7 @@ async fn a_watch_goes_on_after_any_event_by_its_number() {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.resumes_after_each(&mut events).await;
-    // An event that has not come yet is waited for.
+    // The watch waits for an event that has not arrived yet.
     let revision = fixture.put("b", "x7", "");
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;
     fixture.put("a", "x8", "");
@@ -172,7 +172,7 @@ async fn a_watch_goes_on_after_any_event_by_its_number() {
 #[tokio::test]
 async fn a_number_without_its_event_is_expired() {
     let fixture = start().await;
-    // Before the log begins.
+    // The number precedes the log.
     let early = fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
     for from in [integer("a", early), integer("a", 1 << 40)] {
@@ -181,7 +181,7 @@ async fn a_number_without_its_event_is_expired() {
         assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
         assert!(events.next().await.is_none());
     }
-    // But for the state from there on it will do.
+    // A watch with initial events needs no event with this number.
     let path = format!(
         "{CONFIG_MAPS}?watch=1&{OWN}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={}",
         integer("a", early)
@@ -206,9 +206,10 @@ async fn who_is_cut_behind_a_relists_deletion_begins_anew_and_is_not_told_the_ot
     control.start_listening().await;
     let deleted = events.soon().await;
     assert_eq!(brief(&deleted), "DELETED a/x");
-    // The version before the relist: of what the relist tells after it nothing is claimed.
+    // The deletion carries the version before the relist, and claims no later change of the relist.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    // It is x's own, too, behind which b's y was told.
+    // The same number is x's own version, after which the stream sent b's y. So the router does not know the client's
+    // place.
     let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
     let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
@@ -220,7 +221,7 @@ async fn of_several_processes_none_goes_on_from_a_number_unless_it_is_a_whole_ve
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
-    // After there have been two, a number may be of a client that was not told that one left.
+    // After two clusters, a number may come from a client that missed the departure of one.
     for (clusters, expected) in [(&["a"][..], "ADDED"), (&["a", "b"], "ERROR"), (&["a"], "ERROR")] {
         fixture.set_clusters(clusters).await;
         other.asked_once(SOON).await;
@@ -266,7 +267,7 @@ async fn a_bookmark_follows_each_burst() {
         assert_eq!(refused.soon().await["type"], "ADDED");
     }
     refused.nothing().await;
-    // What the bookmark says is where the stream goes on.
+    // The stream resumes from the bookmark's vector.
     let revision = fixture.put("b", "z", "");
     let (events, vector) = up_to_bookmark(&mut taken).await;
     assert_eq!(events.iter().map(brief).collect::<Vec<_>>(), ["ADDED b/z"]);
@@ -288,7 +289,7 @@ async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
     let again = events.soon().await;
     assert_eq!(brief(&again), "ADDED b/x");
     assert_eq!(version(&again["object"]), integer("b", old), "the object is the one that it was");
-    // News before a bookmark would be due anyway.
+    // The event comes before the time for a bookmark.
     let added = fixture.put("b", "y", "");
     let (between, vector) = up_to_bookmark(&mut events).await;
     assert!(between.is_empty(), "{between:?}");
@@ -349,13 +350,13 @@ async fn preconditions_of_every_kind_take_numbers() {
         for refused in [integer("b", fresh), fresh.to_string(), format!("{fresh}0009"), "garbage".to_owned()] {
             send(how, &refused).await.refused(409);
         }
-        // A stale one is the member's to refuse; of a JSON patch a failed test is 422.
+        // The member refuses a stale version; a failed test of a JSON patch is 422.
         let code = if how == "json-patch+json" { 422 } else { 409 };
         send(how, &integer("a", stale)).await.refused(code);
         send(how, &composite(&json!({"a": stale.to_string()}))).await.refused(code);
         send(how, &item).await.ok();
     }
-    // A version from a live read, or another process, may be newer than memory.
+    // A version from a live read or another process may be newer than memory.
     for round in 0..20 {
         let fresh = fixture.put("a", "x", &round.to_string());
         send("PUT", &integer("a", fresh)).await.ok();
@@ -408,8 +409,8 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // Whoever comes back with it, or with its own, has to list: its cluster is no longer here.
-    // Nor does it do once that is back.
+    // A client with this number or the object's own must list: its cluster has left.
+    // The same holds once the cluster is back.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -450,7 +451,7 @@ async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
     let before = before.to_string();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"] == before }).await;
     fixture.put("a", "own", "");
-    // A bookmark may have been due before the event came.
+    // A bookmark may have been due before the event.
     let (events, again) = loop {
         let told = up_to_bookmark(&mut events).await;
         if !told.0.is_empty() {
@@ -478,7 +479,7 @@ async fn a_registry_says_it_for_its_resources() {
     let read = fixture.get("/api/v1/namespaces/default/pods/x").await.ok();
     assert_eq!(vector(&version(&read)), json!({"b": revision.to_string()}));
     fixture.get(&format!("/api/v1/pods?resourceVersion={}", integer("b", revision))).await.refused(410);
-    // The form may change while the process runs; what is open goes on as it began.
+    // The form may change while the process runs; open watches keep theirs.
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut open = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.router.set_policies(allow());
@@ -524,12 +525,12 @@ async fn nothing_is_written_that_cannot_be_answered_with_an_integer() {
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "1")).await.ok();
 }
 
-/// The watch of the namespace from a number.
+/// A watch of the namespace from a number.
 async fn from(fixture: &Fixture, number: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={number}")).await
 }
 
-/// Whether a watch that goes on from a version is told to begin anew, or is told of what was put there last.
+/// Returns whether a resumed watch ends with 410, instead of sending the last object.
 async fn is_expired(events: &mut Events, last: &str) -> bool {
     let event = events.soon().await;
     match event["type"].as_str() {
@@ -544,8 +545,8 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
     }
 }
 
-/// The view of a namespace told objects of `b`, of which the view of all knows nothing: whoever goes on there from a
-/// number would keep them.
+/// The view of the namespace showed objects of `b` that the view of all namespaces lacks. A client that resumes there
+/// from a number would keep them.
 #[tokio::test]
 async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     let fixture = start().await;
@@ -560,7 +561,7 @@ async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     fixture.put("a", "z2", "");
     assert_eq!(events.brief().await, "ADDED a/z2");
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "the same view");
-    // It no longer says that it forbids it: the view of all is asked again, without b.
+    // The cluster no longer answers 403, so the view of all namespaces serves the request, without b.
     fixture.member("b").control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
         resources: vec!["configmaps".to_owned()],
@@ -572,7 +573,8 @@ async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
     let mut everywhere = fixture.watch(&everywhere).await;
     assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
-    // Once the other view is gone, what it told is told still, and what comes then is told by one alone.
+    // The namespace's view is gone. The router still refuses a number of it. It accepts later numbers, because only one
+    // view sends them.
     drop(events);
     pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");
@@ -581,7 +583,7 @@ async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "b may be gone for long");
 }
 
-/// And the other way round.
+/// The reverse of the test above.
 #[tokio::test]
 async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
     let fixture = start().await;
@@ -607,8 +609,8 @@ async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// Where there is no room for the view of a namespace, that of all goes on telling it beside one that comes later: it
-/// has objects of `b` that the other one knows to be gone.
+/// Without room for a namespace's view, the view of all namespaces serves its watches beside a later namespace view. It
+/// has objects of `b` that the later view knows to be gone.
 #[tokio::test]
 async fn what_is_told_as_held_is_not_resumed_in_a_namespaces_own_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
@@ -642,7 +644,7 @@ async fn what_is_told_as_held_is_not_resumed_in_a_namespaces_own_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// A process that comes after this one may know less of the other clusters when it hears of the same events.
+/// The next process may know less of the other clusters when it sees the same events.
 #[tokio::test]
 async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
     let fixture = start().await;
@@ -666,7 +668,7 @@ async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
     }
 }
 
-/// An integer names its cluster by an index, and says nothing once no cluster has that.
+/// An integer names its cluster by an index, and is meaningless once no cluster has the index.
 #[tokio::test]
 async fn what_was_seen_in_a_cluster_that_has_left_is_not_made_in_another() {
     let mut policies = policies();

@@ -154,7 +154,7 @@ async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
     assert!(said.contains("cluster a") && said.contains("its discovery of odd.example/v1 cannot be read"), "{said}");
     let message = fixture.get(&format!("{policies}/x")).await.refused(503);
     assert!(message.contains("its discovery of odd.example/v1 cannot be read"), "{message}");
-    // The group is complete as soon as its document is valid.
+    // The group is complete again once the document is valid.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;
     let list = fixture.get(policies).await;
@@ -203,7 +203,7 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
     }
     fixture.get(&path("shared.example")).await.refused(404);
     assert_eq!((asked("a", "s0-queue"), asked("b", "s0-queue")), (2, 0), "several have the version");
-    // Another cluster may serve the path by now: a read is answered, a write is refused.
+    // By now b may serve the path, too, so the router answers a read and refuses a write.
     refuse_discovery(&fixture, "b").await;
     fixture.write("POST", &external, &json!({})).await.refused(503);
     assert_eq!(asked("a", &external), 2);

@@ -1,4 +1,4 @@
-//! What clusters said of themselves, kept from one process to the next.
+//! The clusters' discovery and OpenAPI documents, kept from one process to the next.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// Members behind a router that keeps what they say.
+/// A router and its members. The router keeps the members' discovery and OpenAPI documents.
 struct Process {
     fixture: Fixture,
     kept: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Process {
-    /// Of two members, of which only `b` serves Deployments, and has one.
+    /// A process with two members. Only `b` serves Deployments, and it has one.
     async fn first() -> Self {
         let mut members = Vec::new();
         for name in ["a", "b"] {
@@ -32,7 +32,7 @@ impl Process {
         Self::start(members, LastHeard::default()).await
     }
 
-    /// Over these members, with what an earlier one kept.
+    /// A process with these members and an earlier process's documents.
     async fn start(members: Vec<SimulatedCluster>, last_heard: LastHeard) -> Self {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let keep = Arc::clone(&kept);
@@ -48,7 +48,7 @@ impl Process {
         Self { fixture, kept }
     }
 
-    /// Ends it once it knows enough, and gives what it kept.
+    /// Ends the process once it knows enough. Returns its members and documents.
     async fn end(self, is_enough: impl Fn(&str) -> bool) -> (Vec<SimulatedCluster>, LastHeard) {
         self.fixture.router.drain();
         self.fixture.router.last_heard_is_kept().await;
@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-/// Whether discovery names Deployments.
+/// Returns whether discovery names Deployments.
 async fn knows_deployments(fixture: &Fixture) -> bool {
     let resources = fixture.get("/apis/apps/v1").await.ok()["resources"].clone();
     resources.as_array().unwrap().iter().any(|resource| resource["name"] == "deployments")
@@ -74,7 +74,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
     let (members, heard) = process.end(|text| text.contains("/openapi/v3/apis/apps/v1")).await;
 
     members[1].control().stop_listening().await;
-    // Without what was kept nothing is known of it.
+    // Without the kept documents the router knows nothing about the cluster.
     let process = Process::start(members, LastHeard::default()).await;
     process.fixture.get(DEPLOYMENTS).await.refused(429);
 
@@ -82,7 +82,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
     let fixture = &process.fixture;
     assert_eq!(fixture.get("/apis/apps/v1").await.ok()["resources"][0]["name"], "deployments");
     assert_eq!(fixture.get(&url).await.body, document.body);
-    // The kinds are known, the objects are not.
+    // The router knows the kinds, but not the objects.
     let list = fixture.get(DEPLOYMENTS).await;
     assert!(items(&list.ok()).is_empty());
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: deployments.apps are missing")), "{list:?}");
@@ -99,7 +99,7 @@ async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
     process.fixture.get(DEPLOYMENTS).await.refused(404);
-    // Nor is it kept on.
+    // The router drops the kept kind for later processes, too.
     let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
     assert_ne!(heard, LastHeard::default());
 }
@@ -131,7 +131,7 @@ async fn what_a_cluster_said_that_has_left_is_not_kept() {
     process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
 }
 
-/// One that is down all the time is kept from one process to the next.
+/// The documents of an unreachable cluster pass from each process to the next.
 #[tokio::test]
 async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
     let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
@@ -144,7 +144,7 @@ async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
     }
 }
 
-/// The cluster is the same, whatever it is told of users and however they are authorized.
+/// New rules for users or authorization do not change the cluster's identity.
 #[tokio::test]
 async fn what_is_told_to_a_cluster_makes_no_other_cluster_of_it() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;

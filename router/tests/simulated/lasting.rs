@@ -1,5 +1,4 @@
-//! What lasts of clients' requests to one cluster: it leaves room for other clients,
-//! and for what is served from memory.
+//! Long-running requests of clients to one cluster. They leave room for other clients and for reads from memory.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
 
-/// Asks as a connection.
+/// Sends a GET over a connection.
 async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
     call_by(fixture, port, Request::get(path)).await
 }
@@ -23,7 +22,7 @@ async fn call_by(fixture: &Fixture, port: u16, request: http::request::Builder) 
     fixture.router.handle(request, &context).await.response
 }
 
-/// Opens watches of a cluster's own view until one is refused, at most so many, and gives them with the refusal.
+/// Opens watches of a cluster's own view until a refusal, but `most` at most. Returns the watches and the refusal.
 async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body>>, Option<Answer>) {
     let mut watches = Vec::new();
     while watches.len() < most {
@@ -60,11 +59,12 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     ] {
         assert!(exposition.contains(&format!("tributary_member_{line}\n")), "{line}: {exposition}");
     }
-    // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
+    // A request with an Upgrade header but without `connection: upgrade` is no upgrade, so it gets no connection of its
+    // own.
     let request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     assert_eq!(call_by(&fixture, 1, request).await.status(), 429);
 
-    // Another client's watch is opened, and tells what happens.
+    // A second client's watch opens and delivers events.
     let (mut others, _) = greedy(&fixture, 2, 1).await;
     let mut other = Events::of(others.pop().expect("a watch of another client"));
     let hog = 2..100;
@@ -75,8 +75,8 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     fixture.put("a", "x", "");
     assert_eq!(name(&other.soon().await["object"]), "x");
 
-    // The member cuts all streams. Clients who do not look at theirs keep their places,
-    // and take what the cacher's watch leaves.
+    // The member cuts all streams. Clients that do not read theirs keep their places, and get only the places that the
+    // cacher's watch leaves free.
     fixture.member("a").control().cut_streams();
     let mut again = Vec::new();
     for port in 100..120 {

@@ -1,4 +1,4 @@
-//! Lists: what they show, in pages, at versions, and while members change.
+//! Lists: their content, pages, versions, and their consistency while members change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
 
-/// A view is started without keeping anybody from the others'; those who come meanwhile neither start
-/// it again nor see it empty.
+/// One reader's start of a view does not block the others. Readers during the start neither start it again nor see it
+/// empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
     let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;
@@ -34,11 +34,11 @@ async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
     }
 }
 
-/// What a client knows that lists once and then follows: objects by cluster and name.
+/// The objects of a client that lists once and then watches, by cluster and name.
 #[derive(Default)]
 struct Known {
     objects: BTreeMap<(String, String), Value>,
-    /// Versions of events, so that none is told twice.
+    /// Versions of events. None may come twice.
     seen: BTreeSet<(String, String, String)>,
 }
 
@@ -93,7 +93,7 @@ async fn a_list_and_the_watch_from_it_make_the_members_state() {
     fixture.get(CONFIG_MAPS).await.ok();
     let follow = async {
         let mut known = Known::default();
-        // In the midst of changes: whatever the list shows, the watch goes on from there.
+        // The list happens amid changes, and the watch continues from its state.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let list = fixture.get(CONFIG_MAPS).await.ok();
         list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));
@@ -126,7 +126,7 @@ async fn pages_show_one_state_while_objects_change() {
         assert_eq!(page["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
         paged.extend(page["items"].as_array().unwrap().iter().cloned());
         pages += 1;
-        // Everything changes between the pages.
+        // All objects change between the pages.
         for number in 0..30 {
             fixture.put("a", &format!("m{number:02}"), &pages.to_string());
             fixture.member("b").delete("configmaps", "default", &format!("n{number:02}"));
@@ -201,7 +201,7 @@ async fn versions_of_a_list_mean_what_kubernetes_says() {
         fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
     }
     let future = composite(&json!({"a": (revision + 1000).to_string()}));
-    // The member is asked; where it is waited for in vain it is 504.
+    // The router asks the member, which has not reached the version. A wait without the member's answer ends with 504.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
     assert!(message.contains("too large resource version"), "{message}");
 }
@@ -231,7 +231,7 @@ async fn reads_see_what_was_written_here() {
         let (cluster, other) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
         let name = format!("own{round}");
         let merged = format!("{CONFIG_MAPS}/{name}");
-        // Through the merged view…
+        // Writes through the merged view…
         fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, &name, "1")).await.ok();
         let made = fixture.get(&merged).await.ok();
         assert_eq!((made["data"]["v"].as_str(), crate::harness::cluster(&made).as_str()), (Some("1"), cluster));
@@ -316,7 +316,7 @@ async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let (place, _) = token.rsplit_once('.').unwrap();
     fixture.get(&format!("{CONFIG_MAPS}?continue={place}.{many}")).await.refused(410);
-    // As many as may have left are looked for.
+    // The version names 1,024 unknown clusters, the most that the router looks up.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", made_up(1024))).await.refused(410);
     assert!(message.contains("names cluster c0000, which does not serve"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Resources that are not held in memory: every member is asked at the time of the request.
+//! Resources that the router does not cache: it asks every member at the time of the request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,15 +15,15 @@ use crate::harness::{
 };
 use crate::worst::{Worst, others_are_answered};
 
-/// The ConfigMaps of `default` without the one that each namespace has.
+/// The ConfigMaps of `default` without the one that exists in each namespace.
 pub(crate) const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// How large what each of the members has is that [`large`] makes, in bytes: twelve ConfigMaps of 250 KB.
+/// Size of each member's ConfigMaps by [`large`], in bytes: twelve objects of 250 KB.
 pub(crate) const LARGE_BYTES: usize = 12 * OBJECT_BYTES;
 
 const OBJECT_BYTES: usize = 250_000;
 
-/// Members with 3 MB of ConfigMaps each, which are not held, and of which a third is read ahead.
+/// Members with 3 MB of ConfigMaps each. The router does not cache them, and reads a third ahead.
 pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> Fixture {
     let fixture = Fixture::within(limits, names.map(config), only_pods(Partial::Allow)).await;
     for member in names {
@@ -34,19 +34,19 @@ pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> F
     fixture
 }
 
-/// What a bound has of bodies now.
+/// Number of bytes of bodies that count towards the limit.
 fn held_bytes(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
     line.map_or(0, |value| value.parse().unwrap())
 }
 
-/// How often the members were asked for ConfigMaps.
+/// Number of lists of ConfigMaps that the members received.
 fn lists(fixture: &Fixture) -> u64 {
     fixture.members.iter().map(|member| member.control().requests_of(RequestKind::List, "configmaps")).sum()
 }
 
-/// Policies under which only pods are held.
+/// Policies that cache only pods.
 fn only_pods(partial: Partial) -> Policies {
     let mut policies = allow();
     policies.default.partial = partial;
@@ -97,7 +97,7 @@ async fn pages_go_from_cluster_to_cluster() {
         next = format!("&continue={token}");
     }
     assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
-    // A token of a time when the resource was held in memory, or of nowhere.
+    // A token from a time when the router cached the resource, or an invalid one.
     fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
     // A client may write any number and any version into a token.
     let forged = |token: serde_json::Value| URL_SAFE_NO_PAD.encode(token.to_string());
@@ -113,7 +113,7 @@ async fn pages_go_from_cluster_to_cluster() {
         let token = forged(json!({"cluster": cluster, "version": version}));
         fixture.get(&format!("{own}&limit=3&continue={token}")).await.refused(410);
     }
-    // Another snapshot than the one that the member still has.
+    // The member has discarded the token's snapshot.
     let page = fixture.get(&format!("{own}&limit=3")).await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap();
     fixture.put("a", "zz", "1");
@@ -136,7 +136,7 @@ async fn selectors_are_the_members_and_clusters_ours() {
     assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster+notin+(b),!nothing")).await.ok()), ["a/x"]);
     assert!(items(&fixture.get(&selected("nothing")).await.ok()).is_empty());
     fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.nothing%3D1")).await.refused(400);
-    // Whoever is not asked is not missed.
+    // A warning names only clusters that the router asked.
     fixture.member("a").control().stop_listening().await;
     let chosen = fixture.get(&selected("tributary.dev/cluster%3Db")).await;
     assert_eq!((items(&chosen.ok()), chosen.warnings().len()), (vec!["b/x".to_owned()], 0));
@@ -187,7 +187,7 @@ async fn logs_pass_untouched() {
     assert_eq!((log.code, log.headers["content-type"].to_str().unwrap()), (200, "text/plain"));
     assert_eq!(String::from_utf8_lossy(&log.body).lines().count(), 3);
     fixture.get("/api/v1/namespaces/default/pods/nothing/log").await.refused(404);
-    // A log that is followed comes as it is written.
+    // A followed log arrives line by line.
     let response = fixture.client().call("GET", &format!("{path}?follow=true&tailLines=1"), &[], "").await;
     let mut body = response.into_body();
     for _ in 0..2 {
@@ -238,7 +238,7 @@ async fn a_list_in_yaml_is_the_same_list() {
         let json = async || fixture.client().send("GET", OWN, &[("accept", &json_accept)], "").await.ok();
         let accept = format!("application/yaml{accept}");
         let mut before = json().await;
-        // Rows have the age of their objects in seconds: two texts of one second are compared.
+        // Rows contain the ages of their objects in seconds, so the test compares two texts of the same second.
         loop {
             let yaml = fixture.client().send("GET", OWN, &[("accept", &accept)], "").await;
             let yaml: serde_json::Value = serde_saphyr::from_slice(&yaml.body).unwrap();
@@ -341,8 +341,8 @@ async fn a_page_asks_as_many_members_as_it_needs() {
     assert_eq!(items(&page).len(), 36);
 }
 
-/// A cluster that has just told what it serves is known to serve it a moment later, when what all serve has been put
-/// together: until then it is unknown, and nowhere taken for one that has nothing.
+/// The router knows a cluster's resources a moment after the cluster's answer, once it has joined all clusters'
+/// discovery. Until then the cluster is unknown, and must not count as empty.
 #[tokio::test]
 async fn a_cluster_that_has_just_told_what_it_serves_is_missing_in_silence_from_nothing() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Deny)).await;

@@ -1,7 +1,7 @@
-//! Whether others are answered, whatever goes on: they ask for `/livez`, as a kubelet does.
+//! The liveness of the router under load: a client asks for `/livez`, as a kubelet does.
 //!
-//! The bound is of the wall clock. A machine that is busy otherwise is no fault of ours, so what goes on is tried
-//! several times, and the best of them counts.
+//! The limit is wall-clock time. A busy machine is no defect of the router, so the test repeats the load several times,
+//! and the best attempt counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,27 +12,26 @@ use tokio::time::Instant;
 
 use crate::harness::Client;
 
-/// For how long nobody may be answered: what a probe allows by default (`timeoutSeconds` of a Pod's `livenessProbe`).
+/// Longest permitted silence: the default of a probe (`timeoutSeconds` of a Pod's `livenessProbe`).
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The pause between two questions.
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often something is tried before it is said to keep others from being answered.
+/// Number of attempts before the load counts as blocking.
 const ATTEMPTS: usize = 3;
 
-/// Somebody who asks for `/livez` over and over, on a worker of the runtime.
+/// A client on a worker of the runtime that asks for `/livez` over and over.
 pub(crate) struct Probes {
     is_over: Arc<AtomicBool>,
     asking: JoinHandle<Duration>,
 }
 
 impl Probes {
-    /// Begins to ask.
     pub(crate) fn start(client: Client) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
-        // From here on, so that a worker which does not come to the first question counts as well.
+        // The time counts from here. It includes the delay of a worker that never sends a first request.
         let mut answered = Instant::now();
         let asking = tokio::spawn(async move {
             let mut longest = Duration::ZERO;
@@ -50,15 +49,15 @@ impl Probes {
         Self { is_over, asking }
     }
 
-    /// Asks once more, and gives the longest time without an answer since the start.
+    /// Sends a last request. Returns the longest time without an answer since the start.
     pub(crate) async fn longest_silence(self) -> Duration {
         self.is_over.store(true, Ordering::SeqCst);
         self.asking.await.unwrap()
     }
 }
 
-/// Checks that others are answered while something goes on. An attempt does it and gives the
-/// [`Probes::longest_silence`] meanwhile.
+/// Checks that the router stays responsive under a load. Each attempt runs the load and returns its
+/// [`Probes::longest_silence`].
 pub(crate) async fn others_live(what: &str, mut attempt: impl AsyncFnMut() -> Duration) {
     let mut tried = Vec::new();
     while tried.len() < ATTEMPTS {

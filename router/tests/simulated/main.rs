@@ -1,5 +1,6 @@
-//! The router over simulated members, in one process: real TLS and HTTP/2 to the members, faults on command, and no Go
-//! program. What a client is promised is checked through [`tributary_router::Router::handle`], as a listener calls it.
+//! The router over simulated members in one process: real TLS and HTTP/2 to the members, faults on command, and no Go
+//! program. The tests call [`tributary_router::Router::handle`] as a listener does, and check the router's promises to
+//! clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -71,7 +72,8 @@ mod worst;
 mod writes;
 mod yaml_bodies;
 
-// The slow and obvious reading of kube-apiserver's code, and roles that meet often, as the compiled rights are tested.
+// The slow and obvious reading of kube-apiserver's code, and generators of roles that often overlap, from the tests of
+// the compiled rights.
 #[allow(dead_code, reason = "the compiled rights are told of more changes")]
 #[path = "../../../authorization/tests/properties/generated.rs"]
 mod generated;

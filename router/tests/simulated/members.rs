@@ -1,4 +1,4 @@
-//! The shared mode: as whom members see users, and whom users may ask to be.
+//! The shared mode: the identity of users in requests to members, and impersonation by users.
 
 use std::sync::Arc;
 
@@ -15,29 +15,27 @@ use crate::harness::{Answer, Client, Fixture, allow, setup, until};
 use crate::reference::{Object, Reference};
 use crate::rights::{RBAC, binding, config_map_of, listed, role};
 
-/// A member that judges requests as RBAC does, and remembers in whose name each came.
+/// A member that judges requests as RBAC does, and records each request's user.
 #[derive(Default)]
 pub(crate) struct Rbac {
     rules: Mutex<Reference>,
-    /// Who came, and for what.
     came: Mutex<Vec<Came>>,
-    /// Whether it lets this endpoint act as others.
+    /// Whether the member forbids this endpoint to impersonate users.
     closed: Mutex<bool>,
 }
 
-/// A request as it came to a member.
+/// A request in a member's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Came {
-    /// As whom; `None` for this endpoint itself.
+    /// The impersonated user; `None` for a request of this endpoint itself.
     pub(crate) user: Option<String>,
-    /// All that is said of the user, header by header.
+    /// The impersonation headers, by name and value.
     pub(crate) headers: Vec<(String, String)>,
-    /// Method and target.
     pub(crate) line: String,
 }
 
 impl Rbac {
-    /// Has a member judge by its own roles and bindings, as they are now.
+    /// Makes a member judge by its current roles and bindings.
     pub(crate) fn judge(member: &SimulatedCluster) -> Arc<Self> {
         let rbac = Arc::new(Self::default());
         rbac.learn(member);
@@ -45,7 +43,7 @@ impl Rbac {
         rbac
     }
 
-    /// Judges by a member's roles and bindings as they are now.
+    /// Judges by a member's current roles and bindings from now on.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -54,12 +52,12 @@ impl Rbac {
         *self.rules.lock() = Reference::from_objects(&all.collect::<Vec<_>>());
     }
 
-    /// What has come in users' names since this was last asked.
+    /// Takes the requests in users' names since the last call.
     pub(crate) fn came(&self) -> Vec<Came> {
         self.came.lock().extract_if(.., |own| own.user.is_some()).collect()
     }
 
-    /// What has come in this endpoint's own name that is not for all users: what is written, and single objects.
+    /// Requests in this endpoint's own name that do not serve all users: writes, and reads of single objects.
     pub(crate) fn came_as_ourselves(&self) -> Vec<String> {
         let came = self.came.lock();
         let own = came.iter().filter(|own| own.user.is_none()).map(|own| own.line.clone());
@@ -78,7 +76,7 @@ fn told(headers: &HeaderMap) -> Vec<(String, String)> {
     own.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// The user whom headers name, with the group that kube-apiserver adds.
+/// The user in the headers, with the group that kube-apiserver adds.
 pub(crate) fn acting(headers: &HeaderMap) -> Option<(String, Vec<String>)> {
     let told = told(headers);
     let of = |wanted: &str| -> Vec<String> {
@@ -143,7 +141,7 @@ pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
     }
 }
 
-/// Lets a user do this with ConfigMaps: in a namespace, or without one everywhere.
+/// Lets a user use verbs on ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn allow_to(member: &SimulatedCluster, namespace: &str, user: &str, verbs: &[&str]) {
     let name = format!("{user}-{}", verbs.join("-")).replace(':', "-");
     member.apply(role("", &name, [verbs, &[""], &["configmaps"], &[]])).unwrap();
@@ -154,7 +152,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 pub(crate) const ALL_VERBS: &[&str] = &["*"];
 pub(crate) const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// Members of these names: ann may do everything in `a`, read `shop` of `b`, and nothing in others.
+/// Members with these names. Ann may do everything in `a`, read `shop` of `b`, and nothing in others.
 pub(crate) async fn fixture<const N: usize>(names: [&str; N]) -> (Fixture, Vec<Arc<Rbac>>) {
     let fixture = Fixture::shared(names, allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -222,7 +220,8 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
     }
 }
 
-/// T4: who is somebody in a cluster by its own right is nobody there by another's word, in memory and beyond.
+/// A cluster's own accounts have rights there only if the cluster authenticated them. Another authority's claim to such
+/// a name counts neither in memory nor in requests to the member.
 #[tokio::test]
 async fn names_of_the_system_stay_where_they_are_vouched_for() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -268,12 +267,12 @@ async fn a_cluster_that_does_not_let_us_act_for_users_is_named_with_what_to_do()
     assert!(said.contains("impersonate") && said.contains("docs/shared-mode.md"), "{said}");
     let said = ann.get("/clusters/a/api/v1/configmaps").await.refused(503);
     assert!(said.starts_with("cluster \"a\" does not let"), "{said}");
-    // A refusal of the user's own is the member's to word.
+    // The member words a refusal of the user's own request.
     let said = ann.send("DELETE", &format!("{SHOP}/of-b"), &[], "").await.refused(403);
     assert!(said.contains("User \"ann\" cannot delete resource \"configmaps\""), "{said}");
 }
 
-/// Who is told, and whom each says it sees, with `kubectl auth whoami`.
+/// The answer of `kubectl auth whoami`, from the router and from each member.
 #[tokio::test]
 async fn who_one_is_is_said_here() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -303,7 +302,8 @@ async fn who_one_is_is_said_here() {
     assert!(message.contains("User \"ann\" cannot impersonate resource \"serviceaccounts\""), "{message}");
 }
 
-/// T4 and the client's own `--as`: each cluster's rules say who may be whom, and memory shows what that one may see.
+/// A client's own `--as`: each cluster's rules decide about impersonation, and memory shows the impersonated user's
+/// objects.
 #[tokio::test]
 async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -374,7 +374,7 @@ async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
             assert_eq!(client.send(method, path, &headers, "").await.refused(403), expected, "{method} {path}");
         }
     }
-    // What is sent says who acts, and nobody else.
+    // The request names the impersonated user only.
     rbac.iter().for_each(|own| drop(own.came()));
     let headers = [root, dev, ("impersonate-uid", "u"), ("impersonate-extra-scope", "x")];
     bob.send("DELETE", &format!("{SHOP}/of-a"), &headers, "").await.refused(404);
@@ -394,8 +394,8 @@ async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
     bob.send("GET", "/clusters/b/api/v1/configmaps", &[root], "").await.ok();
 }
 
-/// What no cluster is ever told of is refused in words, whatever a cluster's rules allow, and nothing of it is done
-/// without.
+/// The router refuses identities that it never sends to a cluster, whatever the clusters' rules allow. It does not drop
+/// the unsendable part.
 #[tokio::test]
 async fn who_asks_for_what_never_leaves_is_told_so() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -448,8 +448,8 @@ async fn who_asks_for_what_never_leaves_is_told_so() {
     assert!(rbac.iter().all(|own| own.came().is_empty()), "no cluster is asked anything of it");
 }
 
-/// The token-review cluster's word is good everywhere. Its own groups are known to it, in what it is sent and in what
-/// memory shows of it, and are nothing in the others.
+/// All clusters accept the token-review cluster's identities. Its own groups count only in that cluster, in its
+/// requests and in memory.
 #[tokio::test]
 async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -479,7 +479,7 @@ async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     let expected =
         [("impersonate-extra-scopes", "x"), ("impersonate-group", "system:oauth"), ("impersonate-user", "eve")];
     assert_eq!(told, expected);
-    // A right of the group's that is lost there is lost here.
+    // A watch ends when the group loses its right in the cluster.
     let mut watch =
         eve.watch(&format!("{all}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await;
     fixture.member("a").delete(&format!("clusterrolebindings.{}", crate::rights::RBAC), "", "oauth").unwrap();
@@ -487,7 +487,8 @@ async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     eve.get(all).await.refused(403);
 }
 
-/// Precedent 9: users who ask the same at once, by one connection, are never answered as another.
+/// Precedent 9 of docs/precedents.md: users who send the same request at once, over one connection, never get each
+/// other's answers.
 #[tokio::test]
 async fn users_who_ask_the_same_at_once_are_never_crossed() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;

@@ -1,5 +1,5 @@
-//! Whatever somebody with partial rights asks for, no member is asked in another name, none that they may not know of
-//! is asked at all, and each answer is the one that they would get if there were no such member.
+//! A property of requests by a user with partial rights. No member receives one in another name, and no hidden member
+//! receives any. Each answer is the one without the hidden member.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::members::Rbac;
 use crate::reference::{Object, Reference};
 use crate::rights::{RBAC, binding, listed, role};
 
-/// How many sets of roles and bindings, and how many users under each.
+/// Number of sets of roles and bindings, and number of users for each.
 const CASES: usize = 8;
 const USERS: usize = 3;
 
-/// The members of which users may know, as their roles and bindings say.
+/// The members that users may know by their roles and bindings. The others are hidden.
 const KNOWN: [&str; 2] = ["a", "b"];
 const NAMESPACES: [&str; 2] = ["n", "m"];
 
-/// What is done, without being done: the members are the same afterwards.
+/// The requests. Writes are dry runs, so the members stay the same.
 fn requests() -> Vec<(&'static str, String, String)> {
     let mut requests = Vec::new();
     for namespace in NAMESPACES {
@@ -58,12 +58,13 @@ async fn send(client: &Client, (method, path, body): &(&'static str, String, Str
     client.send(method, path, &[("content-type", kind)], body).await
 }
 
-/// What an answer says: of an object where it is, for its uid and version are another in each fixture.
+/// The comparable part of an answer. For an object only its cluster counts, since its uid and version differ between
+/// fixtures.
 fn told(answer: &Answer) -> (u16, String, Vec<String>) {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(object) if object["kind"] != "Status" => crate::harness::cluster(&object),
-        // A deletion that is only tried names the uid of what it would delete.
+        // The answer to a dry run of a deletion contains the object's uid.
         Ok(mut status) => {
             status["details"]["uid"].take();
             status.to_string()
@@ -79,7 +80,7 @@ fn apply_pod(member: &SimulatedCluster, namespace: &str, name: &str) {
     member.apply(pod).unwrap();
 }
 
-/// A right to do something with the pods of a namespace, or of all, of a member.
+/// A right to use verbs on pods of a member, in one namespace or all.
 fn grant() -> impl Strategy<Value = (usize, [Object; 2])> {
     let verbs = subsequence(&["get", "list", "create", "update", "patch", "delete"][..], 1..=6);
     let namespace = prop_oneof![3 => select(&NAMESPACES[..]), 1 => Just("")];
@@ -119,7 +120,7 @@ async fn fixture<const N: usize>(names: [&str; N]) -> (Fixture, Vec<Arc<Rbac>>) 
     (fixture, rbac)
 }
 
-/// Makes these all the roles and bindings of a member, and waits until the router has them.
+/// Replaces all roles and bindings of a member, and waits until the router has read them.
 async fn replace(fixture: &Fixture, member: &SimulatedCluster, rbac: &Rbac, reference: &Reference, case: usize) {
     for kind in RbacKind::ALL {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -153,7 +154,7 @@ async fn answers_are_those_of_a_fleet_without_what_is_hidden() {
     let changes = prop::collection::vec(generated::change(&KNOWN), 1..60);
     let grants = prop::collection::vec(grant(), 0..8);
     let users = prop::collection::vec(generated::user(), USERS);
-    // Both have read the pods.
+    // Both routers have read the pods.
     for (fixture, pods) in [(&with, 12), (&without, 6)] {
         for member in &fixture.members {
             member.apply(role("", "first", [&["list"], &[""], &["pods"], &[]])).unwrap();

@@ -1,4 +1,4 @@
-//! One namespace, where a cluster forbids to read all: the objects of that cluster, and those of the others.
+//! Requests for one namespace while a cluster forbids reading all namespaces: that cluster's objects and the others'.
 
 use std::time::Duration;
 
@@ -17,17 +17,16 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the ConfigMaps that tests made.
+/// The path of the tests' own ConfigMaps.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// The path of the ConfigMaps of another namespace.
 fn of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
-/// Has a member forbid lists and watches of all namespaces; `resources` may be empty for all.
+/// Makes a member forbid lists and watches of all namespaces. An empty `resources` stands for all resources.
 pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     fixture.member(member).control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
@@ -37,7 +36,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     }));
 }
 
-/// Members behind a router that holds so many namespaces beside the view of all.
+/// Members behind a router that caches this many single namespaces beside the view of all.
 async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fixture {
     let Fixture { members, .. } = Fixture::with(names.map(config), Policies::default()).await;
     let limits = Limits { namespace_views, ..Limits::default() };
@@ -48,7 +47,7 @@ async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fi
     fixture
 }
 
-/// How many watches of ConfigMaps a member was asked for.
+/// Number of watches of ConfigMaps that a member received.
 fn watches(fixture: &Fixture, member: &str) -> u64 {
     fixture.member(member).control().requests_of(RequestKind::Watch, "configmaps")
 }
@@ -56,7 +55,7 @@ fn watches(fixture: &Fixture, member: &str) -> u64 {
 #[tokio::test]
 async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
     let fixture = holding(["a", "b", "c"], 16).await;
-    // Of its namespaces nothing is known either, as usual for who may read in some of them.
+    // The router cannot read the cluster's namespaces either, as usual for an account with rights in single namespaces.
     forbid(&fixture, "c", &[]);
     for number in 0..200 {
         let answer = fixture.get(&of(&format!("made-up-{}", number * 7919 % 1000))).await;
@@ -65,7 +64,7 @@ async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
     assert_eq!([watches(&fixture, "a"), watches(&fixture, "b")], [1, 1], "theirs are of all namespaces");
     let of_c = watches(&fixture, "c");
     assert!(of_c >= 200, "{of_c}");
-    // Beside those there may be one of the refused watches that is tried again.
+    // A retry of a refused watch may be open beside these.
     until(|| async { fixture.member("c").control().open_watches() <= 16 }).await;
     fixture.put("a", "x", "1");
     fixture.put("c", "z", "1");
@@ -83,7 +82,7 @@ async fn a_namespace_that_is_not_there_starts_nothing() {
     }
     let asked = fixture.member("c").control().request_log();
     assert!(!asked.iter().any(|line| line.contains("/namespaces/made-up-")), "{asked:?}");
-    // A watch waits for it.
+    // A watch waits for the namespace.
     let mut events = fixture.watch(&format!("{}?watch=1", of("late"))).await;
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "late"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -99,7 +98,7 @@ async fn what_was_written_here_is_there_though_its_namespace_is_news() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
-    // The view of namespaces does not hear of it.
+    // The watch of the namespaces is slow, so the router does not see the new one.
     fixture.member("c").control().slow(Some(10));
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -114,7 +113,7 @@ async fn what_was_written_here_is_there_though_its_namespace_is_news() {
 async fn what_was_written_here_is_there_though_nobody_has_read_its_namespace() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
-    // The view of all is there; the namespace's is not. The watch that feeds both lags.
+    // The view of all namespaces exists, and the namespace's own does not. The watch that feeds both lags.
     fixture.get(CONFIG_MAPS).await;
     for member in ["a", "c"] {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
@@ -128,7 +127,8 @@ async fn what_was_written_here_is_there_though_nobody_has_read_its_namespace() {
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), ["a/x"]);
 }
 
-/// Members `a`, which lets all be read, and `b`, which does not; each with an object, and a watch of their namespace.
+/// Members `a`, which allows reading all namespaces, and `b`, which forbids it; each with an object, and a watch of
+/// their namespace.
 async fn two(policies: Policies) -> (Fixture, Events) {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", &[]);
@@ -150,13 +150,13 @@ async fn one_namespace_is_one_collection_wherever_its_objects_come_from() {
     assert_eq!(events.brief().await, "DELETED a/x");
     fixture.put("b", "x", "of b");
     assert_eq!(events.brief().await, "ADDED b/x");
-    // A name that both have: what is left of it is told behind the deletion.
+    // Both clusters have the name. After the deletion the stream sends the remaining object.
     fixture.put("a", "x", "of a");
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.get(&format!("{CONFIG_MAPS}/x")).await.refused(409);
     fixture.member("b").delete("configmaps", "default", "x");
     assert_eq!([events.brief().await, events.brief().await], ["DELETED b/x", "ADDED a/x"]);
-    // What changes in other namespaces is not told.
+    // The watch omits changes in other namespaces.
     let mut elsewhere = crate::harness::config_map("elsewhere", "");
     elsewhere["metadata"]["namespace"] = "kube-system".into();
     fixture.member("a").apply(elsewhere).unwrap();
@@ -178,7 +178,7 @@ async fn a_version_of_all_namespaces_is_one_of_each() {
     let revision = fixture.member("a").apply(elsewhere).unwrap();
     let all = composite(&json!({ "a": revision.to_string() }));
     fixture.get(&format!("/api/v1/configmaps?resourceVersion={all}&resourceVersionMatch=NotOlderThan")).await.ok();
-    // The namespace's own log has not moved with it.
+    // The namespace's own log has not advanced with it.
     let reached = |list: &Value| vector(&version(list))["a"].as_str().unwrap().parse::<u64>().unwrap() >= revision;
     for query in ["&resourceVersionMatch=NotOlderThan", "&limit=5"] {
         let list = fixture.get(&format!("{}&resourceVersion={all}{query}", made())).await.ok();
@@ -215,20 +215,21 @@ async fn a_relist_and_a_restore_of_all_namespaces_are_told_in_each() {
     assert_eq!(resumed.soon().await["type"], "ERROR", "what was undone is resumed from nowhere");
 }
 
-/// Then what each namespace has of it comes from a cacher of its own, which begins where that of all ended.
+/// Each namespace then gets the cluster's objects from a cacher of its own, which begins where the cacher of all
+/// namespaces ended.
 #[tokio::test]
 async fn a_cluster_that_is_made_anew_and_forbids_to_read_all_is_another_one_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
     let from = version(&fixture.get(&made()).await.ok());
     forbid(&fixture, "a", &[]);
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery sees the new uid.
+    // A refresh of discovery reads the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     fixture.put("a", "w", "1");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
     let may_follow = || async {
         let mut old = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
-        // One that is opened before the new uid is seen stays silent.
+        // A watch that opens before the router reads the new uid stays silent.
         let event = timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     };
@@ -239,7 +240,7 @@ async fn a_cluster_that_is_made_anew_and_forbids_to_read_all_is_another_one_in_e
 async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
     let (fixture, mut events) = two(Policies::default()).await;
     fixture.member("b").control().reject(None);
-    // The cacher of all namespaces asks again after a while.
+    // The cacher of all namespaces retries after a while.
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get("/api/v1/configmaps").await.warnings().is_empty() }).await;
     for number in 0..50 {
@@ -247,7 +248,7 @@ async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
         assert_eq!(events.brief().await, "MODIFIED b/y");
     }
     events.nothing().await;
-    // Its own cacher of the namespace is gone: one watch of all namespaces is left.
+    // The cluster's cacher of the single namespace has ended, and only the watch of all namespaces remains.
     until(|| async {
         pass(Duration::from_secs(10)).await;
         fixture.member("b").control().open_watches() == fixture.member("a").control().open_watches()
@@ -268,7 +269,7 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
         let end = &events.soon().await["object"];
         assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     }
-    // One more of them is refused: they would take turns for ever.
+    // The router refuses a third made-up namespace. Otherwise the three would replace each other for ever.
     fixture.get(&watch("made-up-3")).await.refused(429);
     for member in ["a", "b"] {
         fixture.put(member, "x", "1");
@@ -278,7 +279,7 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
     let [first, second] = made_up.map(|events| Box::pin(events.types()));
     let (told, other) = timeout(SOON, select(first, second)).await.expect("one makes room").factor_first();
     assert!(told.iter().all(|kind| kind == "BOOKMARK"), "{told:?}");
-    // The other one for the next.
+    // The second one makes room for the next.
     fixture.connection(4).watch(&watch("kube-system")).await;
     timeout(SOON, other).await.expect("the other one makes room");
     for namespace in ["default", "kube-system"] {
@@ -289,7 +290,7 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
 #[tokio::test]
 async fn namespaces_that_are_forbidden_do_not_take_turns() {
     let fixture = holding(["a", "b"], 2).await;
-    // Neither its namespaces nor what is in them may be read.
+    // The cluster forbids reading its namespaces and their objects.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
@@ -300,7 +301,7 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
     }
     first.nothing().await;
     second.nothing().await;
-    // One that is forbidden for long makes room.
+    // A namespace that stays forbidden makes room.
     pass(NAMESPACE_UNUSED_AFTER).await;
     let _third = fixture.watch(&watch("three")).await;
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
@@ -309,7 +310,7 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
 #[tokio::test]
 async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
-    // One connection of each kind: that for clients has 64 streams.
+    // One connection of each kind: the one for clients has 64 streams.
     let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
     let fixture = Fixture { members: vec![member], router: router(allow()) };
@@ -333,7 +334,7 @@ async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
     let _other = fixture.connection(2).watch(&path).await;
 }
 
-/// A member `a` that speaks HTTP/1.1 and forbids to read all ConfigMaps, with eight places for what lasts, and the
+/// A member `a` with HTTP/1.1 that forbids reading all ConfigMaps, with eight places for long-running requests, and
 /// watches of eight of its namespaces.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(SimulatorConfig { http2: false, ..config("a") }).await.unwrap();
@@ -353,7 +354,7 @@ async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     (fixture, watches)
 }
 
-/// Opens a watch once there is room for it: what had the places before gives them back when its connections have ended.
+/// Opens a watch once a place is free. Earlier owners give their places back when their connections have ended.
 async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
     let client = fixture.connection(port);
     let open = async {
@@ -428,8 +429,8 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
 }
 
-/// Whether a namespace is there matters in the clusters that forbid to read all;
-/// another one that answers nothing delays nobody.
+/// Only clusters that forbid reading all namespaces must say whether a namespace exists. The silence of another cluster
+/// delays no request.
 #[tokio::test]
 async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -437,7 +438,7 @@ async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
-    // What is asked of it for namespaces has its connections: a dial waits by a timer.
+    // This opens the router's connections for questions about namespaces: a new connection waits by a timer.
     fixture.get(&of("kube-system")).await.ok();
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
@@ -462,7 +463,7 @@ async fn one_clients_namespaces_leave_room_for_others() {
         let answer = greedy.call("GET", &format!("{}?watch=1", path(number)), &[], "").await;
         if answer.status() == 200 { watches.push(answer) } else { refusals.push(number) }
     }
-    // Another, and a third, and the first for what it has.
+    // Requests of a second and a third client, and of the first for its own namespace.
     let [second, third] = [2, 3].map(|port| fixture.connection(port));
     second.send("GET", &path(9), &[], "").await.ok();
     let _kept = second.watch(&format!("{}?watch=1", path(9))).await;
@@ -471,7 +472,7 @@ async fn one_clients_namespaces_leave_room_for_others() {
     assert_eq!((watches.len(), refusals), (3, vec![4, 5, 6, 7, 8]), "half of three quarters of eight");
     let message = greedy.send("GET", &path(7), &[], "").await.refused(429);
     assert!(message.contains("3 of them by this connection") && message.contains("--max-namespace-views"), "{message}");
-    // What it ends is anybody's, its own next ones' too.
+    // The freed places serve any client, including the first.
     watches.truncate(1);
     until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;
 }
@@ -504,14 +505,14 @@ async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_min
     assert!(items(&list.ok()).contains(&"b/held".to_owned()), "{list:?}");
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: configmaps may be stale")), "{list:?}");
     fixture.get(&format!("{}/held", of("kube-public"))).await.ok();
-    // It is not ended over and over, and tells what the other cluster does meanwhile.
+    // The watch does not end over and over, and it delivers the other cluster's events.
     let mut last = again.pop().expect("three");
     let mut object = crate::harness::config_map("news", "1");
     object["metadata"]["namespace"] = "kube-public".into();
     fixture.member("a").apply(object).unwrap();
     let is_news = |event: &Value| brief(event) == "ADDED a/news";
     while !is_news(&last.soon().await) {}
-    // What is held goes after a minute: then there is no room for it.
+    // The old objects expire after a minute, and there is no room for the namespace then.
     pass(Duration::from_secs(60 + 10 + 10 + 1)).await;
     timeout(SOON, last.types()).await.expect("it ends with what was held");
     for path in [of("kube-public"), watch("kube-public")] {
@@ -519,8 +520,8 @@ async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_min
     }
 }
 
-/// Members `a` and `b` behind a router that holds one namespace beside the view of all, which `b` has come to forbid
-/// after an object of each was read.
+/// Members `a` and `b` behind a router that caches one namespace beside the view of all. The router has read an object
+/// of each before `b` forbids reading all namespaces.
 async fn one_namespace_at_a_time() -> Fixture {
     let fixture = holding(["a", "b"], 1).await;
     let mut object = crate::harness::config_map("there", "1");
@@ -542,7 +543,7 @@ async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
     let from = version(&fixture.get(&made()).await.ok());
-    // Between a list and the watch from it another namespace is read.
+    // Between a list and the watch from it, a client reads another namespace.
     let other = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
     let refused = fixture.get(&made()).await;
     assert!(refused.refused(429).contains("--max-namespace-views"), "{refused:?}");
@@ -555,7 +556,8 @@ async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
     assert_eq!(events.brief().await, "DELETED a/y");
 }
 
-/// Another process may be further, and what is held here of a cluster that forbids it goes no further.
+/// A client may come from a process with a later version of b. Since b forbids reading, this router cannot reach that
+/// version.
 #[tokio::test]
 async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_at_once() {
     let fixture = one_namespace_at_a_time().await;
@@ -565,7 +567,7 @@ async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_a
     assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
 }
 
-/// What the member said to the cacher of all namespaces was said before the version that is waited for was written.
+/// The member answered the cacher of all namespaces before the write with the awaited version.
 #[tokio::test]
 async fn a_version_that_is_waited_for_while_all_namespaces_are_read_again_has_not_gone_back() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;

@@ -1,4 +1,4 @@
-//! OpenAPI documents and the version: what is asked of members, and what is kept.
+//! OpenAPI documents and the version: the questions to members, and the cached answers.
 
 use tributary_simulator::RequestKind;
 
@@ -33,7 +33,7 @@ async fn a_document_that_all_share_is_read_once() {
     }
     assert_eq!(requests(&fixture, path), 1, "one member is asked, once");
     assert!(bodies.iter().all(|body| body == &bodies[0]));
-    // An old hash leads to the present one, and a client that has the document is told so.
+    // An old hash redirects to the current one, and a client that has the document gets 304.
     let moved = fixture.get(&format!("{path}?hash=OLD")).await;
     assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, &*url));
     let tag = format!("\"{hash}\"");
@@ -45,7 +45,7 @@ async fn a_document_that_all_share_is_read_once() {
     for unknown in ["/openapi/v1", "/openapi"] {
         fixture.get(unknown).await.no_route();
     }
-    // kube-openapi's handler says no more than the code, whatever form is asked for.
+    // kube-openapi's handler sends only the code, for any media type.
     for accept in ["application/json", "text/html"] {
         for unknown in ["/openapi/v3/apis/nobody.io/v1", "/openapi/v3/"] {
             let answer = fixture.client().send("GET", unknown, &[("accept", accept)], "").await;
@@ -93,19 +93,19 @@ async fn a_document_that_cannot_be_read_is_left_out() {
         fixture.member(member).control().break_openapi(true);
     }
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
-    // All have the same broken text now, and it is theirs to answer for.
+    // All have the same broken text now, and the router passes it on.
     assert_eq!(fixture.get("/openapi/v3/apis/apps/v1").await.code, 200);
     fixture.member("c").control().break_openapi(false);
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
 }
 
-/// What describes kinds for everybody is held by its hash: whoever gives another's hash to a document of its own is
-/// shown beside the others, not in their place, and is nowhere once it is gone.
+/// The router caches documents by hash, for all users. A member that forges another member's hash gets an entry of its
+/// own beside the others, and the entry goes with the member.
 #[tokio::test]
 async fn a_member_that_gives_its_document_anothers_hash_describes_nobody_elses() {
     const DEPLOYMENT: &str = "simulated.v1.Deployment";
-    // Of equally new servers the first by name is preferred.
+    // Among servers of the same version the router prefers the first by name.
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("a").control().forge_openapi(true);
     let schemas = async |fixture: &Fixture| {
@@ -119,7 +119,7 @@ async fn a_member_that_gives_its_document_anothers_hash_describes_nobody_elses()
         document["components"]["schemas"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
     };
     let has = |schemas: &[String], name: &str| schemas.iter().any(|own| own == name);
-    // Found out with the first question.
+    // The first question detects the forgery.
     let seen = schemas(&fixture).await;
     assert!(has(&seen, DEPLOYMENT) && !has(&seen, "forged"), "{seen:?}");
     for _ in 0..2 {
@@ -150,13 +150,13 @@ async fn a_member_that_is_gone_holds_nothing_up() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);
-    // The version is known, and nobody waits.
+    // The router knows the version and does not wait.
     assert_eq!(at_once(fixture.get("/version")).await.ok()["gitVersion"], "v1.36.3");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let begun = tokio::time::Instant::now();
     let index = fixture.get("/openapi/v3").await.ok();
     assert!(index["paths"]["api/v1"].is_object());
-    // Not as long as a member may take for the head of an answer, more than a minute.
+    // A member may take more than a minute for the head of an answer; this must be shorter.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     fixture.member("a").control().half_open(false);
     fixture.member("a").control().stop_listening().await;
@@ -171,7 +171,7 @@ async fn a_member_that_is_gone_holds_nothing_up() {
 async fn what_was_read_of_a_cluster_that_is_gone_stays() {
     let fixture = Fixture::start(["a", "b"]).await;
     let protobuf = [("accept", V2_PROTOBUF)];
-    // Another document than that of `a`, so that both are asked.
+    // The document differs from that of `a`, so the router asks both.
     fixture.member("b").control().break_openapi(true);
     let index = fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -189,9 +189,9 @@ async fn what_was_read_of_a_cluster_that_is_gone_stays() {
     assert_eq!(kept["paths"]["apis/apps/v1"]["serverRelativeURL"], *url);
     assert_eq!(fixture.get(&url).await.body, document.body);
     assert_eq!(fixture.client().send("GET", "/openapi/v2", &protobuf, "").await.body, whole.body);
-    // Nobody asked for it in JSON, and the members' own words are not translated.
+    // The router read no JSON document, and does not translate the members' documents.
     assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
-    // A form that nobody asked for while they answered is made of what is kept of each.
+    // The router builds a form that no client requested before from the cached documents.
     let form = [("accept-encoding", "gzip")];
     assert_eq!(fixture.client().send("GET", &url, &form, "").await.code, 200);
 }

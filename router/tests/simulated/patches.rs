@@ -1,5 +1,4 @@
-//! Patches of every type: versions and the annotation are those of the merged view for the client,
-//! and the member's own for the member.
+//! Patches of every type. The client uses the merged view's versions and annotation, and the member sees its own.
 
 use serde_json::{Value, json};
 
@@ -35,7 +34,7 @@ async fn merge_patches_carry_preconditions() {
         let mut wrong = patch("");
         wrong["metadata"]["annotations"][ANNOTATION] = "b".into();
         match kind {
-            // It says all of the object: there is one of the name in the other cluster, too, from now on.
+            // An apply contains the whole object, so it creates a second object of the name in the other cluster.
             "apply-patch+yaml" => assert_eq!(fixture.patch(&path, kind, &wrong).await.code, 201),
             _ => drop(fixture.patch(&path, kind, &wrong).await.refused(409)),
         }
@@ -56,7 +55,7 @@ async fn json_patches_test_what_the_client_saw() {
     fixture.patch(&path, kind, &json!([test("12"), set])).await.refused(409);
     let patch = json!([test(&version(&read)), {"op": "test", "path": POINTER, "value": "a"}, set]);
     assert_eq!(fixture.patch(&path, kind, &patch).await.ok()["data"]["w"], "3");
-    // The map is there for the client because of our annotation alone.
+    // For the client the map exists, although it contains only our annotation.
     let patch = json!([{"op": "add", "path": "/metadata/annotations/mine", "value": "1"}]);
     let written = fixture.patch(&path, kind, &patch).await.ok();
     assert_eq!(written["metadata"]["annotations"], json!({"mine": "1", ANNOTATION: "a"}));

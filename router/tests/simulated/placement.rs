@@ -1,4 +1,4 @@
-//! New objects: which cluster they are made in.
+//! The cluster that a new object goes to.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, ResourcePolicy};
@@ -28,7 +28,7 @@ async fn without_a_word_it_is_said_how_to_choose() {
     for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
         assert!(message.contains(way), "{way}: {message}");
     }
-    // A PUT of what is nowhere is not found, as controllers expect that lost a race.
+    // A PUT of a missing object is 404, as controllers expect that lost a race.
     fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &config_map("x", "")).await.refused(404);
     let one = Fixture::start(["only"]).await;
     assert_eq!(cluster(&one.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "only");
@@ -49,7 +49,6 @@ async fn the_configured_placement_comes_last() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &unowned).await.ok()), "b", "an owner that nobody has");
 }
 
-/// A ConfigMap of this name that belongs to another object.
 fn owned_by(owner: &Value, name: &str) -> Value {
     let mut object = config_map(name, "");
     let of = &owner["metadata"];
@@ -61,7 +60,7 @@ fn owned_by(owner: &Value, name: &str) -> Value {
 #[tokio::test]
 async fn what_is_owned_goes_where_its_owner_is() {
     let fixture = Fixture::start(["a", "b"]).await;
-    // The same name in both: the uid tells them apart.
+    // Both clusters have the name, and the uid decides.
     for member in ["a", "b"] {
         fixture.put(member, "owner", "");
     }
@@ -70,7 +69,7 @@ async fn what_is_owned_goes_where_its_owner_is() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("of-{member}"))).await.ok();
         assert_eq!(cluster(&made), member);
     }
-    // Of a kind that nobody has read yet, cluster-scoped, and of an owner that was made a moment ago.
+    // A cluster-scoped owner of a resource that no client has read yet, and owners that were created a moment ago.
     let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}});
     fixture.member("b").apply(node).unwrap();
     let node = fixture.member("b").get("nodes", "", "n").unwrap();
@@ -80,7 +79,7 @@ async fn what_is_owned_goes_where_its_owner_is() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("p{round}"))).await.ok();
         assert_eq!(cluster(&made), "b");
     }
-    // An owner that may be where nobody can look is no reason to guess.
+    // An owner in a cluster that cannot be asked is no reason to guess.
     let owner = fixture.member("b").get("configmaps", "default", "owner").unwrap();
     fixture.member("b").control().stop_listening().await;
     let other = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
@@ -122,13 +121,13 @@ async fn an_event_goes_where_its_object_is() {
         assert_eq!(stored["involvedObject"]["resourceVersion"], expected);
         assert_eq!(stored["related"]["resourceVersion"], "");
     }
-    // The last thing that is told of an object is that it is gone.
+    // The last event about an object reports its deletion.
     fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/y"), &[], "").await.ok();
     fixture.get(&format!("{CONFIG_MAPS}/y")).await.refused(404);
     let last = event("last", &about, json!(""), json!(""));
     assert_eq!(cluster(&fixture.write("POST", events, &last).await.ok()), "b");
     fixture.put_and_see("b", "y", "2").await;
-    // A name is enough where only one cluster has it.
+    // The name suffices if only one cluster has it.
     let mut by_name = event("named", &about, json!(""), json!(""));
     by_name["involvedObject"]["uid"] = "".into();
     assert_eq!(cluster(&fixture.write("POST", events, &by_name).await.ok()), "b");
@@ -147,7 +146,7 @@ async fn an_apply_makes_what_is_not_there() {
     let again = apply(config_map("x", "2")).await;
     assert_eq!((again.code, cluster(&again.ok()).as_str(), &again.ok()["data"]["v"]), (200, "b", &json!("2")));
     apply(config_map("y", "1")).await.refused(400);
-    // Where the annotation sends it there may be another of the name: an apply makes one, or changes that.
+    // The annotation may name a cluster without the object or with another one. The apply creates or changes it there.
     for (code, value) in [(201, "3"), (200, "4")] {
         let there = apply(config_map_in("a", "x", value)).await;
         assert_eq!((there.code, cluster(&there.ok()).as_str(), &there.ok()["data"]["v"]), (code, "a", &json!(value)));

@@ -1,4 +1,4 @@
-//! Dispatch policies where requests come in: which of them go on, and what becomes of what is open.
+//! Dispatch policies at the entry: the requests that they admit, and their effect on open streams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tributary_router::{DispatchSettings, PlacePolicies, RequestContext, Router, 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
 use crate::rights::{ann as anns, binding};
 
-/// How soon what is refused leaves what is open.
+/// Time within which a refusal ends an open stream.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -28,7 +28,7 @@ fn deny(message: &str, rule: Rule) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// Takes everything.
+/// A policy that admits everything.
 fn pass() -> Policy {
     let rule = Rule { non_resource_urls: texts(&["*"]), ..rule(&["*"], &["*"]) };
     Policy { rules: vec![rule], ..Policy::default() }
@@ -43,7 +43,7 @@ fn of_cluster(name: &str, policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
-/// Nothing of config maps in a cluster.
+/// Policies that deny all requests for ConfigMaps in a cluster.
 fn no_config_maps(name: &str) -> DispatchSettings {
     of_cluster(name, vec![deny("not here", rule(&["*"], &["configmaps"])), pass()])
 }
@@ -64,7 +64,7 @@ async fn names(fixture: &Fixture) -> Vec<String> {
     items(&fixture.get(CONFIG_MAPS).await.ok())
 }
 
-/// Checks that a stream ends with an in-stream error, and nothing else.
+/// Checks that the next event is an ERROR with this code, and that the stream ends after it.
 async fn ends_with(events: &mut Events, code: u16) -> Instant {
     let event = timeout(SOON, events.soon()).await.expect("an end");
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &code.into()), "{event}");
@@ -91,7 +91,7 @@ async fn the_merged_view_refuses_what_its_policies_deny() {
     assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
 }
 
-/// A member that reads a query otherwise than policies do would answer what nobody decided about.
+/// A member that parses a query differently would answer a request that no policy judged.
 #[tokio::test]
 async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
     let fixture = Fixture::start(["a"]).await;
@@ -123,19 +123,19 @@ async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
         }
     }
     assert_eq!(came(), 0);
-    // What is read in one way goes on, or is denied.
+    // An unambiguous query passes, or the policies deny it.
     let named = "fieldSelector=metadata.name%3Dpub";
     fixture.get(&format!("/clusters/a{secrets}?{named}")).await.ok();
     fixture.client().at_host_of("a").get(&format!("{secrets}?{named}")).await.ok();
     assert_eq!(came(), 2);
     assert!(fixture.get(&format!("/clusters/a{secrets}")).await.refused(403).starts_with("not these"));
-    // A workload's query is its own.
+    // The policies do not parse a workload's query.
     let proxied = "/api/v1/namespaces/only-here/services/s/proxy/?a;b&x=%ff&y=%zz";
     assert_eq!(fixture.get(&format!("/clusters/a{proxied}")).await.code, 200);
     assert_eq!(came(), 3);
 }
 
-/// `[scheme:]name:port` is one service, however it is spelled.
+/// All spellings of `[scheme:]name:port` mean one service.
 #[tokio::test]
 async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
     let fixture = Fixture::start(["a"]).await;
@@ -152,13 +152,12 @@ async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
     }
 }
 
-/// What a member was sent of what the test below asks for. What this process asks by itself is of other paths.
+/// The requests of the test below that a member received. The router's own requests have other paths.
 fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
     let log = fixture.member(member).control().request_log();
     log.into_iter().filter(|line| line.contains(CONFIG_MAPS) || line.ends_with(" /version")).collect()
 }
 
-/// Case 17 of the contract with users of KubeGateway.
 #[tokio::test]
 async fn what_no_policy_takes_is_sent_nowhere() {
     let fixture = fixture(["a"]).await;
@@ -187,7 +186,7 @@ async fn what_no_policy_takes_is_sent_nowhere() {
     assert_eq!(sent(&fixture, "a").len(), before.len() + 2, "otherwise it would have been sent");
 }
 
-/// What somebody asks for, and by what program.
+/// A request's path, user, group and user agent.
 #[derive(Clone, Copy)]
 struct Asked {
     path: &'static str,
@@ -196,7 +195,7 @@ struct Asked {
     agent: &'static str,
 }
 
-/// What each field of a rule is compared with is read from the request, and nothing of it for another field.
+/// Each field of a rule matches its own part of the request.
 #[tokio::test]
 async fn each_field_of_a_rule_is_about_what_it_says_wherever_requests_come_in() {
     let fixture = Fixture::start(["a"]).await;
@@ -271,7 +270,7 @@ async fn memory_obeys_what_a_cluster_denies() {
     assert_eq!(watch.brief().await, "ADDED b/of-b");
     fixture.put("a", "later", "x");
     watch.nothing().await;
-    // What is there in no other cluster is not there.
+    // An object that only the denied cluster has counts as missing.
     let missing = fixture.get(&format!("{CONFIG_MAPS}/of-a")).await;
     assert_eq!(missing.code, 404);
     assert_eq!(missing.warnings(), [NOT_THERE]);
@@ -279,10 +278,10 @@ async fn memory_obeys_what_a_cluster_denies() {
     assert_eq!(deleted.code, 404, "{deleted:?}");
     assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
     fixture.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
-    // Other resources, and the cluster itself.
+    // The policy does not affect other resources. A request to the cluster's own path gets the policy's message.
     assert!(fixture.get("/api/v1/namespaces").await.warnings().is_empty());
     assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
-    // Where every cluster refuses, it is said why.
+    // If every cluster's policies refuse, the answer has a reason.
     let selected = format!("{CONFIG_MAPS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(fixture.get(&selected).await.refused(403), SAID_BY_A);
     let DispatchSettings { mut clusters, merged, .. } = no_config_maps("a");
@@ -308,7 +307,7 @@ async fn nothing_is_created_where_it_is_denied() {
     assert_eq!(created.code, 201, "{created:?}");
 }
 
-/// Its policy says why, where it may be looked at.
+/// The policies deny writes and admit reads, so the refusal may quote the cluster's policy.
 #[tokio::test]
 async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
     let fixture = fixture(["a", "b"]).await;
@@ -324,21 +323,20 @@ async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
     until(async || names(&fixture).await == ["a/of-a"]).await;
 }
 
-/// A policy counts from the moment at which it is there: clients are told of what is no longer theirs to see, and of
-/// what has come to it.
+/// A policy applies at once. Watches learn that objects are no longer visible, and that others are visible now.
 #[tokio::test]
 async fn an_open_watch_follows_the_policies() {
     let fixture = fixture(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = |list: &serde_json::Value| format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(list));
     let mut watch = fixture.watch(&from(&list)).await;
-    // What is about others does not end it.
+    // A policy about another resource does not end the watch.
     fixture.router.set_dispatch(of_cluster("a", vec![deny("no pods", rule(&["*"], &["pods"])), pass()]));
     watch.nothing().await;
     let set = Instant::now();
     fixture.router.set_dispatch(no_config_maps("a"));
     assert!(ends_with(&mut watch, 410).await - set < REFUSED_WITHIN);
-    // Whoever was cut off meanwhile has what is not shown any more.
+    // A client that was cut off meanwhile still has hidden objects.
     ends_with(&mut fixture.watch(&from(&list)).await, 410).await;
     let limited = fixture.get(CONFIG_MAPS).await.ok();
     assert_eq!(items(&limited), ["b/of-b"]);
@@ -349,7 +347,7 @@ async fn an_open_watch_follows_the_policies() {
     let mut watch = fixture.watch(&from(&limited)).await;
     assert_eq!(watch.brief().await, "ADDED a/of-a");
     watch.nothing().await;
-    // The merged view's own policies end it for good.
+    // The merged view's own policies end the watch for good.
     fixture.router.set_dispatch(of_merged(vec![deny("no watches", rule(&["watch"], &["*"])), pass()]));
     ends_with(&mut watch, 403).await;
 }
@@ -389,7 +387,6 @@ fn frozen(name: &str) -> DispatchSettings {
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
-/// Case 20, behind the authentication.
 #[tokio::test]
 async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
     let fixture = fixture(["a", "b"]).await;
@@ -411,8 +408,8 @@ async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
 }
 
-/// What this endpoint asks in its own name because a client asks is not sent either, but for reviews of tokens: by
-/// these people of all clusters may be known.
+/// A frozen cluster also receives no requests that this endpoint sends in its own name for a client. Token reviews are
+/// the exception: users of all clusters may depend on them.
 #[tokio::test]
 async fn a_frozen_cluster_describes_nothing_and_reviews_tokens() {
     let fixture = fixture(["a", "b"]).await;
@@ -435,7 +432,7 @@ async fn a_frozen_cluster_describes_nothing_and_reviews_tokens() {
     assert_eq!(logs(reviews), [1, 0], "{answer:?}");
 }
 
-/// Precedent 20: a WebSocket opens it by GET.
+/// Precedent 20 of docs/precedents.md: a WebSocket opens an exec by GET.
 #[tokio::test]
 async fn exec_is_denied_by_whatever_method() {
     let fixture = fixture(["a"]).await;
@@ -454,7 +451,7 @@ async fn exec_is_denied_by_whatever_method() {
     }
 }
 
-/// As kube-apiserver authorizes: whoever asks to be somebody is judged as that one.
+/// As in kube-apiserver, rules judge the impersonated user.
 #[tokio::test]
 async fn rules_match_as_whom_the_request_acts() {
     let fixture = fixture(["a"]).await;
@@ -468,7 +465,7 @@ async fn rules_match_as_whom_the_request_acts() {
     client.send("GET", &own, &as_bob("staff"), "").await.refused(403);
 }
 
-/// The groups that a cluster adds to each user are theirs for rules as well, also of whom nobody names one.
+/// Rules also match the groups that a cluster adds to each user, even for a user without other groups.
 #[tokio::test]
 async fn rules_match_the_groups_that_each_user_is_in() {
     let fixture = fixture(["a"]).await;
@@ -510,14 +507,14 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     assert_eq!(items(&shown.ok()), expected);
     let said = "the dispatch policies of some clusters refuse this request; the answer has nothing of theirs";
     assert!(shown.warnings().iter().any(|warning| warning.contains(said)), "{:?}", shown.warnings());
-    // A watch of the rest lasts.
+    // A watch of the other clusters stays open.
     let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&shown.json()))).await;
     of_ann.nothing().await;
     crate::harness::pass(Duration::from_secs(31)).await;
     of_ann.nothing().await;
     fixture.router.set_dispatch(DispatchSettings::default());
     assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
-    // Where policies leave nothing, their word is told to whoever may know of the cluster.
+    // If policies refuse in all clusters, a user who may know of a cluster sees its policy's message.
     let DispatchSettings { mut clusters, merged, .. } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
     clusters.extend(of_cluster("b", vec![deny("not ann", denied.clone()), pass()]).clusters);
     fixture.router.set_dispatch(DispatchSettings { merged, clusters, ..DispatchSettings::default() });
@@ -531,7 +528,7 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     assert!(!events.refused(403).contains("nobody"), "{events:?}");
 }
 
-/// For the request it is as if the cluster were not there, also where rights alone would refuse it.
+/// For the request the cluster does not exist, even if rights alone would refuse the request.
 #[tokio::test]
 async fn a_refusal_tells_of_no_missing_role_of_a_cluster_whose_policies_refuse_the_request() {
     let fixture = anns().await;
@@ -546,8 +543,8 @@ async fn a_refusal_tells_of_no_missing_role_of_a_cluster_whose_policies_refuse_t
     }
 }
 
-/// What a policy says of the audit log holds where the request comes in: the merged view's policies and a cluster's own
-/// do not speak for each other, and a check of this process passes none.
+/// A policy's audit level applies where the request enters: the merged view's policies and a cluster's do not affect
+/// each other, and health checks pass no policy.
 #[tokio::test]
 async fn how_a_request_is_audited_is_said_by_the_policy_that_takes_it_where_it_comes_in() {
     let at = |level, rule: Rule| {

@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the router must
-//! hold. `docs/precedents.md` lists all of them.
+//! Failures of other gateways before a Kubernetes API, each with a test that bears its name: here the router's part.
+//! `docs/precedents.md` lists all of them.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -8,7 +8,7 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, allow, brief, cluster, config, config_map, items, name, setup, until, version,
 };
 
-/// What members were asked since their counters were reset, that has this in it.
+/// The members' logged requests with this part, since the last reset of their counters.
 fn asked(fixture: &Fixture, part: &str) -> Vec<String> {
     let all = fixture.members.iter().flat_map(|member| member.control().request_log());
     all.filter(|line| line.contains(part)).collect()
@@ -70,8 +70,8 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()["data"]["v"], "shown");
 }
 
-/// Of a parameter that is given twice the first counts, as in kube-apiserver; whoever checks the one and uses the other
-/// can be made to show more than was allowed.
+/// As in kube-apiserver, the first of two equal parameters counts. A gateway that checks one and uses the other may
+/// show more than it allows.
 #[tokio::test]
 async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
@@ -104,7 +104,7 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
         let by_name =
             format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dweb-a&fieldSelector=metadata.name%3Dother-b");
         assert_eq!(items(&fixture.get(&by_name).await.ok()), ["a/web-a"]);
-        // What is deleted is what the first one selects, in the cluster that the first one selects.
+        // The first selector decides which objects and clusters the deletion affects.
         let deleted = "labelSelector=app%3Dweb,tributary.dev%2Fcluster%3Da&labelSelector=&labelSelector=app";
         fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?{deleted}"), &[], "").await.ok();
         let left = fixture.members.iter().flat_map(|member| member.list("configmaps"));
@@ -114,8 +114,7 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     }
 }
 
-/// Nor does any selector show a user what their rights do not: ann may read all of `a`, `shop` of `b`, and nothing of
-/// `c`.
+/// No selector shows a user more than their rights do. Ann may read all of `a`, `shop` of `b`, and nothing of `c`.
 #[tokio::test]
 async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
     const ALL: &str = "/api/v1/configmaps";
@@ -150,8 +149,7 @@ async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
     }
 }
 
-/// Of a cluster that is no longer configured nothing is shown: open watches are told,
-/// and nothing that was handed out leads there.
+/// A removed cluster disappears: open watches learn of it, and no earlier version or token leads to it.
 #[tokio::test]
 async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -175,7 +173,7 @@ async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
         .get(&format!("{CONFIG_MAPS}?{own}&limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap()))
         .await;
     match rest.code {
-        // A list that was begun before is read to its end as it was begun: it is one state, and an earlier one.
+        // A list that began earlier may finish at its own, earlier state.
         200 => assert!(rest.ok()["items"].as_array().unwrap().iter().all(|item| cluster(item) == "b")),
         410 => {}
         _ => panic!("{rest:?}"),

@@ -1,4 +1,4 @@
-//! `consistency: Quorum`: the newest is what the members have now, though nobody has told memory yet.
+//! `consistency: Quorum`: the newest state is the members' current state, even if no watch has delivered it yet.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn reads_of_the_newest_have_what_was_written_elsewhere() {
                 let list = fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dx-{member}")).await.ok();
                 list["items"][0]["data"]["v"].clone()
             }
-            // Initial events, as they are by default and as they are asked for.
+            // Initial events by default and on request.
             2 => {
                 let query = format!("watch=1&fieldSelector=metadata.name%3Dx-{member}");
                 fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await.soon().await["object"]["data"]["v"].clone()
@@ -57,7 +57,7 @@ async fn reads_of_the_newest_have_what_was_written_elsewhere() {
 #[tokio::test]
 async fn a_collection_that_does_not_change_is_confirmed() {
     let fixture = start(Partial::Deny).await;
-    // The member goes on elsewhere: its version is above what the collection's cacher has.
+    // A write to another resource advances the member beyond the collection's cacher.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let revision = fixture.member("a").apply(pod).unwrap();
@@ -66,7 +66,7 @@ async fn a_collection_that_does_not_change_is_confirmed() {
     assert!(reached >= revision, "{reached} {revision}");
 }
 
-/// A kube-apiserver does not cache them, so their watches get no bookmarks.
+/// A kube-apiserver does not cache events, so their watches get no bookmarks.
 #[tokio::test]
 async fn events_that_do_not_change_are_confirmed() {
     let fixture = start(Partial::Deny).await;
@@ -78,7 +78,7 @@ async fn events_that_do_not_change_are_confirmed() {
         let list = fixture.get(path).await.ok();
         let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
         assert!(reached >= revision, "{reached} {revision}");
-        // It is listed anew at once; a short watch would be waited for in vain.
+        // The router lists the events anew at once, since a short watch would bring no answer.
         let log = fixture.member("a").control().request_log();
         let watches: Vec<_> = log.iter().filter(|line| line.contains("/events?watch=1")).collect();
         assert!((1..=2).contains(&watches.len()), "{log:#?}");
@@ -100,7 +100,7 @@ async fn many_reads_share_few_questions() {
     }
     let questions = control.requests_of(RequestKind::List, "configmaps");
     assert!((1..=20).contains(&questions), "{questions} questions for 200 reads");
-    // What names a version, or wants anything, asks nobody.
+    // A read with a version, and one that accepts any version, cause no question.
     control.reset_counters();
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", version(&list))).await.ok();
@@ -127,8 +127,8 @@ async fn a_get_finds_what_has_moved() {
     fixture.get(&path).await.refused(404);
 }
 
-/// That a name is nowhere is said of what is held where a cluster cannot be asked, and a Warning says how old that is.
-/// Of one that is asked it is said of now, however old what is held of it may be.
+/// If a cluster is unreachable, memory decides that a name is missing, and a Warning gives memory's age. A cluster that
+/// answers decides itself, however old memory is.
 #[tokio::test]
 async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_cannot_be_asked() {
     let fixture = start(Partial::Allow).await;
@@ -139,7 +139,7 @@ async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_canno
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     control.reject(Some(Rejection { kinds, resources: vec!["configmaps".to_owned()], ..Rejection::all(500) }));
     control.cut_streams();
-    // Until what is held counts as old.
+    // After 8 s without contact, memory counts as old.
     pass(Duration::from_secs(8)).await;
     until(|| async { !fixture.get(&held).await.warnings().is_empty() }).await;
     let missing = fixture.get(&nothing).await;
@@ -163,7 +163,7 @@ async fn a_member_that_does_not_answer_is_named() {
         fixture.member("b").control().reject(Some(Rejection::all(500)));
         let begun = Instant::now();
         let answer = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await;
-        // It is not waited for as a cluster of which nothing is known, half a minute.
+        // The wait is shorter than the half minute for a cluster in an unknown state.
         assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
         if partial == Partial::Deny {
             let message = answer.refused(504);
@@ -174,7 +174,7 @@ async fn a_member_that_does_not_answer_is_named() {
             assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
             assert!(warnings[0].contains("did not confirm"), "{warnings:?}");
         }
-        // Whoever does not insist is answered as ever.
+        // Reads that accept memory's state get an answer as usual.
         fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     }
 }

@@ -1,5 +1,5 @@
-//! Registries that hold some clusters or some namespaces only: what is left out is said,
-//! and is found by name all the same.
+//! Registries that cache only some clusters or namespaces: answers mention the omitted ones, and requests by name still
+//! find their objects.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, ResourcePolicy};
@@ -51,7 +51,7 @@ async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
     fixture.put("b", "y-b", "");
     fixture.put("c", "y-c", "");
     assert_eq!(events.brief().await, "ADDED c/y-c");
-    // A version of another selection names what is no longer here.
+    // A version of another selection names a cluster that is no longer in the view.
     fixture
         .get(&format!("{CONFIG_MAPS}?resourceVersion={}", composite(&json!({"a": "1", "b": "1"}))))
         .await
@@ -79,7 +79,7 @@ async fn objects_of_other_clusters_are_found_by_name() {
     fixture.write("PUT", &x, &object).await.refused(409);
     let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
     assert_eq!((cluster(&patched).as_str(), &patched["data"]["v"]), ("b", &json!("3")));
-    // A name of the view is an object of the view.
+    // An object in the view comes before objects of the name elsewhere.
     fixture.put_and_see("a", "x", "of a").await;
     assert_eq!(cluster(&fixture.get(&x).await.ok()), "a");
     fixture.client().send("DELETE", &x, &[], "").await.ok();
@@ -89,10 +89,10 @@ async fn objects_of_other_clusters_are_found_by_name() {
     let message = fixture.get(&x).await.refused(409);
     assert!(message.contains("b, c"), "{message}");
     fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // Creates go where they are told; a read after it finds the object.
+    // Creates follow the annotation, and a read after a create finds the object.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("c", "new", "")).await.ok();
     assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/new")).await.ok()), "c");
-    // Where one of the others does not answer, a name may be there.
+    // If a cluster outside the view does not answer, it may have the name.
     fixture.member("c").control().stop_listening().await;
     let message = fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(503);
     assert!(message.contains(": c"), "{message}");
@@ -128,7 +128,7 @@ async fn each_namespace_that_is_held_is_held_alone() {
     let mut events = fixture.watch(&path).await;
     fixture.put("b", "z", "");
     assert_eq!(events.brief().await, "ADDED b/z");
-    // Elsewhere the clusters are asked.
+    // For other namespaces the router asks the clusters.
     let other = "/api/v1/namespaces/other/configmaps";
     assert_eq!(items(&fixture.get(&format!("{other}?{OWN}")).await.ok()), ["b/y"]);
     assert_eq!(cluster(&fixture.get(&format!("{other}/y")).await.ok()), "b");
@@ -141,7 +141,7 @@ async fn each_namespace_that_is_held_is_held_alone() {
         let message = fixture.get(&format!("{path}?watch=1")).await.refused(405);
         assert!(message.contains("spec.namespaces): default;"), "{message}");
     }
-    // A resource without namespaces is held whole.
+    // The router caches all objects of a resource without namespaces.
     let nodes = fixture.get("/api/v1/nodes").await.ok();
     assert_eq!(nodes["items"].as_array().unwrap().len(), 2);
     fixture.watch(&format!("/api/v1/nodes?watch=1&resourceVersion={}", version(&nodes))).await.nothing().await;

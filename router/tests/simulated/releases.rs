@@ -1,4 +1,5 @@
-//! Helm releases: what belongs to one goes where its records are, and what only looks like a record decides nothing.
+//! Helm releases: a release's objects go to the cluster with its records, and objects that only look like records
+//! decide nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(crate) fn released(name: &str, release: &str) -> Value {
     object
 }
 
-/// Placed in `a`, where nothing else decides; held in memory, or asked for live.
+/// Policies with `a` as the default placement. The router caches all resources if `held`, and none otherwise.
 pub(crate) fn placed_in_a(held: bool) -> Policies {
     let placement = Some("a".parse().unwrap());
     let registered = if held { None } else { Some(Vec::new()) };
@@ -42,7 +43,7 @@ async fn a_helm_release_stays_where_its_records_are() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
-        // Installed in b; upgraded through the merged view.
+        // The release is installed in b and upgraded through the merged view.
         let in_b = format!("/clusters/b{CONFIG_MAPS}");
         fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
@@ -51,10 +52,10 @@ async fn a_helm_release_stays_where_its_records_are() {
         fixture.put_and_see("a", "applied", "another's").await;
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
         assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A release that is nowhere yet goes where new objects go, and stays there.
+        // A new release goes to the default cluster and stays there.
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
-        // The annotation says more.
+        // The annotation overrides the release.
         let mut annotated = released("elsewhere", "rb");
         annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
@@ -85,7 +86,7 @@ async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() 
     }
 }
 
-/// A hook, on which Helm writes nothing that names its release.
+/// A hook. Helm writes no release name into it.
 fn hook(name: &str, instance: Option<&str>) -> Value {
     let mut object = config_map(name, "1");
     object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
@@ -104,7 +105,7 @@ async fn a_hook_goes_where_its_helm_release_is() {
         let written = async |object: Value| fixture.write("POST", CONFIG_MAPS, &object).await;
         assert_eq!(cluster(&written(hook("labelled", Some("rb"))).await.ok()), "b", "{held}");
         assert_eq!(cluster(&written(hook("bare", None)).await.ok()), "b", "the only release of the namespace: {held}");
-        // Its release is not known by that name, so that it is a new object as others are.
+        // No release has this name, so the hook goes to the default cluster.
         assert_eq!(cluster(&written(hook("of-another", Some("rc"))).await.ok()), "a", "{held}");
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &record("ra", 1)).await.ok();
         assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
@@ -114,7 +115,7 @@ async fn a_hook_goes_where_its_helm_release_is() {
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
-        // Helm works on the one of b.
+        // Helm is upgrading the release in b.
         let pending = |release: &str| {
             let mut object = record(release, 2);
             object["metadata"]["labels"]["status"] = "pending-upgrade".into();
@@ -129,14 +130,14 @@ async fn a_hook_goes_where_its_helm_release_is() {
         let mut of_test = hook("of-test", None);
         of_test["metadata"]["annotations"]["helm.sh/hook"] = "test".into();
         written(of_test).await.refused(409);
-        // And on that of a, too.
+        // Helm is now upgrading the release in a, too.
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &pending("ra")).await.ok();
         crate::harness::until(|| async { written(hook("of-both", None)).await.code == 409 }).await;
         assert_eq!(values(&fixture, ["a", "b"], "of-test"), [Value::Null, Value::Null]);
     }
 }
 
-/// Helm 3 goes on to delete an uninstalled release's objects where the change of its record was refused.
+/// Helm 3 deletes an uninstalled release's objects even after a refusal to change its record.
 #[tokio::test]
 async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
     for held in [true, false] {
@@ -154,14 +155,14 @@ async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
             let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
             assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
         }
-        // Helm writes the newest record first, which only one of them has.
+        // Helm writes the newest record first, and only one cluster has it.
         let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
         assert!(message.starts_with("helm --kube-context a …"), "{message}");
         let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
         assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
         let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
         fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
-        // Of one cluster's release everything may be deleted.
+        // Objects of a release in one cluster may be deleted.
         fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
         crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
     }
@@ -180,7 +181,7 @@ async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
 }
 
-/// The same as a Secret, as Helm's own driver writes it.
+/// A record as a Secret, in the form of Helm's default driver.
 fn record_in_secret(release: &str, revision: u32) -> Value {
     let mut object = record(release, revision);
     object["kind"] = "Secret".into();
@@ -217,7 +218,7 @@ async fn what_only_looks_like_a_record_of_a_release_decides_nothing() {
         }
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", SECRETS, &record_in_secret("r", 1)).await.ok()), "a", "{held}");
-        // What has the labels of a record and not its name goes where other objects go.
+        // An object with a record's labels but another name goes to the default cluster.
         let own = named(record("q", 1), "own");
         fixture.write("POST", &format!("/clusters/b{SECRETS}"), &record_in_secret("q", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &own).await.ok()), "a", "{held}");
@@ -232,7 +233,7 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
         namespace(&fixture, "b", "only-b").await;
         fixture.put_and_see("b", "x", "1").await;
         if held {
-            // It may list ConfigMaps, which may be records, too.
+            // The account may list ConfigMaps, which may be records, too.
             fixture.get(CONFIG_MAPS).await.ok();
         }
         for member in ["a", "b"] {
@@ -245,7 +246,7 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
         let path = format!("{CONFIG_MAPS}/x?fieldManager=t&force=true");
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("x", "r")).await;
         assert_eq!(cluster(&applied.ok()), "b", "{held}");
-        // A default alone is a guess, because the release may be anywhere.
+        // The default placement alone would be a guess, because any cluster may have the release.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(403);
         let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" belongs \
@@ -254,14 +255,14 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
         let mut annotated = released("new", "r");
         annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "b", "{held}");
-        // One that shows its records, and has none, says nothing of the other.
+        // A cluster without records says nothing about the other cluster.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
         assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{held}: {message:?}");
     }
 }
 
-/// Whoever may write a ConfigMap in one cluster leads nobody's release there.
+/// A user who may write a ConfigMap in one cluster must not attract another user's release.
 #[tokio::test]
 async fn a_decoy_of_a_record_leads_no_write() {
     for held in [true, false] {
@@ -273,7 +274,7 @@ async fn a_decoy_of_a_record_leads_no_write() {
         fixture.member("b").apply(record_in_secret("r", 1)).unwrap();
         let decoy = format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1");
         crate::harness::until(|| async { fixture.get(&decoy).await.code == 200 }).await;
-        // b is not known, and may have the release.
+        // The state of b is unknown, and it may have the release.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(503);
         assert!(message.contains("which anyone may make: b may have the records in Secrets"), "{message}");
@@ -293,8 +294,7 @@ async fn a_decoy_of_a_record_leads_no_write() {
     }
 }
 
-/// Two members that are reached from within this process, so that time passes by leaps, and a router that holds
-/// nothing.
+/// Two in-process members, so that the clock can leap, and a router without caches.
 async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
     let fixture = Fixture { members: Vec::new(), router: router(placed_in_a(false)) };
@@ -304,7 +304,7 @@ async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     (fixture, members)
 }
 
-/// How many lists of what may be records a member was asked for.
+/// Number of lists of possible records that a member received.
 fn asked_for_records(member: &SimulatedCluster) -> u64 {
     ["secrets", "configmaps"].map(|resource| member.control().requests_of(RequestKind::List, resource)).iter().sum()
 }
@@ -342,13 +342,13 @@ async fn questions_for_releases_take_turns_and_are_counted() {
         _ = writes => panic!("nobody has answered"),
         () = tokio::time::sleep(Duration::from_secs(1)) => {}
     }
-    // Of the 32 turns at a member one client has half.
+    // One client gets half of the 32 turns at a member.
     assert_eq!([asked_for_records(&a), asked_for_records(&b)], [16, 16]);
     let counted = r#"tributary_member_questions_total{about="helm_release"} 32"#;
     assert!(fixture.router.metrics().expose().contains(counted), "{}", fixture.router.metrics().expose());
 }
 
-/// What is our own want of room is not told as a cluster's failure, and may be tried again at once.
+/// A lack of turns is the router's own limit. The answer does not blame the cluster, and allows a retry at once.
 #[tokio::test(start_paused = true)]
 async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
     let (fixture, [a, b]) = within_this_process().await;
@@ -358,7 +358,7 @@ async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
     let objects: Vec<_> = (0..40).map(|number| released("x", &format!("r{number}"))).collect();
     let answers = join_all(objects.iter().map(|object| fixture.write("POST", CONFIG_MAPS, object))).await;
     let (asked, not_asked): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.code == 503);
-    // Half of the 32 turns at a member are for one client, and each release takes two of them.
+    // One client gets half of the 32 turns at a member, and each release takes two.
     assert!(not_asked.len() >= 24, "{} of 40: {:?}", not_asked.len(), asked[0]);
     for answer in &not_asked {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
@@ -370,7 +370,7 @@ async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
     }
 }
 
-/// What is not enough to decide is not remembered in the place of what may be.
+/// The router does not remember an insufficient answer in place of a better one.
 #[tokio::test(start_paused = true)]
 async fn who_may_have_the_better_records_is_asked_again() {
     let (fixture, [a, b]) = within_this_process().await;
@@ -381,7 +381,7 @@ async fn who_may_have_the_better_records_is_asked_again() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a");
 }
 
-/// Whoever may write a ConfigMap can make one that looks as if Helm worked on a release.
+/// A user who may write a ConfigMap can forge a record of an upgrade in progress.
 #[tokio::test]
 async fn what_anyone_may_make_leads_no_hook_where_releases_are_in_secrets() {
     for held in [true, false] {

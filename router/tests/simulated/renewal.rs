@@ -1,4 +1,4 @@
-//! Other credentials for a cluster, in the middle of everything.
+//! New credentials for a cluster during other events.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 /// The path of all namespaces' ConfigMaps.
 const ALL: &str = "/api/v1/configmaps";
 
-/// By when what was held goes once a member forbids it: a minute, the time until that is looked for and the member is
-/// asked once more, and the time until its answer is looked for.
+/// Time after which old objects disappear once a member forbids reading them: a minute, the interval until the check
+/// and one more request, and the interval until the check of its answer.
 const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 10 + 1);
 
-/// For how long what was held is served once a member forbids it.
+/// Time for which the router serves old objects once a member forbids reading them.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// By when a cluster's rights are known after its credentials were renewed.
+/// Time after which the router knows a cluster's rights after a renewal of its credentials.
 const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Clusters `a` and `b` with an object each, both known to the router, and what the router was told of them.
+/// Clusters `a` and `b` with an object each, both read by the router, and their setups.
 async fn synced(policies: Policies) -> (Fixture, Vec<ClusterSetup>) {
     synced_with(policies, None).await
 }
 
-/// As [`synced`]; `b` may refuse some requests from the beginning.
+/// As [`synced`]. `b` may refuse some requests from the beginning.
 async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture, Vec<ClusterSetup>) {
     let mut members = Vec::new();
     for name in ["a", "b"] {
@@ -58,24 +58,24 @@ async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture
     (fixture, setups)
 }
 
-/// All namespaces may neither be listed nor watched, single ones may.
+/// Forbids lists and watches of all namespaces, but not of single ones.
 fn forbidden_cluster_wide() -> Rejection {
     Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], cluster_wide_only: true, ..Rejection::all(403) }
 }
 
-/// A partial answer is refused.
+/// Policies that deny partial answers.
 fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// Gives the client another token for its member.
+/// Replaces the client's token for the member.
 async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     client.set_user(&config).await.unwrap();
 }
 
-/// The requests that took a collection of ConfigMaps anew.
+/// The requests that read a collection of ConfigMaps anew.
 pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
     let taken_anew = |line: &String| {
         line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
@@ -90,7 +90,7 @@ async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
     let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let control = fixture.member("a").control();
     control.reset_counters();
-    // A list would never be answered.
+    // The member would answer no list.
     control.hold_lists(true);
     control.accept("renewed", None);
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "renewed").await;
@@ -109,8 +109,7 @@ async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
     events.nothing().await;
 }
 
-/// Has `a` reached in another way, while its lists take as long as the test likes. What makes it another way (the
-/// address, the CA) is in the fingerprint.
+/// Replaces the address of `a` while the test delays its lists. The fingerprint covers the address and the CA.
 async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     let (fixture, mut setups) = synced_with(policies, refused).await;
     let from = version(&fixture.get(&made()).await.ok());
@@ -125,7 +124,7 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     fixture.router.asked_once(SOON).await;
     let is_asked = || !lists(member).is_empty();
     until(|| async { is_asked() }).await;
-    // Nobody waits for it, and what is held of it is served, with the time that it may be old.
+    // No request waits for the list. The router serves the old objects with their age.
     let (mine, others) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
     let told = |answer: &Answer| {
         let warnings = answer.warnings();
@@ -171,14 +170,13 @@ async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too(
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
-/// Has cluster `a` answer to another credential that may neither list nor watch what `rejection` says, and ends once
-/// that shows: within the time in which rights are known, and the moment that is granted to every watch
-/// that breaks off.
+/// Replaces the credential of `a` by one with this rejection, and returns once answers show it. That takes the time
+/// until the rights are known, and the grace period of a broken watch.
 async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
     lessen_for(fixture, setups, rejection, ALL).await;
 }
 
-/// As [`lessen`], and ends once that shows in what is read at a path.
+/// As [`lessen`], and returns once answers at a path show it.
 async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection, path: &str) {
     let control = fixture.member("a").control();
     control.accept("lesser", Some(Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..rejection }));
@@ -192,7 +190,8 @@ async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejec
     }
 }
 
-/// Ends once what was held of cluster `a` is gone: a minute after that forbids it, and when it has said so once more.
+/// Returns once the old objects of cluster `a` are gone: a minute after the cluster forbade them, and after one more
+/// refusal.
 async fn given_up(fixture: &Fixture) {
     pass(FORBIDDEN_HELD_FOR).await;
     until(|| async {
@@ -202,20 +201,20 @@ async fn given_up(fixture: &Fixture) {
     .await;
 }
 
-/// Gives cluster `a` its first credential again, and ends once it has been noticed that the rights are back.
+/// Restores the first credential of cluster `a`, and returns once the router notices.
 async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get(ALL).await.warnings().is_empty() }).await;
 }
 
-/// The one warning of an answer, which names the cluster, the resource and that it is forbidden.
+/// Returns the only warning of an answer, and checks that it names the cluster, the resource and the refusal.
 #[track_caller]
 fn forbidden(answer: &Answer) -> String {
     forbidden_of("configmaps", answer)
 }
 
-/// As [`forbidden`], of another resource.
+/// As [`forbidden`], for another resource.
 #[track_caller]
 fn forbidden_of(resource: &str, answer: &Answer) -> String {
     let [warning] = &answer.warnings()[..] else { panic!("one warning is due: {:?}", answer.warnings()) };
@@ -231,7 +230,7 @@ async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_ano
     let mut events =
         fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     lessen(&fixture, &setups, Rejection::all(403)).await;
-    // Of all and of one namespace, whose own list is forbidden as well.
+    // Lists of all namespaces and of one, which is forbidden, too.
     for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
         let list = fixture.get(&path).await;
         assert_eq!(items(&list.ok()), ["a/x", "b/y"], "{path}");
@@ -246,11 +245,11 @@ async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_ano
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
     }
     assert_eq!(events.brief().await, "DELETED a/x");
-    // Whoever was not there to be told is told at once: by a list, or by the log, which knows that the cluster left.
+    // A client that missed the deletion learns of it at once: a list is 410, and the log has the cluster's departure.
     fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
     let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED a/x");
-    // And greater ones again, as soon as the member is asked again.
+    // The rights come back as soon as the router asks the member again.
     restore(&fixture, &setups).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "b/y"]);
     assert_eq!(events.brief().await, "ADDED a/x");
@@ -274,14 +273,16 @@ async fn rights_that_are_back_in_time_take_nothing_away() {
     assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
 }
 
-/// A minute after it forbade it, nobody knows yet that the cluster allows it again: it was to be asked later.
+/// The next regular question to the cluster would come after the old objects' minute, so the router asks once more
+/// before it drops them.
 #[tokio::test]
 async fn rights_that_are_back_when_what_is_held_would_go_take_nothing_away() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
     let control = fixture.member("a").control();
-    // It is asked once more a little less than a minute after that shows, and would be asked again in another minute.
+    // The extra question comes a little less than a minute after the refusal; the regular one would come a minute
+    // later.
     let retry_after = Some(Duration::from_secs(60));
     lessen(&fixture, &setups, Rejection { retry_after, ..Rejection::all(403) }).await;
     control.reset_counters();
@@ -307,7 +308,7 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
     let from = version(&fixture.get(&made()).await.ok());
     let mut events = fixture.watch(&format!("{}&allowWatchBookmarks=true", watch(&from))).await;
     lessen(&fixture, &setups, Rejection { cluster_wide_only: true, ..Rejection::all(403) }).await;
-    // The view of all is no longer where this namespace is followed: the watch ends with a version to go on from.
+    // The view of all namespaces no longer follows this namespace, so the watch ends with a version to resume from.
     let mut from = None;
     while let Some(event) = timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
@@ -319,7 +320,7 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
         assert_eq!(events.brief().await, "MODIFIED a/x");
         let list = fixture.get(&made()).await;
         assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
-        // What is held of all namespaces goes, and takes nothing of this one away.
+        // The old objects of all namespaces go, and this namespace keeps its own.
         pass(FORBIDDEN_GOES_WITHIN).await;
     }
     forbidden(&fixture.get(ALL).await);
@@ -340,9 +341,9 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
         put("a", "of-a");
         until(|| async { fixture.get(&format!("{nodes}/of-a")).await.code == 200 }).await;
         lessen_for(&fixture, &setups, Rejection::all(403), nodes).await;
-        // Two seconds before what is held goes, or three.
+        // Two or three seconds before the old objects go.
         pass(FORBIDDEN_HELD_FOR - Duration::from_secs(2)).await;
-        // Nothing was heard of `b` in all this time: its watch shall not be found silent while the version is awaited.
+        // The watch of `b` has been idle all this time, and must not count as silent during the wait for the version.
         put("b", "heard");
         until(|| async { fixture.get(&format!("{nodes}/heard")).await.code == 200 }).await;
         fixture.member("b").control().lag_watches(Duration::from_millis(2500));
@@ -362,7 +363,7 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
                 let gone = events.brief();
                 tokio::pin!(gone);
                 loop {
-                    // The member is asked once more, and once it has answered what is held goes.
+                    // The router asks the member once more, and drops the old objects after its answer.
                     fixture.router.set_policies(policies.clone());
                     tokio::select! {
                         told = &mut gone => break told,
@@ -396,7 +397,7 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
 async fn a_version_is_waited_for_in_the_cacher_that_answers() {
     let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
-    // Of a view of all namespaces, and of one that is fed by it because `b` forbids to read all.
+    // A view of all namespaces, and one that this view feeds because `b` forbids reading all namespaces.
     let cases = [
         (deny(), None),
         (quorum.clone(), None),
@@ -454,7 +455,7 @@ async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_
         member.control().hold_lists(true);
         fixture.router.set_clusters(setups.clone());
         until(|| async { !lists(member).is_empty() }).await;
-        // Beyond the time for which a write is waited for.
+        // Longer than the router waits for a write.
         pass(Duration::from_secs(4)).await;
     };
     let path = made();
@@ -467,8 +468,8 @@ async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_
     );
 }
 
-/// Has `a` forbid to read all namespaces while it answers no list: the namespace, which may be read, is served as it
-/// was held meanwhile. `refused` is what `b` refuses from the beginning.
+/// `a` forbids reading all namespaces and answers no list. The router meanwhile serves the old objects of a namespace
+/// that it may read. `refused` is the rejection of `b` from the beginning.
 async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
     let (fixture, setups) = synced_with(deny(), refused).await;
     let control = fixture.member("a").control();
@@ -488,7 +489,7 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
         passed += Duration::from_secs(1);
         warnings = list().await;
     }
-    // However long the list takes: longer than what is held of all namespaces is kept.
+    // The list may take longer than the router keeps the old objects of all namespaces.
     for _ in 0..2 {
         let warnings = at_once(list()).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -501,14 +502,14 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
 
 #[tokio::test]
 async fn a_namespace_is_served_as_it_was_held_until_its_own_list_is_there() {
-    // Its view begins when the cluster forbids to read all, or is there already because another cluster does.
+    // The namespace's view starts when this cluster forbids reading all namespaces, or exists already because another
+    // cluster does.
     for refused in [None, Some(forbidden_cluster_wide())] {
         forbidden_while_nothing_is_listed(refused).await;
     }
 }
 
-/// Has `b` forbid to read all namespaces and then `a` be reached in another way,
-/// before anybody has read a single namespace.
+/// `b` forbids reading all namespaces, and then `a` gets a new address, before any client reads a single namespace.
 async fn reached_otherwise_before_a_namespace_is_read(
     policies: Policies,
     prepare: impl Fn(&SimulatedCluster),
@@ -518,7 +519,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
     control.reject(Some(Rejection { resources: vec!["configmaps".to_owned()], ..forbidden_cluster_wide() }));
     control.cut_streams();
     until(|| async { fixture.get(ALL).await.warnings().iter().any(|text| text.contains("cluster b")) }).await;
-    // Which namespaces there are is known.
+    // The router has read the namespaces.
     fixture.get("/api/v1/namespaces").await.ok();
     let member = fixture.member("a");
     prepare(member);
@@ -544,7 +545,7 @@ async fn a_namespace_is_read_as_it_is_held_of_a_cluster_that_is_reached_otherwis
     fixture.put("a", "during", "");
     fixture.member("a").control().hold_lists(false);
     assert_eq!(events.brief().await, "ADDED a/during", "the list is a relist, and nobody has to begin anew");
-    // What the cluster has is told a moment before it counts as fresh.
+    // The watch delivers the cluster's objects a moment before the cluster counts as fresh.
     until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()).len(), 3);
 }

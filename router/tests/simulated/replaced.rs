@@ -1,4 +1,4 @@
-//! A name that begins to mean another cluster: nothing of the earlier cluster meets the rights of its successor.
+//! A name that starts to mean another cluster: the successor's rights never apply to the earlier cluster's objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,14 +29,14 @@ async fn as_a(member: &SimulatedCluster) -> ClusterSetup {
     setup(member, "a").await
 }
 
-/// Has the name `a` mean the cluster `b`, and waits until that is so.
+/// Points the name `a` at cluster `b`, and waits until the router asks `b`.
 async fn switch(fixture: &Fixture) {
     let b = fixture.member("b");
     fixture.router.set_clusters(vec![as_a(b).await]);
     until(async || b.control().requests(RequestKind::Discovery) > 0).await;
 }
 
-/// Two clusters of which `a` alone is served, with an object in each.
+/// Two clusters with an object each. The router serves `a` alone.
 async fn a_before_b(policies: Policies, mode: Option<SharedMode>) -> Fixture {
     let fixture = match mode {
         Some(mode) => Fixture::shared(["a", "b"], policies, mode).await,
@@ -56,7 +56,7 @@ fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
     member.control().reject(Some(rejection));
 }
 
-/// F6, cases a and b.
+/// Fault F6 of docs/precedents.md, if the successor refuses lists (403) or fails (500).
 #[tokio::test]
 async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_successor() {
     for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
@@ -80,7 +80,7 @@ async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_succes
     }
 }
 
-/// F6, the switch of a configuration where the successor answers everything.
+/// Fault F6 of docs/precedents.md, if the successor answers every request.
 #[tokio::test]
 async fn who_watches_is_told_that_the_objects_of_a_replaced_cluster_are_gone() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -119,7 +119,7 @@ async fn a_cluster_that_is_reached_in_another_way_keeps_its_objects() {
     assert_eq!(events.brief().await, "ADDED a/more");
 }
 
-/// A new address that does not answer is not known to lead to the same cluster.
+/// A new address that does not answer may lead to another cluster.
 #[tokio::test]
 async fn a_cluster_that_does_not_tell_who_it_is_starts_empty() {
     let fixture = a_before_b(allow(), None).await;
@@ -133,7 +133,7 @@ async fn a_cluster_that_does_not_tell_who_it_is_starts_empty() {
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()).is_empty()).await;
 }
 
-/// Leads to one cluster or another, as a load balancer does or a virtual address.
+/// Forwards to one cluster or another, as a load balancer or a virtual address does.
 struct Switch {
     port: u16,
     target: Arc<Mutex<std::net::SocketAddr>>,
@@ -166,19 +166,18 @@ impl Switch {
         format!("https://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
-    /// Leads to another cluster from now on. Connections that are open stay.
+    /// Forwards new connections to another cluster. Open connections stay.
     fn lead_to(&self, member: &SimulatedCluster) {
         *self.target.lock() = member.address();
     }
 
-    /// Breaks all connections.
     fn cut(&self) {
         drop(std::mem::take(&mut *self.lines.lock()));
     }
 }
 
-/// The cluster `a`, at an address that can be made to lead to `b`. Both accept the same credentials, and no certificate
-/// tells them apart.
+/// The cluster `a` at an address that can switch to `b`. Both accept the same credentials, and no certificate
+/// distinguishes them.
 async fn behind_a_switch(fixture: &Fixture) -> Switch {
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
     b.control().accept(a.token(), None);
@@ -196,7 +195,7 @@ async fn behind_a_switch(fixture: &Fixture) -> Switch {
     switch
 }
 
-/// F6, case c.
+/// Fault F6 of docs/precedents.md, if the address stays and leads to the successor.
 #[tokio::test]
 async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -221,7 +220,7 @@ async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier(
     until(async || items(&bob.get(ALL).await.json()) == ["a/of-b"]).await;
 }
 
-/// F8.
+/// Fault F8 of docs/precedents.md.
 #[tokio::test]
 async fn what_is_open_to_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -248,7 +247,7 @@ async fn what_is_open_to_a_replaced_cluster_ends() {
     assert!(!told.contains("late"), "{told}");
 }
 
-/// A load balancer before two clusters is no reason to forget everything again and again.
+/// A load balancer before two clusters must not make the router drop everything again and again.
 #[tokio::test]
 async fn a_name_that_means_two_clusters_by_turns_is_replaced_less_and_less_often() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -269,7 +268,7 @@ async fn a_name_that_means_two_clusters_by_turns_is_replaced_less_and_less_often
     assert!((1..=3).contains(&replaced), "{replaced} in 13 s");
 }
 
-/// F9.
+/// Fault F9 of docs/precedents.md.
 #[tokio::test]
 async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));

@@ -1,5 +1,5 @@
-//! Several processes over the same members, and clients that are led from one to another with each request: what one
-//! handed out the others understand, in both forms of a resourceVersion.
+//! Several processes over the same members, and clients whose requests reach any of them. Each process accepts the
+//! others' versions, in both forms of a resourceVersion.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,13 +19,13 @@ use crate::informer::Informer;
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// How many changes are made to the members while informers are led about.
+/// Number of changes to the members while the informers run.
 const ROUNDS: usize = 250;
 
-/// How many of them are made at least between two watches that each informer opens.
+/// Minimum number of changes between two watches of each informer.
 const ROUNDS_PER_WATCH: usize = 25;
 
-/// Changes members, and plays faults in them, at random, no faster than the informers go on. Data only grow.
+/// Changes members and plays faults at random, no faster than the informers proceed. Data only grow.
 async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &Cell<usize>) {
     for round in 1..=ROUNDS {
         let member = &fixture.members[random.random_range(0..fixture.members.len())];
@@ -52,10 +52,9 @@ async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &C
     }
 }
 
-/// How many informers are led about.
 const INFORMERS: usize = 4;
 
-/// Informers over two replicas of these members, until the members are left alone and all are caught up.
+/// Runs informers over two replicas of these members, until the changes end and all informers have caught up.
 async fn led_about(fixture: &Fixture, seed: u64, relists: bool) -> Vec<Informer> {
     let other = fixture.restarted(allow()).await;
     let clients = vec![fixture.client(), other.client()];
@@ -135,7 +134,7 @@ async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;
     let list = other.get(&format!("{CONFIG_MAPS}?{FILTER}")).await.ok();
-    // The member's revision moves on; its config maps do not change, and the first replica has heard of it.
+    // The member's revision advances without a change of its ConfigMaps, and the first replica has seen that.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut ahead = vector(&version(&list));
@@ -148,7 +147,8 @@ async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
         other.watch(&format!("{CONFIG_MAPS}?{FILTER}&watch=1&resourceVersion={}", composite(&ahead))).await;
     assert!(started.elapsed() < Duration::from_millis(100), "it opens at once");
     fixture.member("a").delete("configmaps", "default", "x");
-    // It cannot be told before the client's version of `b` is reached: `b` may have an object of that name as well.
+    // The replica must reach the client's version of `b` before it sends the deletion, since `b` may have an object of
+    // the name, too.
     let gone = events.soon().await;
     assert_eq!(brief(&gone), "DELETED a/x");
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
@@ -166,7 +166,7 @@ async fn a_client_ahead_of_a_cluster_whose_configuration_changes_hears_what_the_
     let mut ahead = vector(&version(&list));
     let revision: u64 = ahead["a"].as_str().unwrap().parse().unwrap();
     ahead["a"] = json!((revision + 5).to_string());
-    // The member does not say whether it has come so far: it may be watched alone.
+    // The member does not reveal whether it has reached the version: it allows only watches.
     let lists = Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) };
     fixture.member("a").control().reject(Some(lists));
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
@@ -185,7 +185,7 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     let fixture = Fixture::with(std::array::from_fn::<_, 44, _>(|number| config(&names[number])), allow()).await;
     let other = fixture.restarted(allow()).await;
     let compact = |text: &str| text.starts_with("c1.") && text.len() < 1024;
-    // Both forms are the same to a client: it is compact once every cluster has told who it is.
+    // A version is compact once the router has read every cluster's identity. Clients treat both forms alike.
     until(|| async {
         let both = [&fixture, &other];
         let lists = futures::future::join_all(both.map(|replica| replica.get(CONFIG_MAPS))).await;
@@ -197,12 +197,12 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     for (number, name) in names.iter().enumerate().take(6) {
         fixture.put(name, &format!("x{number}"), "");
     }
-    // A watch of one replica is gone on with at another, event by event.
+    // A watch resumes at the other replica after each event.
     let mut from = version(&first);
     for number in 0..6 {
         let replica = [&fixture, &other][number % 2];
         let mut events = replica.watch(&format!("{CONFIG_MAPS}?{FILTER}&watch=1&resourceVersion={from}")).await;
-        // Events of several clusters come in any order: what is told first is what the next one leaves out.
+        // Events of several clusters arrive in any order, and the next watch omits the events already received.
         let event = events.soon().await;
         from = version(&event["object"]);
         assert!(compact(&from), "{from}");
@@ -213,11 +213,11 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     let token = page["metadata"]["continue"].as_str().unwrap();
     let rest = other.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=4&continue={token}")).await.ok();
     assert_eq!((items(&rest).len(), version(&rest)), (2, version(&page)));
-    // The long form of the same version is as good.
+    // The long form of a version is equally valid.
     let long = composite(&json!({ names[0].as_str(): "1000000" }));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={long}")).await.refused(410);
-    // A replica that does not know yet who all its clusters are cannot tell;
-    // nobody is to list anew without the one that is away.
+    // A replica that does not know all clusters' identities yet cannot decode the version. The client must not list
+    // anew without the missing cluster.
     let away = fixture.member(&names[43]).control();
     away.stop_listening().await;
     let late = fixture.restarted(allow()).await;
@@ -230,10 +230,10 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
         assert!(answer.refused(429).contains(&names[43]) && answer.headers.contains_key("retry-after"), "{query}");
     }
     away.start_listening().await;
-    // A cluster that was never reached is asked again every 8 to 12 seconds.
+    // The router retries an unreached cluster every 8 to 12 seconds.
     pass(Duration::from_secs(12)).await;
     until(|| async { late.get(&format!("{CONFIG_MAPS}?{FILTER}&resourceVersion={from}")).await.code == 200 }).await;
-    // Where the clusters are others it means nothing, and a client is to list anew.
+    // With other clusters the version is invalid, and a client must list anew.
     let elsewhere = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
     let mut setups = Vec::new();
     for name in &names[1..] {
@@ -241,7 +241,7 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     }
     elsewhere.router.set_clusters(setups);
     elsewhere.router.asked_once(SOON).await;
-    // Until its clusters are known it cannot tell.
+    // The replica cannot decide before it knows its clusters.
     until(|| async { elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.code != 429 }).await;
     elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.refused(410);
     elsewhere.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.refused(410);
@@ -249,7 +249,6 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     assert_eq!(refused.soon().await["object"]["code"], 410);
 }
 
-/// A ConfigMap that belongs to another object.
 fn owned_by(owner: &serde_json::Value, name: &str) -> serde_json::Value {
     let mut object = config_map(name, "");
     let of = &owner["metadata"];
@@ -258,7 +257,7 @@ fn owned_by(owner: &serde_json::Value, name: &str) -> serde_json::Value {
     object
 }
 
-/// Two replicas that make in `b` what names no cluster; what happens in `a` reaches neither's memory.
+/// Two replicas with `b` as the default placement. Changes in `a` reach neither's memory.
 async fn blind_to_a() -> (Fixture, Fixture) {
     let mut policies = allow();
     policies.default.placement = Some("b".parse().unwrap());
@@ -277,7 +276,7 @@ async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
     let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "owner", "")).await.ok();
     let child = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "child")).await.ok();
     assert_eq!(cluster(&child), "a", "its owner's garbage collector would delete it elsewhere");
-    // Where its cluster cannot be asked nobody knows that it is not there.
+    // While the owner's cluster is unreachable, the router cannot rule out that it has the owner.
     fixture.member("a").control().stop_listening().await;
     let late = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "late")).await;
     assert!(late.refused(503).contains('a'));

@@ -1,4 +1,4 @@
-//! What the report says of a fleet, and that everything that is made of it says the same.
+//! The report on a fleet, and its agreement with metrics and health checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ async fn verbose(fixture: &Fixture) -> String {
     String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
 }
 
-/// Members `a`, well; `b`, which forbids Services; and `c`, which is killed after it has been read. The ConfigMap
-/// `twin` is in `a` and `c`.
+/// Members `a`, healthy; `b`, which forbids Services; and `c`, which stops after the router has read it. `a` and `c`
+/// have the ConfigMap `twin`.
 async fn fleet() -> Fixture {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("b").control().reject(Some(Rejection {
@@ -45,7 +45,7 @@ async fn fleet() -> Fixture {
 #[tokio::test]
 async fn each_cluster_is_told_with_what_is_wrong_and_what_is_held() {
     let fixture = fleet().await;
-    // It is asked for its health within 5 s.
+    // The router probes its health within 5 s.
     until(async || fixture.router.report().await.cluster("a").is_some_and(|a| a.latency_microseconds.is_some())).await;
     let report = fixture.router.report().await;
     let [a, b, c] = ["a", "b", "c"].map(|name| report.cluster(name).unwrap());
@@ -113,7 +113,7 @@ async fn health_checks_and_metrics_say_what_the_report_says() {
         let labels = [&*format!("cluster=\"{cluster}\""), resource];
         assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
     }
-    // What a cluster forbids is no trouble of ours: those that allow single namespaces alone are served as well.
+    // A cluster's own prohibition is no defect: the router also serves clusters that allow single namespaces only.
     for (name, clusters) in [("tributary_unknown_clusters", 0), ("tributary_forbidden_clusters", 1)] {
         assert_eq!(metric(&fixture, name, &["\"services\""]), Some(clusters), "{name}");
     }
@@ -153,7 +153,7 @@ async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
     drop(watch);
 }
 
-/// A cluster that is probed once an hour is asked what it serves every 12 s at least, whether anything happens or not.
+/// A cluster with an hourly probe still gets a discovery request every 12 s, even without events.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_of_a_cluster_that_is_hardly_ever_probed_is_not_told_as_old() {
     let member = Arc::new(Simulator::start_in_process(config("a")).unwrap());
@@ -170,7 +170,7 @@ async fn what_is_held_of_a_cluster_that_is_hardly_ever_probed_is_not_told_as_old
     }
 }
 
-/// What members chose is in it as they wrote it, and no credential is.
+/// The report contains members' own texts unchanged, and no credential.
 #[tokio::test]
 async fn no_credential_is_in_it() {
     let fixture = fleet().await;

@@ -71,7 +71,8 @@ async fn a_right_is_asked_of_every_cluster() {
     fixture.write("POST", rules, &review).await.refused(403);
 }
 
-/// A silent member is not waited for once that is known, and the answer names it, unless incomplete ones are refused.
+/// Once the router knows that a member is silent, it does not wait for it. The answer names the member, unless the
+/// policy denies incomplete answers.
 #[tokio::test]
 async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
     let group = "/apis/authorization.k8s.io/v1";

@@ -1,4 +1,4 @@
-//! The shared mode: what users may do in each member, mirrored, and what memory shows of it.
+//! The shared mode: the mirror of users' rights in each member, and their effect on answers from memory.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::rights_bounded::observe;
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// How long what was said last holds where only roles and bindings are not followed, and a little more.
+/// A little more than the time for which old rights hold when only roles and bindings are not followed.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
-/// A role of a namespace, or without one a ClusterRole, with one rule: these words each.
+/// A role of a namespace with one rule of these words. A `ClusterRole` if `namespace` is empty.
 pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     rbac(kind, namespace, name, json!({"rules": [rule]}))
 }
 
-/// A binding of a role to a user: in a namespace, or without one everywhere.
+/// A binding of a role to a user in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
     let subject = json!({"kind": "User", "apiGroup": RBAC, "name": user});
     let reference = json!({"apiGroup": RBAC, "kind": kind, "name": role});
@@ -44,14 +44,15 @@ fn rbac(kind: &str, namespace: &str, name: &str, mut object: Value) -> Value {
     object
 }
 
-/// Lets a user read ConfigMaps: in a namespace, or without one everywhere.
+/// Lets a user read ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
     let verbs: &[&str] = &["get", "list", "watch"];
     member.apply(role("", "reader", [verbs, &[""], &["configmaps"], &[]])).unwrap();
     member.apply(binding(namespace, &format!("{user}-reads"), ("ClusterRole", "reader"), user)).unwrap();
 }
 
-/// Where a user may list ConfigMaps of a cluster: `all`, `n` and `m`, `none`; `unknown` where that is not known.
+/// The namespaces of a cluster in which a user may list ConfigMaps, such as `n m`. Otherwise `all`, `none`, or
+/// `unknown`.
 pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
     let (cluster, user) = (ClusterName::new(cluster).unwrap(), RbacUser { name: user, groups: &[] });
     let resource = GroupVersionResource::new("", "v1", "configmaps");
@@ -67,14 +68,13 @@ pub(crate) async fn listed(fixture: &Fixture, cluster: &str, user: &str, expecte
     until(async || lists(fixture, cluster, user) == expected).await;
 }
 
-/// A ConfigMap of a namespace.
 pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     let mut object = config_map(name, "");
     object["metadata"]["namespace"] = namespace.into();
     object
 }
 
-/// The components of a version, without its scope, and whether it has one.
+/// Returns whether a version has a scope, and its components without the scope.
 pub(crate) fn scoped(text: &str) -> (bool, Value) {
     match text.strip_prefix("s1.").and_then(|rest| rest.split_once('.')) {
         Some((_, rest)) => (true, vector(rest)),
@@ -82,13 +82,13 @@ pub(crate) fn scoped(text: &str) -> (bool, Value) {
     }
 }
 
-/// Three members with ConfigMaps `one` and `two` of `shop` and `bank` each. Ann may read all of `a`, what is in `shop`
-/// of `b`, and nothing of `c`; root everything.
+/// Three members with ConfigMaps `one` and `two` in each of `shop` and `bank`. Ann may read all of `a`, `shop` of `b`,
+/// and nothing of `c`; root may read everything.
 pub(crate) async fn ann() -> Fixture {
     ann_under(allow()).await
 }
 
-/// The same under these policies.
+/// As [`ann`], with these policies.
 pub(crate) async fn ann_under(policies: Policies) -> Fixture {
     let fixture = Fixture::shared(["a", "b", "c"], policies, SharedMode::default()).await;
     for member in &fixture.members {
@@ -111,7 +111,7 @@ async fn conditions(fixture: &Fixture) -> Vec<Option<RightsCondition>> {
     fixture.router.report().await.clusters.iter().map(|cluster| cluster.rights).collect()
 }
 
-/// Lets all requests of RBAC's resources be refused, or none.
+/// Makes a member refuse all requests for RBAC's resources, or accept them again.
 pub(crate) fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
     let resources = RbacKind::ALL.map(|kind| format!("{}.{RBAC}", kind.resource())).into();
     member.control().reject(refused.then(|| Rejection { resources, ..Rejection::all(403) }));
@@ -130,10 +130,10 @@ async fn each_members_rights_are_its_own_and_follow_it() {
     grant(b, "default", "ann");
     listed(&fixture, "a", "ann", "all").await;
     listed(&fixture, "b", "ann", "default shop").await;
-    // Whoever waits is woken.
+    // The change wakes waiting tasks.
     until(async || changes.has_changed().unwrap()).await;
     assert_eq!((lists(&fixture, "a", "bob"), lists(&fixture, "b", "bob")), ("none".to_owned(), "none".to_owned()));
-    // A binding goes, and a role loses its rule.
+    // A member loses a binding, and a role loses its rule.
     b.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
     listed(&fixture, "b", "ann", "default").await;
     a.apply(role("", "reader", [&["get"], &[""], &["configmaps"], &[]])).unwrap();
@@ -142,7 +142,7 @@ async fn each_members_rights_are_its_own_and_follow_it() {
     assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Current); 2]);
 }
 
-/// Every way by which what is held comes to another state: a cut, a relist, revisions that go back, another cluster.
+/// All ways in which the mirror may miss changes: a cut stream, a relist, a restore, another cluster.
 #[tokio::test]
 async fn what_was_missed_is_made_up_for() {
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
@@ -173,7 +173,7 @@ async fn a_member_whose_roles_were_never_all_read_is_unknown() {
     let fixture = Fixture { members: vec![held.await.unwrap()], ..fixture };
     let a = fixture.member("a");
     grant(a, "", "ann");
-    // One of four is missing.
+    // One of the four resources is missing.
     let resources = vec![format!("roles.{RBAC}")];
     a.control().reject(Some(Rejection { resources, ..Rejection::all(403) }));
     fixture.set_clusters(&["a"]).await;
@@ -239,7 +239,7 @@ async fn a_cluster_that_leaves_takes_its_rights_with_it() {
     fixture.set_clusters(&["b"]).await;
     listed(&fixture, "a", "ann", "unknown").await;
     assert_eq!(lists(&fixture, "b", "ann"), "shop");
-    // Under its name comes another cluster.
+    // Another cluster gets its name.
     let other = crate::harness::setup(fixture.member("b"), "a").await;
     fixture.router.set_clusters(vec![other]);
     listed(&fixture, "a", "ann", "shop").await;
@@ -270,7 +270,7 @@ async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
     let (is_scoped, components) = scoped(&version(&list));
     assert!(is_scoped && components.get("c").is_none() && components.get("b").is_some(), "{components}");
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
-    // Whoever may see everything is told so as if there were one owner.
+    // A user with all rights gets the answer of an endpoint with a single user.
     let answer = root.get(ALL).await;
     let list = answer.ok();
     assert_eq!(items(&list).len(), 12);
@@ -295,7 +295,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
         query = format!("?limit=2&continue={next}");
     }
     assert_eq!(shown, ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
-    // Another's token is no way into what one may not see, nor is one's own of another time.
+    // The router refuses a different user's token, and a token from before a change of rights.
     ann.get(&format!("{ALL}?limit=2&continue={foreign}")).await.refused(410);
     let page = ann.get(&format!("{ALL}?limit=1")).await.ok();
     let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -334,12 +334,12 @@ async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
     ] {
         assert_eq!(bob.get(path).await.refused(403), expected);
     }
-    // What is in c does not exist for ann, whatever its name; what is in b's bank neither.
+    // For ann, no object of c exists, nor any of b's bank.
     for missing in ["shop/configmaps/one-c", "bank/configmaps/one-b", "shop/configmaps/nothing"] {
         ann.get(&format!("/api/v1/namespaces/{missing}")).await.refused(404);
     }
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.ok()["metadata"]["name"], "one-b");
-    // Of several objects of a name those count which the caller may get.
+    // Of several objects of a name, only the ones that the caller may get count.
     for member in &fixture.members {
         member.apply(config_map_of("bank", "same")).unwrap();
     }
@@ -348,7 +348,7 @@ async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
     assert_eq!(crate::harness::cluster(&ann.get(same).await.ok()), "a");
 }
 
-/// A name of a role tells what somebody is about to do in a cluster.
+/// A role's name can reveal a cluster's plans.
 #[tokio::test]
 async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
@@ -363,7 +363,7 @@ async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked
     for (method, path) in [
         ("GET", format!("{ALL}?")),
         ("GET", format!("{ALL}?watch=1&")),
-        // Members are asked.
+        // The router asks the members for these.
         ("GET", format!("{secrets}?")),
         ("DELETE", format!("{shop}?")),
     ] {
@@ -421,12 +421,12 @@ async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards
     assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
     assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
-    // What it answers itself is its own to judge.
+    // The member judges requests to its own path.
     root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
 
-/// What users may do in such a member is never read, so there is nothing to wait for.
+/// The router never reads users' rights in such a member, so it does not wait for them.
 #[tokio::test]
 async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
@@ -447,7 +447,7 @@ async fn secrets_are_held_only_where_a_registry_names_them() {
         registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
         ..allow()
     };
-    // As configured at the start, and as reloaded later.
+    // Policies from the start, and reloaded ones.
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let member = fixture.member("a");
     member.apply(role("", "reader", [&["get", "list", "watch"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
@@ -503,7 +503,7 @@ async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back()
     }
 }
 
-/// A member that gives a user more than anybody looks at: it makes its own users wait, and nobody else.
+/// A member that grants a user more than the router's limit delays only its own users.
 #[tokio::test]
 async fn a_member_that_grants_too_much_costs_itself_alone() {
     const WORDS: usize = 4_000;
@@ -525,8 +525,8 @@ async fn a_member_that_grants_too_much_costs_itself_alone() {
     until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
 }
 
-/// A member whose bindings name more subjects than anybody keeps: it is unknown to all of its users, who are shown the
-/// others, and observers are told why.
+/// A member's bindings name more subjects than the router's limit. Its rights are unknown for all of its users, who
+/// still see the other members, and observers see the reason.
 #[tokio::test]
 async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
     const EACH: usize = 5_000;
@@ -541,10 +541,11 @@ async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
     }
     let problem = async || fixture.router.report().await.clusters[1].rights_problem.clone();
     until(async || problem().await.is_some_and(|why| why.contains("name more than 250000 subjects"))).await;
-    // A busy machine is so long about a quarter of a million names that the others may count as silent for a moment.
+    // A busy machine takes so long for a quarter of a million names that other members may count as silent for a
+    // moment.
     until(async || items(&ann.get(ALL).await.ok()) == ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]).await;
     assert!(!ann.get(ALL).await.warnings().is_empty());
-    // Two bindings fewer are few enough, with what users are given besides.
+    // Without two of the bindings the number is below the limit, including the users' other rights.
     for name in ["many-0", "many-1"] {
         b.delete(&format!("clusterrolebindings.{RBAC}"), "", name).unwrap();
     }
@@ -565,7 +566,7 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
     pass(BEHIND).await;
     assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
-    // Whoever administrates a namespace of it can bring that about.
+    // An administrator of one namespace of b can cause this, so b still counts for the right to reports.
     fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
     for number in 0..65 {
         b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();
@@ -574,7 +575,7 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     listed(&fixture, "b", "ann", "shop").await;
 }
 
-/// A registry may refuse what would be limited, in the words by which a cluster refuses.
+/// A registry may refuse lists that rights would limit, in a cluster's own words.
 #[tokio::test]
 async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
     let fixture = ann().await;
@@ -587,7 +588,7 @@ async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
         assert!(refused.refused(403).contains(&words), "{path}: {refused:?}");
         assert_eq!(refused.warnings(), Vec::<String>::new());
     }
-    // What they may list whole in each cluster that is there for them is no part.
+    // A list is not limited if the user may list the whole namespace in each visible cluster.
     let of_shop = items(&ann.get("/api/v1/namespaces/shop/configmaps").await.ok());
     assert_eq!(of_shop, ["a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 200);
@@ -602,8 +603,8 @@ fn denying_limited() -> Policies {
     }
 }
 
-/// Ann's list waits for `b`, which has not been listed yet. Meanwhile she loses `a`, and an object is made there. What
-/// she is answered is to be what the members gave within the last two seconds.
+/// Ann's list waits for `b`, which the router has not listed yet. Meanwhile she loses her right in `a`, and a client
+/// creates an object there. The answer must follow the rights of the last two seconds.
 #[tokio::test]
 async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_is_lost_meanwhile() {
     let fixture = ann().await;
@@ -611,7 +612,7 @@ async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_i
     b.control().hold_lists(true);
     let client = fixture.user("ann", &[]);
     let waiting = tokio::spawn(async move { client.get(ALL).await });
-    // So that it is under way, and what is of `a` is held.
+    // After this read, ann's list is in flight and the router has the objects of `a`.
     let root = fixture.user("root", &[]);
     root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();

@@ -1,5 +1,5 @@
-//! The shared mode: members that let this endpoint act in users' names for what its account's profile names alone
-//! (constrained impersonation, KEP-5284).
+//! The shared mode: members that limit impersonation to the profile of this endpoint's account (constrained
+//! impersonation, KEP-5284).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::rights_detected::{Mode, decided, found_out};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
 
-/// A member's authorizer, where our account has the profile `read`: it says so before it looks what the user may do, as
-/// a kube-apiserver does.
+/// A member's authorizer that grants our account the profile `read`. As in a kube-apiserver, it checks the account
+/// before the user.
 struct Read(Arc<Rbac>);
 
 impl Authorizer for Read {
@@ -49,8 +49,8 @@ impl Authorizer for Read {
     }
 }
 
-/// The members of [`ann`], where our account in `b` has the profile `read`, and ann may list Secrets of `a` and `b`.
-/// Secrets are not held.
+/// The members of [`ann`]. Our account in `b` has the profile `read`, and ann may list Secrets of `a` and `b`. The
+/// router does not cache Secrets.
 async fn bounded(partial: Partial) -> Fixture {
     let fixture = ann().await;
     let mut policies = allow();
@@ -88,7 +88,7 @@ async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;
-    // Clients come again as often as they are told to.
+    // With Retry-After, clients would repeat the request in vain.
     assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
     let message = answer.refused(503);
     assert!(message.starts_with("cluster \"b\" does not let this endpoint list secrets in your name"), "{message}");
@@ -98,7 +98,7 @@ async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked
     assert_eq!(items(&ann.get(&of_others).await.ok()), ["a/s"]);
 }
 
-/// What the user may not do is refused in the member's words, whatever our account may do.
+/// If the user lacks the right, the member words the refusal, whatever our account may do.
 #[tokio::test]
 async fn what_the_user_may_not_do_either_is_their_own_403() {
     let fixture = bounded(Partial::Allow).await;
@@ -109,7 +109,7 @@ async fn what_the_user_may_not_do_either_is_their_own_403() {
                  the namespace \"shop\"";
     assert_eq!(refused, words);
     assert_eq!(ann.send("DELETE", &format!("/clusters/b{path}"), &[], "").await.refused(403), words);
-    // What they may do is for the administrator of the cluster to let us.
+    // If the user has the right, the cluster's administrator must extend our account's profile.
     b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
     b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
     until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
@@ -119,7 +119,7 @@ async fn what_the_user_may_not_do_either_is_their_own_403() {
     listed(&fixture, "b", "ann", "shop").await;
 }
 
-/// Lets somebody see the report of a member's clusters.
+/// Lets a user read the report of a member's clusters.
 pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
     observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status"]}]);
@@ -127,9 +127,9 @@ pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
 }
 
-/// Takes `b` out, and these clusters in, `b` as one whose roles our account cannot read: nothing is known of them.
-/// The mirror of rights has to see first that `b` left. One that comes back before is a cluster that is reached in
-/// another way, and what was read of it counts until it answers: a user whom its roles give nothing lacks nothing.
+/// Removes `b`, then configures these clusters with roles in `b` that our account cannot read. The rights in `b` are
+/// unknown then. The mirror must first notice that `b` left. Otherwise `b` counts as the same cluster at a new address,
+/// and its old roles apply until it answers.
 async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(&["a"]).await;
     listed(fixture, "b", "ann", "unknown").await;
@@ -137,8 +137,7 @@ async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(names).await;
 }
 
-/// Two members, of which `b` does not let our account read its roles, and two users who may list what is in `a`, of
-/// whom root is an observer.
+/// Two members. `b` forbids our account to read its roles. Two users may list objects in `a`, and root is an observer.
 #[tokio::test]
 async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     let mut policies = allow();
@@ -164,9 +163,9 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
-    // Where the others are shown all the same, they are told as much of what is missing.
+    // With partial answers, a Warning tells both users that objects are missing. Only the observer's names the cluster.
     fixture.router.set_policies(allow());
-    // It has said by then what it serves.
+    // The router has read its discovery by then.
     until(async || root.get(all).await.warnings().len() == 2).await;
     let unnamed = "what you may list in some clusters is not known, and is missing";
     let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
@@ -176,9 +175,8 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
 }
 
-/// Two members, of which nothing is known of what anybody may do in `b`; of these resources `configmaps` are held, and
-/// clusters are asked for `secrets`. Who lists them of `a` alone need not wait for what is said of `b`, and who may
-/// list them nowhere that is known is told the same of both.
+/// Two members with unknown rights in `b`. The router caches `configmaps` and asks clusters for `secrets`. A list of
+/// `a` alone does not wait for `b`. A user without known rights gets the same answers for both resources.
 #[tokio::test]
 async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -274,7 +272,7 @@ async fn unknown_rights_never_look_like_missing_rights() {
     }
 }
 
-/// A member that decides by its own word, and does not let our account ask for it: its roles say who is an observer.
+/// A member decides by reviews but forbids our account to create them. Its roles then say who is an observer.
 #[tokio::test]
 async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
@@ -291,8 +289,8 @@ async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
     assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
 }
 
-/// Bob runs `a`, and administrates one namespace of `b`, which does not let him see reports. He binds himself there to
-/// so much that nobody looks at it.
+/// Bob administers `a` and one namespace of `b`. In `b` he may not read reports. He binds himself there to so many
+/// rights that they exceed the router's limit.
 #[tokio::test]
 async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters() {
     const WORDS: usize = 4_000;
@@ -313,8 +311,8 @@ async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters(
     bob.get("/readyz?verbose").await.refused(403);
 }
 
-/// kube-apiserver quotes the name that is asked for in its 403. It is bob who lacks the right, and nobody has to be
-/// told that the account is to be mended.
+/// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the answer must not ask for a repair of
+/// the account.
 #[tokio::test]
 async fn a_name_does_not_make_a_refusal_the_accounts() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
@@ -324,8 +322,8 @@ async fn a_name_does_not_make_a_refusal_the_accounts() {
     assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
 }
 
-/// The server behind a group of one cluster does not answer: what the cluster has of it is not known, to one of many
-/// users as little as to the one person of an endpoint.
+/// The aggregated server of a group in one cluster is silent. The cluster's objects are unknown then, in the shared
+/// mode as with a single user.
 #[tokio::test]
 async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
     for partial in [Partial::Allow, Partial::Deny] {

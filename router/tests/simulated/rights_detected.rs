@@ -1,4 +1,4 @@
-//! The shared mode: whether a member's roles and bindings decide, found out by asking it.
+//! The shared mode: the router asks a member whether its roles and bindings decide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,27 @@ use crate::harness::{Fixture, items, pass, setup, until};
 use crate::members::{acting, resource_attributes};
 use crate::rights::{RBAC, ann, binding, role};
 
-/// By what a member judges requests.
+/// The authorizers of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Its roles and bindings.
+    /// Roles and bindings alone.
     Rbac,
-    /// A file: whoever is in it may do everything.
+    /// A file with users' names. Each listed user may do everything.
     Abac(&'static [&'static str]),
-    /// Nothing.
+    /// An authorizer that allows every request.
     AlwaysAllow,
-    /// Its roles and bindings, or nothing.
+    /// Roles and bindings, and an authorizer that allows every request.
     AlwaysAllowBesideRbac,
-    /// Its roles and bindings, but for what a webhook denies: all that a user does in a namespace.
+    /// Roles and bindings, and a webhook that denies all requests of a user in a namespace.
     Webhook(&'static str, &'static str),
-    /// Its roles and bindings, but for what a webhook denies: all that a user does in a version of an API.
+    /// Roles and bindings, and a webhook that denies all requests of a user in an API version.
     WebhookOfVersion(&'static str, &'static str),
-    /// Its roles and bindings, as it tells, and a webhook that it does not tell of.
+    /// Roles and bindings, and a webhook. Answers to SelfSubjectRulesReviews do not say that they are incomplete.
     HiddenWebhook(&'static str, &'static str),
-    /// Its roles and bindings; nobody may create a SubjectAccessReview.
+    /// Roles and bindings. The member refuses SubjectAccessReviews.
     WithoutReviews,
 }
 
-/// A member's authorizers.
 pub(crate) struct Chain {
     fleet: Mutex<Fleet>,
     mode: Mutex<Mode>,
@@ -46,7 +45,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Has a member judge in this way.
+    /// Makes a member judge by this mode.
     pub(crate) fn of(member: &SimulatedCluster, mode: Mode) -> Arc<Self> {
         let chain = Self { fleet: Mutex::default(), mode: Mutex::new(mode), reviewed: Mutex::default() };
         chain.learn(member);
@@ -55,7 +54,7 @@ impl Chain {
         chain
     }
 
-    /// Judges by a member's roles and bindings as they are now.
+    /// Judges by a member's current roles and bindings from now on.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -68,7 +67,7 @@ impl Chain {
         *self.mode.lock() = mode;
     }
 
-    /// What has been asked in reviews since this was last called.
+    /// Takes the reviews since the last call.
     pub(crate) fn reviewed(&self) -> Vec<String> {
         std::mem::take(&mut *self.reviewed.lock())
     }
@@ -88,7 +87,7 @@ impl Chain {
     }
 }
 
-/// What a member calls itself.
+/// A member's name for itself in [`Fleet`].
 fn here() -> ClusterName {
     ClusterName::new("here").unwrap()
 }
@@ -156,7 +155,7 @@ pub(crate) fn our_own_rights(member: &SimulatedCluster) {
     member.apply(binding("", "tributary", ("ClusterRole", "tributary"), OWN_USER)).unwrap();
 }
 
-/// The members of [`ann`], judged in these ways, of which the router finds out itself by what.
+/// The members of [`ann`] with these modes. The router detects the modes itself.
 pub(crate) async fn found_out(modes: [Mode; 3]) -> (Fixture, Vec<Arc<Chain>>) {
     let fixture = ann().await;
     let mut chains = Vec::new();
@@ -179,7 +178,7 @@ pub(crate) async fn report(fixture: &Fixture, cluster: &str) -> ClusterReport {
     report.clusters.into_iter().find(|own| own.name == cluster).unwrap()
 }
 
-/// Waits until it is found what decides in a cluster; gives why.
+/// Waits until the router has detected what decides in a cluster. Returns the reason.
 pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDecider) -> String {
     until(async || report(fixture, cluster).await.rights_decider == Some(expected)).await;
     report(fixture, cluster).await.rights_reason.unwrap_or_default()
@@ -188,13 +187,13 @@ pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDe
 #[tokio::test]
 async fn a_member_whose_roles_decide_is_believed_and_samples_are_confirmed() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
-    // New connections have members asked anew.
+    // After a new connection the router asks members anew.
     pass(Duration::from_secs(20)).await;
     for (member, chain) in fixture.members.iter().zip(&chains) {
         assert_eq!(decided(&fixture, member.name(), RightsDecider::Rbac).await, "");
         let reviewed = chain.reviewed();
         assert!(reviewed.iter().any(|line| line.starts_with("root ") && line.contains(" configmaps ")), "{reviewed:?}");
-        // Nobody's reads ask anything.
+        // Reads cause no reviews.
         assert_eq!(items(&fixture.user("ann", &[]).get("/api/v1/configmaps").await.ok()).len(), 6);
         assert_eq!(chain.reviewed(), Vec::<String>::new());
     }
@@ -219,7 +218,7 @@ async fn a_member_in_which_anything_else_decides_is_not_believed() {
     }
 }
 
-/// Authorizers of a kube-apiserver are read again while it runs: no connection ends.
+/// A kube-apiserver may reload its authorizers while it runs, without ending a connection.
 #[tokio::test]
 async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
@@ -233,7 +232,8 @@ async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() 
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
-/// Twenty samples are few of a hundred and more bindings: whom a webhook denies something is not among them each time.
+/// Twenty samples cover only a part of more than a hundred bindings, so the user that a webhook denies is not in every
+/// sample.
 #[tokio::test]
 async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
@@ -253,7 +253,7 @@ async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
-    // What others may do does not speak for it.
+    // Correct answers about other users do not clear the member.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);
@@ -263,7 +263,7 @@ async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
-/// Behind a new connection may be another server.
+/// A new connection may reach another server.
 #[tokio::test]
 async fn a_new_connection_has_a_member_asked_anew() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;

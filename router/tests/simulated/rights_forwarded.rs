@@ -1,4 +1,4 @@
-//! The shared mode: what members answer. Which of them there are for a request of somebody, and what is said of the
+//! The shared mode with answers from members: the visible members of a user's request, and the information about the
 //! others.
 
 use std::sync::Arc;
@@ -20,13 +20,13 @@ async fn write(client: &Client, method: &str, path: &str, body: &Value) -> crate
     client.send(method, path, &[("content-type", "application/json")], &body.to_string()).await
 }
 
-/// The names of the ConfigMaps that a member has in `shop`.
+/// Number of a member's ConfigMaps in `shop`.
 fn of_shop(fixture: &Fixture, member: &str) -> usize {
     let all = fixture.member(member).list("configmaps");
     all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
 }
 
-/// The members of [`ann`], of which `c` is asked for everything.
+/// The members of [`ann`]. The router answers nothing about `c` from memory.
 async fn with_live() -> (Fixture, Arc<Chain>) {
     let fixture = ann().await;
     let chain = Chain::of(fixture.member("c"), Mode::Rbac);
@@ -44,7 +44,7 @@ async fn with_live() -> (Fixture, Arc<Chain>) {
     (fixture, chain)
 }
 
-/// Memory shows nothing of it to anybody, and so it is asked, for those whom it lets ask.
+/// Memory shows no object of a live member, so the router asks the member for users who have rights there.
 #[tokio::test]
 async fn a_live_member_is_asked_for_names() {
     let (fixture, chain) = with_live().await;
@@ -58,7 +58,7 @@ async fn a_live_member_is_asked_for_names() {
     for user in [&ann, &bob] {
         assert!(![200, 409, 503].contains(&user.send("DELETE", &path, &[], "").await.code));
     }
-    // Whom it alone lets read something is shown that.
+    // A user whose only rights are in this member sees the member's objects.
     let c = fixture.member("c");
     grant(c, "shop", "eve");
     chain.learn(c);
@@ -67,7 +67,7 @@ async fn a_live_member_is_asked_for_names() {
     eve.get(&format!("{SHOP}/one-a")).await.refused(404);
 }
 
-/// As long as a part of a collection that somebody sees may not be deleted, none of it is.
+/// If a user may not delete a visible part of a collection, the router deletes none of it.
 #[tokio::test]
 async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     let fixture = ann().await;
@@ -83,7 +83,8 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
     ann.send("DELETE", &of_a, &[], "").await.ok();
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
-    // What is not there for her is not deleted, and she is told so as of a cluster that there is not.
+    // For ann a hidden cluster does not exist: its objects stay, and she gets the answer of a cluster that does not
+    // exist.
     for nowhere in ["c", "nobodys"] {
         let path = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3D{nowhere}");
         let message = ann.send("DELETE", &path, &[], "").await.refused(403);
@@ -92,7 +93,7 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     }
 }
 
-/// Whoever may make what they may not look for is answered by the cluster in which they may.
+/// A user may write a name that they may not look for. The cluster with that right answers.
 #[tokio::test]
 async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
@@ -117,21 +118,21 @@ async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
         let headers = [("content-type", "application/apply-patch+yaml")];
         dan.send("PATCH", &format!("{path}?fieldManager=dan"), &headers, &object.to_string()).await
     };
-    // There is one cluster for him: it judges what he sends.
+    // Only one cluster is visible to him, and it judges his request.
     let_dan(0, &[("configmaps", &["create", "patch", "update"]), ("namespaces", &["get"])]);
     let (path, object) = new("none");
     until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
     assert!(fixture.member("a").control().request_log().iter().any(|line| line.starts_with("PUT")));
-    // So it does where he may get a part of what he may not get.
+    // The same holds if he may get a subresource of objects that he may not get.
     let_dan(0, &[("pods/status", &["get"])]);
     until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
-    // There are two, and he would see an object of the name in the other.
+    // Two clusters are visible, and he would see an object of the name in the other.
     let_dan(1, &[("configmaps", &["get", "patch"])]);
     until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
     assert_eq!(apply("new").await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
     dan.get(&format!("{SHOP}/new")).await.refused(404);
-    // The third may have been given one a moment ago that he may change and not look for.
+    // The third cluster may have got an object a moment ago that he may change but not look for.
     let_dan(2, &[("configmaps", &["patch"])]);
     let attempt = std::cell::Cell::new(0);
     until(async || {
@@ -142,7 +143,7 @@ async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
     assert_eq!(of_shop(&fixture, "c"), 2);
 }
 
-/// Lets bob make ConfigMaps anywhere in a and b, and look at things in a alone.
+/// Lets bob create ConfigMaps anywhere in a and b, and read objects in a only.
 async fn bob() -> (Fixture, Client) {
     let fixture = ann().await;
     for name in ["a", "b"] {
@@ -159,7 +160,7 @@ async fn bob() -> (Fixture, Client) {
     (fixture, bob)
 }
 
-/// Two clusters have the namespace, and bob sees that of one of them only.
+/// Two clusters have the namespace, and bob may see it in only one of them.
 #[tokio::test]
 async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
     let (fixture, bob) = bob().await;
@@ -172,7 +173,7 @@ async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
     assert_eq!(of_shop(&fixture, "b"), 3);
 }
 
-/// Both clusters have the namespace, and carl may look at both, but make things in one alone.
+/// Both clusters have the namespace. Carl may read objects in both, and create them in one only.
 #[tokio::test]
 async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
     let (fixture, _bob) = bob().await;
@@ -193,7 +194,7 @@ async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
     assert!(!asked.iter().any(|line| line.contains("/namespaces/shop")), "{asked:?}");
 }
 
-/// Elsewhere garbage collection would take it for one that lost its owner.
+/// In another cluster, the garbage collector would delete an object without its owner.
 #[tokio::test]
 async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
     let (fixture, bob) = bob().await;
@@ -210,13 +211,13 @@ async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
-    // Where somebody may make it in one cluster alone there is nothing to guess.
+    // If a user may create the object in one cluster only, the router need not guess.
     let (b, eve) = (fixture.member("b"), fixture.user("eve", &[]));
     b.apply(binding("", "eve-makes", ("ClusterRole", "maker"), "eve")).unwrap();
     until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
 }
 
-/// What is told of all clusters does not depend on one that answers everything itself and is down.
+/// Reports on all clusters do not depend on a live member, even if it is down.
 #[tokio::test]
 async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
     let (fixture, chain) = with_live().await;
@@ -234,7 +235,7 @@ async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
     until(async || root.get("/readyz?verbose").await.code != 403).await;
 }
 
-/// What is asked of a path is asked of the members that somebody may know of by it.
+/// A question about a path goes to the members that the user may know of by this path.
 #[tokio::test]
 async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
     let fixture = ann().await;
@@ -248,7 +249,7 @@ async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
     let said = async |client: &Client| write(client, "POST", ACCESS, &review).await.ok()["status"]["allowed"].clone();
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     until(async || said(&ann).await == true).await;
-    // Each member would allow everything to whoever asks it.
+    // Each member would allow everything to any user.
     fixture.members.iter().for_each(|member| member.control().reset_counters());
     assert_eq!(said(&bob).await, false);
     assert_eq!(said(&ann).await, true);
@@ -258,7 +259,7 @@ async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
     assert_eq!(asked.collect::<Vec<_>>(), [1, 0, 0]);
 }
 
-/// A webhook may give what no role does, and nobody can ask for a list of another's.
+/// A webhook may grant rights without a role, and the router cannot ask for another user's list of rules.
 #[tokio::test]
 async fn rules_that_no_role_gives_are_told_or_the_review_is_incomplete() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;

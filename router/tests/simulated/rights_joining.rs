@@ -1,4 +1,4 @@
-//! The shared mode while a cluster joins: nobody knows for a moment what users may do there.
+//! The shared mode while a cluster joins: the rights there are unknown for a moment.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::rights::{ann, ann_under, binding, listed, role};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
 
-/// Has `c` join, which answers nothing yet, or no lists. Root may read and delete what is there.
+/// Lets `c` join while it answers no request, or no list. Root may read and delete its objects.
 async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
     let fixture = ann_under(policies).await;
     let (c, root) = (fixture.member("c"), fixture.user("root", &[]));
@@ -39,11 +39,12 @@ async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
     }
 }
 
-/// A list that may leave nothing out waits for it as single objects do; one that may does not.
+/// A list without partial answers waits for the cluster, as requests for single objects do. A list with partial answers
+/// does not.
 #[tokio::test]
 async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known() {
     let fixture = joining(Policies::default(), Control::hold_lists).await;
-    // What it serves is known.
+    // The router has read its discovery.
     until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
     pass(Duration::from_millis(200)).await;
     let root = fixture.user("root", &[]);
@@ -58,7 +59,7 @@ async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known(
     assert_eq!(items(&answer.ok()).len(), 4);
 }
 
-/// A cluster that does not say it when it should keeps nobody waiting for longer.
+/// A cluster that stays silent beyond its time delays no further request.
 #[tokio::test]
 async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_its_time() {
     let fixture = joining(allow(), Control::hold_requests).await;
@@ -68,11 +69,11 @@ async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_
     let began = Instant::now();
     assert_eq!(root.get(PATH).await.refused(503), words);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    // What another cluster answers does not wait for it.
+    // A request that another cluster answers does not wait.
     root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
 }
 
-/// Whether it has the collection is not known, so nobody who may delete it there is refused for good.
+/// The cluster may have the collection, so a user with the right to delete it there gets no final refusal.
 #[tokio::test]
 async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for_again() {
     let fixture = ann().await;
@@ -88,6 +89,6 @@ async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for
     let of_c = "/api/v1/namespaces/shop/configmaps?labelSelector=tributary.dev%2Fcluster%3Dc";
     let message = root.send("DELETE", of_c, &[], "").await.refused(503);
     assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: c"), "{message}");
-    // For whom it is not there at all, that stays a refusal.
+    // For a user without rights there, the refusal is final.
     ann.send("DELETE", of_c, &[], "").await.refused(403);
 }

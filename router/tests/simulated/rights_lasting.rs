@@ -1,6 +1,6 @@
-//! The shared mode: what lasts of members' answers ends with what opened it, whoever gives it. What an aggregated
-//! server answers below an object (a console, a stream of frames) lasts as `exec` and `logs -f` do, and is no watch and
-//! none of the subresources that Kubernetes itself has.
+//! The shared mode: a member's long-running answer ends when its user loses the right. An aggregated server's answer
+//! below an object, such as a console or a stream of frames, counts like `exec` and `logs -f`. It is neither a watch
+//! nor one of Kubernetes' own subresources.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::members::Rbac;
 use crate::rights::{RBAC, ann, binding, role};
 use crate::rights_detected::{Chain, Mode};
 
-/// Subresources whose answers go on: one of Kubernetes' own, and one that only an aggregated server knows
+/// Subresources with endless answers: one of Kubernetes' own, and one of an aggregated server only
 /// (`subresources.kubevirt.io` has `console`, `vnc` and `usbredir`).
 const SUBRESOURCES: [&str; 2] = ["log", "console"];
 
-/// Whether an answer ends, or breaks off, within some seconds.
+/// Returns whether an answer ends or breaks off within some seconds.
 async fn ends(mut body: Body) -> bool {
     ends_within(&mut body, Duration::from_secs(6)).await
 }
@@ -37,7 +37,7 @@ async fn ends_within(body: &mut Body, time: Duration) -> bool {
     false
 }
 
-/// Ann opens what goes on below an object of `a`, to which she has a right of its own.
+/// Ann opens a stream below an object of `a`, by a separate right.
 async fn opened(subresource: &str) -> (Fixture, Body) {
     let fixture = ann().await;
     let a = fixture.member("a");
@@ -83,7 +83,7 @@ async fn what_goes_on_ends_with_the_right_to_it() {
     }
 }
 
-/// Binds somebody to so much in a namespace of its own that nobody looks at what they have.
+/// Grants a user more rights in a namespace than the router's limit.
 fn exceed(member: &SimulatedCluster, user: &str) {
     const WORDS: usize = 4_000;
     let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
@@ -94,14 +94,14 @@ fn exceed(member: &SimulatedCluster, user: &str) {
     }
 }
 
-/// Waits until it is not known what ann may do in `a`: a list leaves it out.
+/// Waits until ann's rights in `a` are unknown: a list omits the cluster then.
 async fn unknown(fixture: &Fixture) {
     let ann = fixture.user("ann", &[]);
     until(async || items(&ann.get("/api/v1/configmaps").await.ok()) == ["b/one-b", "b/two-b"]).await;
 }
 
-/// Ann administrates a namespace of `a`, and binds herself there to so much that nobody looks at it. What she has open
-/// by somebody else's binding goes on as long as that is there.
+/// Ann administers a namespace of `a`, and binds herself there to more rights than the router's limit. Her stream by
+/// another binding stays open as long as that binding exists.
 #[tokio::test]
 async fn whoever_makes_their_own_rights_unknown_keeps_nothing_open() {
     for subresource in SUBRESOURCES {
@@ -117,7 +117,7 @@ async fn whoever_makes_their_own_rights_unknown_keeps_nothing_open() {
     }
 }
 
-/// The same in a member that does not let this endpoint ask: nothing tells whether she still has the right.
+/// The same in a member that forbids reviews: the router cannot learn whether she still has the right.
 #[tokio::test]
 async fn what_nobody_says_of_rights_that_somebody_made_unknown_is_believed_for_minutes() {
     let (fixture, mut body) = opened("log").await;
@@ -130,8 +130,8 @@ async fn what_nobody_says_of_rights_that_somebody_made_unknown_is_believed_for_m
     assert!(ends(body).await, "it is not known for minutes that ann has the right, and she is still sent it");
 }
 
-/// A path that is no resource may be answered with a stream as well: `/logs/kube-apiserver.log`, or whatever an
-/// aggregated server has there.
+/// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated
+/// server.
 #[tokio::test]
 async fn what_goes_on_at_a_path_that_is_no_resource_ends_with_the_right_to_it() {
     let fixture = ann().await;

@@ -1,5 +1,5 @@
-//! The shared mode: numbers that objects carry (`itemResourceVersions: Integer`). They have no room for the rights
-//! under which they were handed out, and each names a cluster by an index that anybody can count up.
+//! The shared mode with integers as objects' versions (`itemResourceVersions: Integer`). An integer cannot carry the
+//! scope of its reader's rights, and it names a cluster by an index that any user can guess.
 
 use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
@@ -16,9 +16,8 @@ fn integers() -> Policies {
     Policies { default, ..Policies::default() }
 }
 
-/// An informer that was shown an object of `b` is cut off; the right to it is taken away; it comes back with the number
-/// of the last event that it was told, which is of `a`. It must be made to list again: nothing else would ever take
-/// the object away from it.
+/// An informer has an object of `b`, loses its connection and its right in `b`, and resumes from its last event's
+/// number, which is of `a`. The router must make it list again, since no event would remove the object.
 #[tokio::test]
 async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_lost_in_another() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
@@ -43,7 +42,7 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_lost_in_another
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
 }
 
-/// The same of what was gained: what is there already would never be told.
+/// The same for a new right: no event would deliver the existing objects.
 #[tokio::test]
 async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_another() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
@@ -69,8 +68,8 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_anoth
     assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
 }
 
-/// Bob may list and delete in `a` and knows nothing of `hidden-customer`, whose index is 1: its numbers are as foreign
-/// to him as those of an index that no cluster has.
+/// Bob may list and delete in `a` and may not know of `hidden-customer`, whose index is 1. For him its numbers look
+/// like numbers of an unused index.
 #[tokio::test]
 async fn a_number_names_no_cluster_that_its_sender_may_not_know_of() {
     let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;

@@ -1,5 +1,5 @@
-//! What memory answers somebody is the union of what each member's own rights allow them, as the slow and obvious
-//! reading of kube-apiserver's code says: lists of all namespaces and of one, of one name, and gets.
+//! Memory's answers are the union of the objects that each member's rights allow. The slow and obvious reading of
+//! kube-apiserver's code computes the expected answers: lists of all namespaces, of one, of one name, and gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::harness::{Client, Fixture, allow, cluster, name};
 use crate::reference::{Object, Reference};
 use crate::rights::{RBAC, binding, listed, role};
 
-/// How many sets of roles and bindings, and how many users under each.
+/// Number of sets of roles and bindings, and number of users for each.
 const CASES: usize = 60;
 const USERS: usize = 6;
 
@@ -25,11 +25,10 @@ const MEMBERS: [&str; 2] = ["a", "b"];
 const AUTHENTICATED: &str = "system:authenticated";
 const NAMESPACES: [&str; 3] = ["n", "m", "o"];
 
-/// Cluster, namespace, name.
+/// Objects by cluster, namespace and name.
 type Shown = BTreeSet<(String, String, String)>;
 
-/// Makes these all the roles and bindings of a member, and waits until the mirror has them: what comes last in each
-/// collection is seen.
+/// Replaces all roles and bindings of a member, and waits until the mirror has read the last object of each collection.
 async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object], case: usize) {
     for kind in RbacKind::ALL {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -54,7 +53,7 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
     listed(fixture, member.name(), &within, "seen").await;
 }
 
-/// Whether a member would answer such a request.
+/// Returns whether a member would answer the request.
 fn allows(
     reference: &Reference,
     user: RbacUser<'_>,
@@ -66,8 +65,8 @@ fn allows(
     reference.allows(user, &Attributes::Resource(asked))
 }
 
-/// What the members show of their objects of a resource: where a list of all namespaces is refused, what the namespaces
-/// show that are not. `None` where all refuse.
+/// The members' visible objects of a resource. If a list of all namespaces is refused, the visible objects of single
+/// namespaces. `None` if all members refuse.
 fn expected(
     references: &BTreeMap<&&str, &Reference>,
     user: RbacUser<'_>,
@@ -150,11 +149,11 @@ async fn answers_are_the_union_of_what_the_members_allow() {
             replace(&fixture, fixture.member(member), &objects, case).await;
         }
         for user in &users {
-            // Members add one group themselves, and are never told of the other.
+            // Members add `system:authenticated` themselves, and never receive `system:masters`.
             let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
             let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);
-            // An account of a member is somebody in that member alone.
+            // A member's service account has an identity in that member only.
             let account = user.name.starts_with("system:").then_some(MEMBERS[0]);
             let reach = account.map_or(Reach::Everywhere, |own| Reach::Member(own.parse().unwrap()));
             let told = |member: &str| account.is_none_or(|own| own == member);

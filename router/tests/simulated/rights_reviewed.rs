@@ -1,5 +1,5 @@
-//! The shared mode: members of which something else than roles and bindings decides. They are asked, and memory shows
-//! what they say.
+//! The shared mode: members whose roles and bindings alone do not decide. The router asks them, and memory follows
+//! their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::rights_detected::{Chain, Mode, decided, found_out, report};
 const ALL: &str = "/api/v1/configmaps";
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// How long a yes of a member is believed, and a no.
+/// How long the router trusts a member's permission, and a refusal.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// The members of `ann`, of which `b` is judged in this way, once that is found out.
+/// The members of `ann`, with `b` in this mode, once the router has detected it.
 async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
     let (fixture, chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
@@ -30,7 +30,7 @@ async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
     (fixture, chains)
 }
 
-/// The objects of `b` that a list shows: names, in order.
+/// The names of a list's objects of `b`, in order.
 async fn shown(client: &Client, path: &str) -> Vec<String> {
     let listed = items(&client.get(path).await.ok());
     let mut of_b: Vec<_> = listed.iter().filter_map(|item| item.strip_prefix("b/")).map(str::to_owned).collect();
@@ -38,7 +38,7 @@ async fn shown(client: &Client, path: &str) -> Vec<String> {
     of_b
 }
 
-/// What a member has been asked of lists since somebody looked last, but for samples.
+/// The questions about lists that a member received since the last call, without samples.
 fn asked(chain: &Chain) -> Vec<String> {
     let mut asked = chain.reviewed();
     asked.retain(|line| line.contains(" list configmaps "));
@@ -50,7 +50,7 @@ fn asked(chain: &Chain) -> Vec<String> {
 async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
-    // Roles let Ann read `shop` of b, and the webhook does not.
+    // Roles let Ann read `shop` of b, and the webhook denies it.
     for path in [ALL, SHOP] {
         assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
     }
@@ -58,8 +58,8 @@ async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
     assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
     assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
-    // What the member said is not asked again, of whomever it was; nor are clusters asked whose roles decide. Samples
-    // of all are, before and now and then.
+    // The router remembers the member's answers for all users, and does not ask clusters whose roles decide. Samples go
+    // to all members before this and from time to time.
     let anew = at_once(async {
         chains.iter().for_each(|chain| drop(chain.reviewed()));
         for path in [ALL, SHOP] {
@@ -68,7 +68,7 @@ async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
         chains.iter().map(|chain| asked(chain)).collect::<Vec<_>>()
     });
     assert_eq!(anew.await, vec![Vec::<String>::new(); 3]);
-    // Of another namespace it says nothing.
+    // The webhook now denies `bank`, and the router shows `shop` again.
     chains[1].set(Mode::Webhook("ann", "bank"));
     pass(REFUSED_FOR).await;
     for path in [ALL, SHOP] {
@@ -84,15 +84,15 @@ async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     assert_eq!(shown(&ann, ALL).await, everything);
     bob.get(ALL).await.refused(403);
-    // A no is believed for ten seconds.
+    // The router trusts a refusal for ten seconds.
     chains[1].set(Mode::AlwaysAllow);
     pass(REFUSED_FOR).await;
     assert_eq!(shown(&bob, ALL).await, everything);
     assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
 }
 
-/// The member judges what is passed on to it by itself; what holds something of the merged view has it asked whether
-/// its object may be told of.
+/// The member itself judges a forwarded request. A request with versions of the merged view makes the router ask
+/// whether the user may know of its object.
 #[tokio::test]
 async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_take_back() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -107,12 +107,12 @@ async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_
     assert!(asked_for(&format!("{own}?resourceVersion=%30")).await);
 }
 
-/// The match conditions of a webhook may look at the version that a request asks in.
+/// The match conditions of a webhook may depend on the request's API version.
 #[tokio::test]
 async fn a_member_is_asked_in_the_version_of_the_request() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
     let ann = fixture.user("ann", &[]);
-    // Roles let Ann read `shop` of b, and the webhook denies it in the version in which it is read.
+    // Roles let Ann read `shop` of b, and the webhook denies it in the version of the request.
     for path in [ALL, SHOP] {
         assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
     }
@@ -123,7 +123,7 @@ async fn a_member_is_asked_in_the_version_of_the_request() {
     assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
 }
 
-/// Whom somebody may be is asked in the version in which a kube-apiserver asks itself.
+/// A question about impersonation has the API version that a kube-apiserver itself uses.
 #[tokio::test]
 async fn a_member_is_asked_in_a_version_whom_somebody_may_be() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
@@ -140,7 +140,7 @@ async fn a_member_is_asked_in_a_version_whom_somebody_may_be() {
     assert_eq!(be_ann().await, 403);
 }
 
-/// Whoever may read one object alone follows it from where they have read it.
+/// A user who may read one object only can watch it from the version of their read.
 #[tokio::test]
 async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -152,7 +152,7 @@ async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
     for name in ["bob", "ann"] {
         let user = fixture.user(name, &[]);
         let path = format!("{SHOP}/one-b");
-        // Its own version is to be one that is still held.
+        // The change makes sure that the log still has the object's version.
         let change = |to: &str| {
             let mut changed = config_map_of("shop", "one-b");
             changed["data"]["of"] = to.into();
@@ -170,13 +170,13 @@ async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
         change(name);
         let event = events.soon().await;
         assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
-        // What is asked again is neither lost nor another scope.
+        // A repeated question loses no right and changes no scope.
         pass(ALLOWED_FOR + Duration::from_secs(5)).await;
         events.nothing().await;
     }
 }
 
-/// Roles and bindings that touch somebody may change any answer of theirs.
+/// A change of roles or bindings for a user may change every answer about the user.
 #[tokio::test]
 async fn a_binding_has_a_member_asked_at_once() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "bank")).await;
@@ -192,7 +192,7 @@ async fn a_binding_has_a_member_asked_at_once() {
     until(async || bob.get(SHOP).await.code == 403).await;
 }
 
-/// T2: within a minute after the member says no.
+/// The watch ends within a minute after the member withdraws the permission.
 #[tokio::test]
 async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -203,7 +203,7 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     let b = fixture.member("b");
     b.apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen");
-    // It is asked again while the watch lasts, and a yes changes nothing.
+    // The router asks again during the watch, and a permission changes nothing.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     b.apply(config_map_of("shop", "seen-too")).unwrap();
     assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen-too");
@@ -214,7 +214,7 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     assert_eq!(shown(&ann, ALL).await, Vec::<String>::new());
 }
 
-/// Ann keeps a member busy with questions of her own, so that it cannot say no to what she has opened.
+/// Ann's own questions keep the member busy, which delays the refusal of her watch.
 #[tokio::test]
 async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -225,7 +225,7 @@ async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
     events.nothing().await;
     pass(ALLOWED_FOR - Duration::from_secs(3)).await;
     chains[1].set(Mode::Webhook("ann", "shop"));
-    // 25 of hers are with it at once, so that these take half a minute.
+    // The member handles 25 of her questions at a time, so all of them take half a minute.
     fixture.member("b").control().lag_reviews(Duration::from_millis(500));
     let busy = futures::future::join_all((0..1_400).map(|number| async move {
         let path = format!("{SHOP}/x{number}");
@@ -239,7 +239,7 @@ async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
-/// Each answer takes longer than it may: what the member said last of all namespaces and of one counts together.
+/// Each answer comes too late, so the router uses the member's last answers about all namespaces and about one.
 #[tokio::test]
 async fn what_a_slow_member_said_last_is_listed_soon() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -251,7 +251,7 @@ async fn what_a_slow_member_said_last_is_listed_soon() {
     assert_eq!(listed.expect("it is listed within half a minute"), ["one-b", "two-b"]);
 }
 
-/// The same of what lasts.
+/// The same for a watch.
 #[tokio::test]
 async fn a_watch_of_a_slow_member_goes_on() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -279,8 +279,8 @@ async fn a_member_that_does_not_answer_is_not_known() {
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
 }
 
-/// While nothing is dispatched to a cluster its users have it asked nothing either: what it said last counts for five
-/// minutes, and then it is not known.
+/// While nothing is dispatched to a cluster, its users cause no questions either. The last answers count for five
+/// minutes, and then the rights are unknown.
 #[tokio::test]
 async fn a_frozen_member_is_asked_nothing_for_its_users() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -290,7 +290,7 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     let clusters = [(ClusterName::new("b").unwrap(), frozen)].into();
     fixture.router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     chains[1].reviewed();
-    // What it said is to be asked again, and who was never asked about is not known.
+    // Ann's answer is due for renewal, and rights without an answer are unknown.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
     let missing = "what you may list in some clusters is not known, and is missing";
@@ -302,7 +302,7 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     assert!(is_missing(&root).await);
     let problem = report(&fixture, "b").await.rights_problem.unwrap_or_default();
     assert!(problem.contains("dispatch: DenyAll"), "{problem}");
-    // For two minutes, that is: samples of what decides there are asked about each five, whoever is there.
+    // The test checks this for two minutes only, since the detector sends samples every five minutes without any user.
     pass(Duration::from_secs(60)).await;
     assert!(is_missing(&root).await);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -316,7 +316,8 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     until(async || report(&fixture, "b").await.rights_problem.is_none()).await;
 }
 
-/// Where the configuration says that a cluster is asked, it need not let us: whoever runs it is told, and what to do.
+/// A cluster may forbid the reviews that its configuration demands. Its problem then tells the administrator the
+/// remedy.
 #[tokio::test]
 async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -336,18 +337,18 @@ async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
                     CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
     until(async || problem().await.as_deref() == Some(expected)).await;
     assert_eq!(report(&fixture, "a").await.rights_problem, None);
-    // It is granted, and nothing else is to be done.
+    // The cluster allows reviews now, which suffices.
     chains[1].set(Mode::Rbac);
     pass(Duration::from_secs(61)).await;
     until(async || problem().await.is_none()).await;
     assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "its configuration says so");
 }
 
-/// A cluster is asked each question once at a time, however many want to know.
+/// Each question reaches a cluster once at a time, for any number of waiting requests.
 #[tokio::test]
 async fn a_crowd_asks_one_question() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
-    // Where that is configured no samples are taken, which may be of the same words.
+    // With this configuration the detector sends no samples, which might have the same attributes.
     let mut setups = Vec::new();
     for member in &fixture.members {
         let own = crate::harness::setup(member, member.name()).await;
@@ -367,7 +368,7 @@ async fn a_crowd_asks_one_question() {
     assert_eq!(asked(&chains[1]), ["ann list configmaps /", "ann list configmaps shop/"]);
 }
 
-/// A webhook may go by the uid, or by an extra: each member is asked of whom it would be told.
+/// A webhook may depend on the uid or an extra. Each review contains the identity that the member would see.
 #[tokio::test]
 async fn a_member_is_asked_of_whom_it_is_told() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -390,13 +391,13 @@ async fn a_member_is_asked_of_whom_it_is_told() {
     let lines = chains[1].reviewed();
     let expected = "ann (u-1 {\"team\":[\"blue\"]}) list configmaps shop/";
     assert!(lines.iter().any(|line| line == expected), "{lines:?}");
-    // Who is told otherwise of is somebody else.
+    // The same name with another identity is another user.
     let plain = fixture.user("ann", &[]);
     plain.get(SHOP).await.ok();
     assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
 }
 
-/// A member that does not answer keeps nothing open that another has closed.
+/// A silent member does not keep a stream open that another member's refusal ends.
 #[tokio::test]
 async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_asked() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -406,7 +407,7 @@ async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_aske
     let mut events = ann.watch(&path).await;
     events.nothing().await;
     fixture.member("b").control().hold_requests(true);
-    // By now it is to be asked again.
+    // The member's answer is due for renewal now.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
     let lost = tokio::time::Instant::now();
@@ -415,7 +416,7 @@ async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_aske
     assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
 }
 
-/// A member that takes its time is asked by itself: what another says counts as soon as it says it.
+/// The router asks a slow member independently, so another member's refusal takes effect at once.
 #[tokio::test]
 async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower_one() {
     let (fixture, chains) =
@@ -431,12 +432,12 @@ async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower
     pass(ALLOWED_FOR - Duration::from_secs(3)).await;
     fixture.member("b").control().lag_reviews(Duration::from_secs(20));
     chains[0].set(Mode::Webhook("ann", ""));
-    // What a has allowed is to be asked again in three seconds, and b does not answer within five.
+    // The permission of a expires in three seconds, and b does not answer within five.
     let last = tokio::time::timeout(Duration::from_secs(6), events.next()).await.expect("it ends at once").unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
-/// What one member lets somebody watch is not known, and that is no ground to refuse what others do.
+/// Unknown rights in one member are no reason to refuse a watch of the others.
 #[tokio::test]
 async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -451,17 +452,18 @@ async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
     events.nothing().await;
 }
 
-/// How often a binding of `c` comes or goes, and how often nothing happens.
+/// Number of changes of a binding in `c`, and number of rounds without a change.
 const ROUNDS: usize = 5;
 
-/// Whether Ann's list has `b` asked about what it has allowed her a moment ago, and is believed in for a minute.
+/// Returns whether Ann's list causes a question to `b`, although `b` has just given a permission that counts for a
+/// minute.
 async fn has_b_asked(fixture: &Fixture, chains: &[Arc<Chain>]) -> bool {
     chains[1].reviewed();
     fixture.user("ann", &[]).get(SHOP).await.ok();
     chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/")
 }
 
-/// In how many of the rounds `b` is asked.
+/// Number of rounds with a question to `b`.
 async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl AsyncFnMut(usize)) -> usize {
     has_b_asked(fixture, chains).await;
     let mut asked = 0;
@@ -472,8 +474,8 @@ async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl Async
     asked
 }
 
-/// A binding for `system:authenticated` in a namespace of `c`, where Ann has nothing: any namespace's administrator may
-/// write it, as often as they like.
+/// A binding for `system:authenticated` in a namespace of `c`, where Ann has no rights. Each namespace's administrator
+/// may write such bindings at any rate.
 #[tokio::test]
 async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -492,7 +494,8 @@ async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew()
     assert_eq!(asked.await, 0, "what c gives says nothing of what b allows");
 }
 
-/// A binding of a name that nobody has comes and goes in `c`, as with each namespace that a pipeline makes and deletes.
+/// A binding for a name without a user appears and disappears in `c`, as when a pipeline creates and deletes
+/// namespaces.
 #[tokio::test]
 async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -507,12 +510,12 @@ async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
     assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
 }
 
-/// Requests that their client takes back at once, each of another name. So few that the member, which answers nothing
-/// meanwhile, is not taken for silent before they are all made.
+/// Number of requests that their client cancels at once, each for another name. The silent member must not count as
+/// unreachable before all are sent.
 const REQUESTS: usize = 400;
 
-/// Ann asks for names of `b`, which is asked about each right and is slow for a moment, and takes each request back.
-/// What is asked for requests that are gone is bounded by what may be under way at the cluster (50 questions).
+/// Ann requests names of `b`, which decides by reviews and is slow for a moment, and cancels each request. The limit of
+/// questions in flight to a cluster (50) bounds the questions for cancelled requests.
 #[tokio::test]
 async fn what_nobody_waits_for_is_not_asked() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -526,7 +529,7 @@ async fn what_nobody_waits_for_is_not_asked() {
     let begun = tokio::time::Instant::now();
     for number in 0..REQUESTS {
         let path = format!("{SHOP}/x{number}");
-        // As when a stream is reset: what it does at once it has done.
+        // A reset stream has the same effect: the request does its immediate work only.
         let taken_back = tokio::time::timeout(Duration::ZERO, ann.get(&path)).await;
         assert!(taken_back.is_err(), "{number}, after {:?}: {taken_back:?}", begun.elapsed());
     }
@@ -537,8 +540,8 @@ async fn what_nobody_waits_for_is_not_asked() {
     assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
 }
 
-/// Bob has no right anywhere. He asks once to be somebody in as many groups as may be asked for, which is refused by
-/// the first answer, and once in more.
+/// Bob has no rights. He asks to impersonate a user with the maximum number of groups, which the first answer refuses,
+/// and once with more groups.
 #[tokio::test]
 async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_be() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -564,8 +567,8 @@ async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_
     assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
 }
 
-/// Bob may be Ann, and asks again and again to be her in as many other groups as may be asked for, while the member
-/// answers nothing: few of it are waited for, and the rest is to come again.
+/// Bob may impersonate Ann. While the member is silent, he repeatedly asks to be Ann in the maximum number of other
+/// groups. Few of his requests wait for answers; the router refuses the rest with Retry-After.
 #[tokio::test]
 async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -585,7 +588,7 @@ async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
         headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
         tokio::time::timeout(Duration::from_secs(2), bob.send("GET", SHOP, &headers, "")).await.ok()
     };
-    // One word of this process's own health is nobody's to be asked about, and is told meanwhile.
+    // Plain health checks need no rights, and get their answers meanwhile.
     let healthy = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for path in ["/livez", "/readyz"] {
@@ -602,7 +605,7 @@ async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
     }
 }
 
-/// Whoever may be somebody, and in which groups, is asked about once.
+/// The router asks only once whether a user may impersonate another, and once for each group.
 #[tokio::test]
 async fn who_may_be_somebody_is_told_what_they_are_shown() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

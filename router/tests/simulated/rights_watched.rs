@@ -1,4 +1,4 @@
-//! Watches of users whose rights are parts, and change.
+//! Watches of users with partial and changing rights.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, lists, rol
 
 const ALL: &str = "/api/v1/configmaps?watch=1";
 
-/// How soon a right that was taken away leaves an open watch.
+/// Time within which the loss of a right ends an open watch.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A watch from the version of a list that was just made.
+/// A watch from a new list's version.
 async fn watch(client: &crate::harness::Client) -> Events {
     let list = client.get("/api/v1/configmaps").await.ok();
     client.watch(&format!("{ALL}&resourceVersion={}", version(&list))).await
 }
 
-/// Checks that a stream ends with an in-stream 410, and nothing else.
+/// Checks that the next event is an ERROR with 410, and that the stream ends after it.
 async fn expires(events: &mut Events) {
     let event = events.soon().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
@@ -51,7 +51,7 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
         }
     }
     of_ann.nothing().await;
-    // It goes on from what it was told, and from the version of one object.
+    // A watch resumes from its last event, and from the version of one object.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "more")).unwrap();
         version(&of_ann.soon().await["object"])
@@ -66,7 +66,7 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
     assert_eq!(one.brief().await, "DELETED b/more");
 }
 
-/// Of a name that somebody may list and not watch a watch of all names tells nothing.
+/// A watch of all names omits a name that the user may list and not watch.
 #[tokio::test]
 async fn a_watch_is_refused_for_what_it_would_tell_alone() {
     let fixture = ann().await;
@@ -103,7 +103,7 @@ async fn a_bookmark_says_no_more_than_an_event() {
     assert!(is_scoped && components.get("c").is_none(), "{components}");
 }
 
-/// Nothing wakes a watch for what it does not tell, and its bookmarks tell how far it has come all the same.
+/// Hidden events do not wake a watch, but its bookmarks advance past them.
 #[tokio::test]
 async fn a_bookmark_is_as_new_as_what_is_not_told() {
     let fixture = ann().await;
@@ -137,9 +137,9 @@ async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
     timeout(crate::harness::SOON, expires(&mut of_ann)).await.expect("an end");
     assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
     of_root.nothing().await;
-    // Whoever was cut off meanwhile is not taken back with what they know.
+    // A client that was cut off meanwhile cannot resume with its old objects.
     expires(&mut ann.watch(&format!("{ALL}&resourceVersion={before}")).await).await;
-    // A role that loses its verb takes as much as a binding that goes.
+    // A role that loses its verb has the same effect as a deleted binding.
     let mut of_ann = watch(&ann).await;
     fixture.member("a").apply(role("", "reader", [&["get", "list"], &[""], &["configmaps"], &[]])).unwrap();
     expires(&mut of_ann).await;
@@ -195,7 +195,7 @@ async fn who_may_list_more_than_watch_is_refused() {
     assert_eq!(lists(&fixture, "b", "bob"), "none");
 }
 
-/// What is watched of all clusters is what may be listed there. Where that is less than may be watched, it is said.
+/// A watch of all clusters needs the right to list in each. A Warning names the clusters with a right to watch only.
 #[tokio::test]
 async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
     let fixture = ann().await;
@@ -204,7 +204,7 @@ async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
     b.apply(role("", "watcher", [&["get", "watch"], &[""], &["configmaps"], &[]])).unwrap();
     b.apply(binding("", "bob-watches", ("ClusterRole", "watcher"), "bob")).unwrap();
     crate::harness::until(async || bob.get("/api/v1/namespaces/shop/configmaps/one-b").await.code == 200).await;
-    // What is missing is the right to list, and not the one to watch.
+    // The missing right is the one to list, not the one to watch.
     assert_eq!(
         bob.get(ALL).await.refused(403),
         "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster \
@@ -221,7 +221,7 @@ async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
     assert!(answer.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", answer.warnings());
 }
 
-/// Of other clusters than it asks for it tells nothing, and so nothing that is lost there ends it.
+/// A watch of some clusters ignores rights in the others.
 #[tokio::test]
 async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
     let fixture = ann().await;
@@ -240,7 +240,7 @@ async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
     expires(&mut events).await;
 }
 
-/// What a registry leaves out is told of by no watch, and so nothing that changes there ends one.
+/// A watch shows no cluster outside its registry, and ignores rights there.
 #[tokio::test]
 async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     let fixture = ann().await;
@@ -258,7 +258,7 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     pass(Duration::from_secs(40)).await;
     fixture.member("b").apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.brief().await, "ADDED b/seen");
-    // Once it is a part of the view whoever watches is told of it.
+    // Once the cluster is in the view, watches include it.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "last")).unwrap();
         version(&events.soon().await["object"])
@@ -274,8 +274,8 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     assert!(told.iter().all(|event| event.starts_with("ADDED c/")), "{told:?}");
 }
 
-/// A cluster that comes to serve what is watched is told of to who may list it there, and one that does not serve it
-/// ends nothing.
+/// A cluster that starts to serve the resource joins the watches of users who may list it there. A cluster without the
+/// resource ends no watch.
 #[tokio::test]
 async fn a_cluster_that_comes_to_serve_the_resource_is_told_of() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";

@@ -1,5 +1,4 @@
-//! The shared mode: which of those that a request comes as chooses its schema, and its line in the access log, and by
-//! which of them it is refused.
+//! The shared mode: which of a request's two identities decides about the schema, the access log entry and the refusal.
 
 use http::Request;
 use tributary_apimachinery::{ClusterName, body};
@@ -24,7 +23,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Takes what these users send, or everybody's.
+/// A policy for these users' requests, or for all requests if there are none.
 fn of(users: &[&str], action: Action, log_mode: Option<LogMode>) -> Policy {
     let all = || texts(&["*"]);
     let users = texts(users);
@@ -42,13 +41,13 @@ fn denying(users: &[&str]) -> Policy {
     of(users, Action::Deny { message: "not you".to_owned() }, None)
 }
 
-/// What passes `ops` is in no access log; everybody else passes `tenants`.
+/// The requests of users `ops-*` use the schema `ops` and appear in no access log; all others use `tenants`.
 fn ops_and_tenants() -> Vec<Policy> {
     vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled)), passing(&[], "tenants", Some(LogMode::Enabled))]
 }
 
-/// Members `a` and `b`, in which each of these users may be whomever they like in one, and root may do everything,
-/// under these policies of the merged view and of `a`.
+/// Members `a` and `b` with these policies, which apply to the merged view and to `a`. Each of these users may
+/// impersonate all users in one member, and root may do everything.
 async fn fixture(be_anybody: &[(&str, &str)], policies: Vec<Policy>) -> Fixture {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -81,7 +80,7 @@ fn set(fixture: &Fixture, policies: Vec<Policy>) {
     fixture.router.set_dispatch(DispatchSettings { merged: place, clusters, ..DispatchSettings::default() });
 }
 
-/// The code of the answer, the schema that the request passed, and what is said of its line in the access log.
+/// The answer's code, the request's schema, and its log mode.
 async fn sent(client: &Client, place: &str, headers: &[(&str, &str)]) -> (u16, String, Option<LogMode>) {
     let trace = RequestTrace::default();
     let mut request = Request::get(format!("{place}{CONFIG_MAPS}"));
@@ -101,12 +100,12 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
     (code, schema.to_owned(), Some(log_mode))
 }
 
-/// Flow control and the access log come before anybody looks at rights.
+/// Flow control and the access log precede any check of rights.
 #[tokio::test]
 async fn whom_nobody_lets_the_user_be_chooses_nothing() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
-    // Programs that show people their clusters go on acting as them, by their limits.
+    // A dashboard impersonates its users, and the users' limits apply.
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
     for place in ["", "/clusters/a"] {
         assert_eq!(sent(&eve, place, &[OPS]).await, passed(403, "tenants"), "{place}");
@@ -114,20 +113,21 @@ async fn whom_nobody_lets_the_user_be_chooses_nothing() {
         assert_eq!(sent(&ops, place, &[]).await, passed(403, "ops"), "{place}");
         assert_eq!(sent(&dash, place, &[OPS]).await, passed(403, "ops"), "{place}");
         assert_eq!(sent(&dash, place, &[ROOT]).await, passed(200, "tenants"), "{place}");
-        // Whoever is ops themselves and may not be another is no less ops.
+        // An ops user stays ops while asking for a forbidden impersonation.
         assert_eq!(sent(&ops, place, &[("impersonate-user", "eve")]).await, passed(403, "ops"), "{place}");
     }
-    // Who administrates one member is let be anybody there, and spends that member's limits, not everybody's.
+    // A member's administrator may impersonate any user there. They use that member's limits, and not the merged
+    // view's.
     until(async || sent(&half, "/clusters/a", &[OPS]).await == passed(403, "ops")).await;
     assert_eq!(sent(&half, "", &[OPS]).await, passed(403, "tenants"));
-    // What is taken away counts at once.
+    // The loss of the right takes effect at once.
     fixture.member("b").delete(&format!("clusterrolebindings.{RBAC}"), "", "dash-is-anybody").unwrap();
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "tenants")).await;
     assert_eq!(sent(&dash, "/clusters/a", &[OPS]).await, passed(403, "ops"));
 }
 
-/// A cluster that is judged by its own word is asked by the request itself. Until it has answered, a name chooses
-/// nothing, however many of them somebody thinks of.
+/// In a cluster that decides by reviews, the request itself causes the question. Until the answer, impersonated names
+/// choose nothing, however many a user invents.
 #[tokio::test]
 async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
     let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
@@ -148,16 +148,16 @@ async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
     {
         let name = format!("ops-{number}{}", place.len());
         let answer = sent(&eve, place, &[("impersonate-user", &name)]).await;
-        // No policy takes eve; that the clusters do not let her be that one has to be asked first.
+        // No policy matches eve, and the router has not asked yet whether she may impersonate the user.
         assert_eq!(answer, (403, String::new(), None), "{place} {name}");
     }
-    // Whoever may act so does it by that one's policy, once it is known.
+    // A caller with the right gets the impersonated user's policy, once the answer is known.
     for place in ["", "/clusters/a"] {
         until(async || sent(&dash, place, &[OPS]).await == passed(403, "ops")).await;
     }
 }
 
-/// It may answer a TokenReview with any name and any groups.
+/// The member may answer a TokenReview with any name and any groups.
 #[tokio::test]
 async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
     let fixture = fixture(&[], ops_and_tenants()).await;
@@ -169,23 +169,23 @@ async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
     assert_eq!(sent(&ops, "", &[]).await, passed(403, "tenants"));
     assert_eq!(sent(&ops, "/clusters/a", &[]).await, passed(403, "ops"), "the limits are that member's");
     assert_eq!(sent(&fixture.user("ops-x", &[]), "", &[]).await, passed(403, "ops"));
-    // Whom no policy takes by a name that counts is taken by none.
+    // If no policy matches the user's valid names, no policy matches the request.
     set(&fixture, vec![passing(&["ops-*"], "ops", None)]);
     assert_eq!(sent(&ops, "", &[]).await.0, 500);
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.0, 403);
-    // Groups are names that it gives, too.
+    // The member also chooses the groups.
     let mut by_group = passing(&[], "ops", None);
     by_group.rules[0].user_groups = texts(&["ops"]);
     set(&fixture, vec![by_group, passing(&[], "tenants", None)]);
     assert_eq!(sent(&ops, "", &[]).await.1, "tenants");
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.1, "ops");
-    // ServiceAccounts are whoever a cluster calls so.
+    // A cluster names its own ServiceAccounts, so policies of the merged view may match them.
     let robot = "system:serviceaccount:ci:robot";
     set(&fixture, vec![passing(&[robot], "ops", None), passing(&[], "tenants", None)]);
     assert_eq!(sent(&of_a(robot), "", &[]).await.1, "ops");
 }
 
-/// Whoever is denied something is denied it as anybody; and nobody is let in as somebody who is denied it.
+/// A denial of the user holds under every impersonation, and a denial of the impersonated user holds, too.
 #[tokio::test]
 async fn what_the_user_is_denied_they_are_denied_as_anybody() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], ops_and_tenants()).await;
@@ -199,13 +199,14 @@ async fn what_the_user_is_denied_they_are_denied_as_anybody() {
         set(&fixture, vec![denying(&["root"]), passing(&[], "tenants", None)]);
         let refused = dash.send("GET", &format!("{place}{CONFIG_MAPS}"), &[ROOT], "").await.refused(403);
         assert!(refused.starts_with("not you ("), "{refused}");
-        // What no policy takes is not denied: that they may be root, whom one takes, is known.
+        // A request without a matching policy is not denied. The router knows that the user may be root, and a policy
+        // matches root.
         set(&fixture, vec![passing(&["root"], "tenants", None)]);
         assert_eq!(sent(&dash, place, &[ROOT]).await.0, 200);
         assert_eq!(sent(&eve, place, &[ROOT]).await.0, 500);
         set(&fixture, ops_and_tenants());
     }
-    // What is open ends for whoever is denied it now, whomever they act as.
+    // An open stream of a newly denied user ends, whomever the user impersonates.
     let mut watch = dash.watch_as(&format!("{CONFIG_MAPS}?watch=1"), &[ROOT]).await;
     set(&fixture, vec![denying(&["dash"]), passing(&[], "tenants", None)]);
     loop {

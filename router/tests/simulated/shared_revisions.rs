@@ -1,4 +1,4 @@
-//! Several deletions at one revision, as where Events expire that share a lease.
+//! Several deletions at one revision, as when Events with a shared lease expire.
 
 use serde_json::{Value, json};
 use tributary_simulator::{Control, RequestKind};
@@ -8,7 +8,7 @@ use crate::namespaces::forbid;
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-/// Without what every namespace has.
+/// Leaves out the ConfigMap that every namespace has.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn event(name: &str) -> Value {
@@ -16,7 +16,7 @@ fn event(name: &str) -> Value {
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
 }
 
-/// A watch of the config maps from now on, and the version that it begins at.
+/// A watch of the ConfigMaps from now on, and its first version.
 async fn watch_from_now(fixture: &Fixture) -> (Events, String) {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     (resume(fixture, &version(&list)).await, version(&list))
@@ -26,7 +26,7 @@ async fn resume(fixture: &Fixture, version: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}")).await
 }
 
-/// Ends the member's streams, and has each that comes then end after so many bytes. Returns once all are watched again.
+/// Ends the member's streams, and ends each later one after this many bytes. Returns once all watches are open again.
 async fn cut_each_after(control: &Control, bytes: u64) {
     let before = control.requests_of(RequestKind::Watch, "configmaps");
     let open = control.open_watches();
@@ -73,7 +73,7 @@ async fn a_cut_between_two_of_them_on_the_way_to_us_loses_none() {
     let (mut events, _) = watch_from_now(&fixture).await;
     let member = fixture.member("a");
     let frame = member.get("configmaps", "default", "x1").unwrap().to_string().len() as u64;
-    // The first, and a part of the second.
+    // The whole first event, and a part of the second.
     cut_each_after(member.control(), frame + frame / 2).await;
     member.expire("configmaps", &[("default", "x1"), ("default", "x2"), ("default", "x3")]).unwrap();
     assert_eq!(events.brief().await, "DELETED a/x1");
@@ -107,15 +107,15 @@ async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replic
             assert!(told.len() < 5, "{told:?}");
         }
     }
-    // A replica that knows no more of that revision than its list may have missed the second.
+    // A replica that knows this revision only from its list may have missed the second deletion.
     let late = fixture.restarted(allow()).await;
     let list = late.get(CONFIG_MAPS).await.ok();
     assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
 }
 
-/// Where a namespace is held beside all, and the version of one replica is of a moment when the first was deleted,
-/// in another namespace.
+/// One namespace has a view of its own. A replica's version is from the moment of the first deletion, in another
+/// namespace.
 #[tokio::test]
 async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_replica() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -149,7 +149,8 @@ async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_rep
     }
 }
 
-/// Nothing says how far a collection without bookmarks is: where a client is ahead of it, it is listed anew.
+/// A collection without bookmarks does not know its own version, so the router lists it anew for a client that is
+/// ahead.
 #[tokio::test]
 async fn who_is_ahead_of_events_is_not_left_waiting() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -166,7 +167,8 @@ async fn who_is_ahead_of_events_is_not_left_waiting() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
-/// Behind a deletion that another cluster sent, where the client has seen all of them and this process one.
+/// The client's version covers both deletions of `b`, and this process has seen only the first. It sends the deletion
+/// of `a/x` only once `b` has sent the second, which may be of the same name.
 #[tokio::test]
 async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_which_they_were() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -185,7 +187,7 @@ async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_whic
     b.control().cut_streams_after(None);
     assert_eq!(events.brief().await, "DELETED a/x");
     events.nothing().await;
-    // One that is all there is of its revision, which no event says.
+    // The deletion of z is alone at its revision, but no event reveals that.
     let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
     let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
@@ -207,7 +209,7 @@ async fn who_is_told_of_a_deletion_alone_is_not_told_again() {
     resume(&fixture, &version(&deleted["object"])).await.nothing().await;
     let (mut listed, _) = watch_from_now(&fixture).await;
     listed.nothing().await;
-    // Nor does a read wait for what says that it was all.
+    // A read does not wait for the end of the revision, either.
     let written = fixture.write("DELETE", &format!("{CONFIG_MAPS}/y"), &Value::Null).await;
     assert_eq!(written.code, 200, "{written:?}");
     assert_eq!(at_once(fixture.get(&format!("{CONFIG_MAPS}/y"))).await.code, 404);

@@ -1,5 +1,5 @@
-//! A member that falls silent or is killed, and comes back: how soon that is said, how old what is held is said to be,
-//! and how soon all of it is fresh again.
+//! A member that falls silent or stops, and comes back: the delay of the Warning, the age in it, and the time until all
+//! collections are fresh again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,17 +10,16 @@ use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, pass, quiet_without_time, until};
 
-/// Collections that are held.
 const COLLECTIONS: [&str; 6] =
     ["/api/v1/configmaps", "/api/v1/pods", "/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events"];
 
-/// How soon a Warning is to come after a member fell silent.
+/// Time within which a Warning follows a member's silence.
 const WARNED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often members say something, if only because they are asked: a true age may be larger by that.
+/// Longest interval between two signs of life of a member, from events or probes. The real age may be larger by it.
 const SAYS_SOMETHING_EACH: Duration = Duration::from_secs(5);
 
-/// Members `a` and `b`, all collections of which are held.
+/// Members `a` and `b`. The router has read all their collections.
 async fn held() -> Fixture {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
@@ -43,7 +42,7 @@ async fn all_are_fresh(fixture: &Fixture) -> bool {
     warnings(fixture).await.iter().all(Vec::is_empty)
 }
 
-/// The age that a Warning of `b` tells, in seconds.
+/// The age in a Warning about `b`, in seconds.
 fn age(warnings: &[String]) -> u64 {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let (before, rest) = warnings[0].split_once(" may be stale, last updated ").expect("an age");
@@ -64,7 +63,7 @@ async fn silence_is_said_of_all_collections_within_ten_seconds_with_the_true_age
         for warnings in warnings(&fixture).await {
             let (age, most) = (Duration::from_secs(age(&warnings)), frozen.elapsed() + SAYS_SOMETHING_EACH);
             assert!(age >= Duration::from_secs(least.as_secs()) && age <= most, "{least:?} to {most:?}: {warnings:?}");
-            // Later the latest reason is told: that it does not answer a handshake.
+            // Later Warnings give the latest reason: the member answers no handshake.
             let is_silent = warnings[0].contains("is silent: no answer to /readyz within 4 s");
             assert!(is_silent || elapsed > WARNED_WITHIN, "{warnings:?}");
             assert_eq!(warnings[0].matches("cluster b").count(), 1, "{warnings:?}");
@@ -72,7 +71,7 @@ async fn silence_is_said_of_all_collections_within_ten_seconds_with_the_true_age
     }
 }
 
-/// A log that is written to memory.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct LogText(Arc<Mutex<Vec<u8>>>);
 
@@ -98,8 +97,8 @@ impl LogText {
 #[tokio::test]
 async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
     let log = LogText::default();
-    // Where there is one subscriber alone, whether it wants a line is asked on the thread that has one first, which may
-    // be another test's, and remembered for all.
+    // With a single subscriber, tracing asks the first thread that reaches a line whether the subscriber wants it, and
+    // caches the answer for all threads. That thread may belong to another test.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
@@ -158,7 +157,7 @@ async fn all_collections_are_fresh_soon_after_a_member_is_back() {
         } else {
             control.stop_listening().await
         }
-        // By now the next attempt of each collection alone is up to half a minute away.
+        // By now each collection's own next attempt is up to half a minute away.
         pass(Duration::from_secs(120)).await;
         quiet_without_time().await;
         assert!(warnings(&fixture).await.iter().all(|warnings| age(warnings) >= 120));
@@ -171,7 +170,7 @@ async fn all_collections_are_fresh_soon_after_a_member_is_back() {
     }
 }
 
-/// Looks that all collections are fresh soon after now.
+/// Checks that all collections are fresh soon.
 async fn become_fresh_soon(fixture: &Fixture) {
     let back = Instant::now();
     until(|| async {
@@ -179,12 +178,12 @@ async fn become_fresh_soon(fixture: &Fixture) {
         all_are_fresh(fixture).await
     })
     .await;
-    // Twice what is promised, for machines that are busy otherwise.
+    // Twice the promised time, for busy machines.
     assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
 }
 
-/// It keeps its connections and answers PING, for a server that is gone. To requests it says that it has none, or
-/// nothing; what it had forwarded it breaks off, or leaves open.
+/// A load balancer keeps its connections and answers PING for a dead server. It answers requests with an error or not
+/// at all, and breaks or keeps the forwarded streams.
 #[tokio::test]
 async fn a_load_balancer_does_not_speak_for_a_server_that_is_gone() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
@@ -200,7 +199,7 @@ async fn a_load_balancer_does_not_speak_for_a_server_that_is_gone() {
         let reason = code.map_or("no answer".to_owned(), |code| code.to_string());
         for warnings in warnings(&fixture).await {
             assert!(age(&warnings) <= 15, "{code:?}: {warnings:?}");
-            // That a watch broke off is told until it is known to be more than that.
+            // The Warning gives the broken watch as the reason until the router knows more.
             assert!(breaks_off || warnings[0].contains(&reason), "{code:?}: {warnings:?}");
         }
         pass(Duration::from_secs(120)).await;
@@ -212,7 +211,7 @@ async fn a_load_balancer_does_not_speak_for_a_server_that_is_gone() {
     }
 }
 
-/// A load balancer answers `/readyz` for everybody, or anybody may ask it.
+/// A load balancer may answer `/readyz` for any server, or the member allows it without credentials.
 #[tokio::test]
 async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_says() {
     let fixture = held().await;
@@ -227,11 +226,11 @@ async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_s
     let before = asked();
     pass(Duration::from_secs(120)).await;
     quiet_without_time().await;
-    // Each collection asks every 15 to 30 s, and so does discovery every 10 s; a 401 is asked about once more.
+    // Each collection asks every 15 to 30 s, discovery asks every 10 s, and each 401 causes one more request.
     let count = asked() - before;
     assert!(count <= 2 * (8 * COLLECTIONS.len() as u64 + 15), "{count}");
     control.reject(None);
-    // Nobody is told when credentials are taken again: who asks next finds out.
+    // No event announces valid credentials: the next request finds out.
     until(|| async {
         pass(Duration::from_millis(250)).await;
         all_are_fresh(&fixture).await
@@ -254,8 +253,8 @@ async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
     }
 }
 
-/// Its etcd is gone, or `/readyz` waits for that: each of two checks of a kube-apiserver for 2 s. It answers pings all
-/// the same, and what is held may be old. Nothing is cut: logs and tunnels need no etcd.
+/// The member's etcd is gone, or `/readyz` waits for it: two checks of a kube-apiserver wait 2 s each. The member still
+/// answers pings, and memory may be old. Streams stay open, since logs and tunnels need no etcd.
 #[tokio::test]
 async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
     for hangs in [false, true] {
@@ -283,7 +282,7 @@ async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
         let report = fixture.get("/readyz?verbose").await;
         let report = String::from_utf8_lossy(&report.body);
         assert!(report.contains("its /readyz says that it is not ready"), "{report}");
-        // It is read and written, and what it tells is fresh.
+        // Reads and writes still reach the member, and its events are fresh.
         assert_eq!(fixture.get(&format!("/clusters/b{CONFIG_MAPS}")).await.code, 200);
         fixture.put_and_see("b", "x", "2").await;
         followed.frame().await.expect("it goes on").expect("data");
@@ -294,7 +293,7 @@ async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
     }
 }
 
-/// What waits in a buffer until a client takes it came long ago.
+/// Data that waits in a buffer for the client arrived long ago.
 #[tokio::test]
 async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
     let fixture = held().await;
@@ -308,7 +307,7 @@ async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
     followed.frame().await.expect("a frame").expect("data");
     quiet_without_time().await;
     fixture.member("b").control().half_open(true);
-    // As much as the window of the stream has room for has come.
+    // The member has filled the stream's window.
     let seconds = 8;
     for _ in 0..seconds {
         pass(Duration::from_secs(1)).await;

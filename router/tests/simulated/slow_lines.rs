@@ -10,14 +10,14 @@ use tributary_simulator::{RequestKind, Simulator, SimulatorConfig};
 use crate::fleet::setup;
 use crate::harness::{Fixture, SOON, config, items, router};
 
-/// A list of all of the member's pods takes five times as long as it gives a request.
+/// A list of all pods takes five times the member's request timeout.
 #[tokio::test(start_paused = true)]
 async fn a_collection_is_synced_that_takes_longer_than_the_member_gives_a_request() {
     let asked = lists_until_synced(300, Duration::from_secs(60)).await;
     assert!((5..30).contains(&asked), "{asked}");
 }
 
-/// A proxy before the member ends lists long before that would do so itself.
+/// A proxy before the member ends lists long before the member would.
 #[tokio::test(start_paused = true)]
 async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
     // Two pods take 4 s.
@@ -25,8 +25,8 @@ async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
     assert!((20..50).contains(&asked), "{asked}");
 }
 
-/// How many lists there are until a member's pods are synced that has no WatchList, where all of them in one list would
-/// take so many seconds and a list is given so long.
+/// Number of lists until the router has read all pods of a member without WatchList. One list of all pods would take
+/// `seconds`, and each list ends after `given`.
 async fn lists_until_synced(seconds: u64, given: Duration) -> u64 {
     let member = Simulator::start_in_process(SimulatorConfig { pods: 60, watch_list: false, ..config("a") }).unwrap();
     let member = Arc::new(member);

@@ -1,5 +1,5 @@
-//! Informers in a storm: members change and fail at random while clients follow,
-//! and in the end each holds what there is.
+//! Informers in a storm: members change and fail at random while clients follow. In the end each client has all current
+//! objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, until, vector, version};
 use crate::informer::Informer;
 
-/// Changes members, and plays faults in them, at random.
+/// Changes members and plays faults at random.
 async fn storm(fixture: &Fixture, mut random: StdRng) {
     let mut undone = BTreeMap::new();
     for round in 0..220 {
@@ -28,8 +28,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
                 member.control().start_listening().await;
             }
             95..97 => {
-                // Revisions that have passed what was seen before anybody looks cannot be told from those that were
-                // undone. Nothing that is undone may be on its way either: it would be seen after the look.
+                // The router must read the state before and after a restore. Otherwise new revisions may pass the
+                // undone ones unnoticed, or undone events on their way may arrive after the restore.
                 let newest = member.control().revision();
                 until(|| async { seen(fixture, member.name()).await == Some(newest) }).await;
                 let revision = newest.saturating_sub(random.random_range(1..6));
@@ -51,8 +51,7 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
-    // Whoever comes back with a version that a restore has undone is told so once the member has passed
-    // what was undone.
+    // A client that resumes from an undone version gets its 410 once the member has passed the undone revisions.
     for member in &fixture.members {
         while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
             member.apply(crate::harness::config_map("last", "")).unwrap();
@@ -60,8 +59,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
     }
 }
 
-/// Which revision of a member the router has seen; `None` while it has seen nothing of it. Of one with deletions, some
-/// may be still to come; there is one in each here.
+/// The member's revision that the router has reached; `None` before the first. A revision with several deletions may be
+/// incomplete, but here each has only one.
 async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     let components = vector(&version(&list));

@@ -1,4 +1,4 @@
-//! What lasts ends with what opened it: with the right to it, with the credentials, and when it is old enough.
+//! Streams end with their reason to be open: with the right, with the credentials, or at their maximum age.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::harness::{Client, Events, Fixture, SOON, allow, config, name, pass, q
 use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, refuse_rbac, role};
 use crate::rights_detected::{Mode, decided, found_out};
 
-/// How soon a right that was taken away leaves what it had opened.
+/// Time within which the loss of a right ends a stream.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How a stream that is read from here on ends.
+/// Reads a stream to its end. Returns the error with which it breaks off.
 async fn end_of(response: Response<Body>) -> Result<(), String> {
     let mut body = response.into_body();
     let read = async {
@@ -32,14 +32,14 @@ async fn end_of(response: Response<Body>) -> Result<(), String> {
     timeout(SOON, read).await.expect("an end")
 }
 
-/// Whether a stream goes on: a log tells a line each second.
+/// Checks that a stream continues. A log has a line each second.
 async fn goes_on(body: &mut Body) {
     for _ in 0..3 {
         timeout(SOON, body.frame()).await.expect("a line").expect("not the end").expect("no error");
     }
 }
 
-/// Asks as this client, whose credentials are good for so long.
+/// Sends a request of this client, whose credentials expire after `time`.
 async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body> {
     let request = Request::get(path).body(body::empty()).unwrap();
     let mut context = RequestContext::for_user(&client.user, &request);
@@ -47,7 +47,7 @@ async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body>
     client.router.handle(request, &context).await.response
 }
 
-/// A member with one pod, `default/web-0` or whatever the simulator calls it, whose log ann may read in its namespace.
+/// A member with one pod. Ann may read the pod's log.
 struct Pods {
     fixture: Fixture,
     namespace: String,
@@ -73,7 +73,7 @@ impl Pods {
         pods
     }
 
-    /// The path of its log.
+    /// The path of the pod's log.
     fn log(&self, query: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{}/log{query}", self.namespace, self.pod)
     }
@@ -95,7 +95,7 @@ async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
     for stream in [&mut of_ann, &mut of_root] {
         assert_eq!(name(&stream.soon().await["object"]), "x");
     }
-    // A change of what others may do is none of ann's.
+    // A change of another user's rights does not affect ann's watch.
     grant(fixture.member("b"), "shop", "bob");
     listed(&fixture, "b", "bob", "shop").await;
     quiet_without_time().await;
@@ -133,7 +133,7 @@ async fn a_followed_log_breaks_off_with_the_right_to_it() {
 #[tokio::test]
 async fn what_the_member_alone_grants_goes_on_until_the_mirror_has_seen_the_grant_and_its_loss() {
     let fixture = ann().await;
-    // The simulated member refuses nobody: it has an authorizer of which the mirror knows nothing.
+    // The simulated member refuses nobody: it has an authorizer that the mirror does not know.
     let mut of_bob = watch(&fixture.user("bob", &[]), "c", "shop").await;
     grant(fixture.member("c"), "bank", "bob");
     listed(&fixture, "c", "bob", "bank").await;
@@ -144,14 +144,15 @@ async fn what_the_member_alone_grants_goes_on_until_the_mirror_has_seen_the_gran
     listed(&fixture, "c", "bob", "shop").await;
     fixture.member("c").apply(config_map_of("shop", "y")).unwrap();
     assert_eq!(name(&of_bob.soon().await["object"]), "y");
-    // Changes within 200 ms are told together, and what is granted and lost by then was never seen.
+    // The mirror applies changes of 200 ms together, and would miss a grant and its loss within this time.
     quiet_without_time().await;
     quiet_without_time().await;
     fixture.member("c").delete(&format!("rolebindings.{RBAC}"), "shop", "bob-reads").unwrap();
     assert_eq!(timeout(SOON, of_bob.next()).await.expect("an end"), None);
 }
 
-/// A cluster that is asked, since a webhook decides beside its roles: a change of these has it asked again at once.
+/// A webhook decides beside the cluster's roles, so the router asks the cluster, and asks again at once when the roles
+/// change.
 #[tokio::test]
 async fn what_a_cluster_decides_by_more_than_roles_ends_with_the_roles_too() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
@@ -262,7 +263,7 @@ async fn nothing_lasts_longer_than_it_may() {
     }
 }
 
-/// A long list is made as its reader takes it, however long that is.
+/// The router produces a long list at its reader's pace.
 #[tokio::test]
 async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_known_no_more() {
     let pods = Pods::start(SharedMode::default()).await;
@@ -279,7 +280,7 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     }
     let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
     until(async || ann.get("/api/v1/configmaps").await.body.len() > 40 * long.len()).await;
-    // Until it is begun; then the client reads nothing.
+    // The list begins, and then the client stops reading.
     let begun = async |time: Option<Duration>, is_known: &Arc<AtomicBool>| {
         let request = Request::get("/api/v1/configmaps").body(body::empty()).unwrap();
         let (asked, mut context) = (Arc::clone(is_known), RequestContext::for_user(&ann.user, &request));
@@ -299,7 +300,7 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     let list = begun(None, &known).await;
     known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
-    // Many changes are told together.
+    // The router combines many changes.
     pass(Duration::from_secs(1)).await;
     assert_eq!(end_of(list).await, Err(withdrawn.to_owned()));
     known.store(true, Ordering::Relaxed);
@@ -340,7 +341,7 @@ async fn who_is_denied_is_answered_nothing_and_loses_what_is_open() {
     {
         assert!(ann.get(path).await.refused(403).contains(words), "{path}");
     }
-    // Whom they ask to be does not matter, and neither does who asks to be them.
+    // A denial holds whomever the user impersonates. It does not affect users who impersonate the denied user.
     let as_root = ann.send("GET", "/api/v1/configmaps", &[("impersonate-user", "root")], "").await;
     assert!(as_root.refused(403).contains(words));
     assert_eq!(root.get("/api/v1/configmaps").await.code, 200);

@@ -1,4 +1,4 @@
-//! Clusters that are renamed, replaced, restored, upgraded or found to be one, with watches open and lists half read.
+//! Clusters that are renamed, replaced, restored, upgraded or configured twice, with open watches and half-read lists.
 
 use std::time::Duration;
 
@@ -18,26 +18,26 @@ use crate::renewal::lists;
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// The path of the ConfigMaps that tests made.
+/// The path of the tests' own ConfigMaps.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// A Deployment of no pods.
+/// A Deployment without pods.
 fn deployment(name: &str) -> Value {
     json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-/// Has all members asked anew what they serve.
+/// Makes the router read all members' discovery anew.
 async fn refresh(fixture: &Fixture) {
     fixture.get("/apis/unknown.io/v1").await.no_route();
-    // Rate-limited: the next one is to be asked again.
+    // The router limits this rate, so the next request must come later.
     pass(Duration::from_secs(3)).await;
 }
 
-/// Each of the next events in brief, in any order.
+/// The next events in brief, sorted.
 async fn told(events: &mut Events, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..count {
@@ -47,7 +47,7 @@ async fn told(events: &mut Events, count: usize) -> Vec<String> {
     told
 }
 
-/// The first page of one object, and the token of the rest.
+/// The first page with one object, and the token of the next page.
 async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
     let separator = if path.contains('?') { '&' } else { '?' };
     let page = fixture.get(&format!("{path}{separator}limit=1")).await.ok();
@@ -55,7 +55,8 @@ async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
     (page, token)
 }
 
-/// The rest of a list: of the same snapshot, or, where that is gone, of the present state behind the same place.
+/// The rest of a list, and whether it has the first page's snapshot. Otherwise it shows the current state after the
+/// same place.
 async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool) {
     let separator = if path.contains('?') { '&' } else { '?' };
     let answer = fixture.get(&format!("{path}{separator}continue={token}")).await;
@@ -85,7 +86,7 @@ async fn a_renamed_cluster_leaves_and_comes_again() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["b/z", "renamed/x", "renamed/y"]);
     let (rest, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((items(&page), rest, same), (vec!["a/x".into()], vec!["a/y".into(), "b/z".into()], true));
-    // Somebody who was away meanwhile is told of the new name first, and so again behind each DELETED.
+    // A client that was away receives the new name first, and again after each DELETED.
     let mut late = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let mut seen = Vec::new();
     for _ in 0..6 {
@@ -132,7 +133,7 @@ async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
     assert!(fixture.get(&made()).await.warnings().is_empty());
 }
 
-/// Puts another member behind the name `a`, whose revisions are above or below those of the first.
+/// Points the name `a` at another member, whose revisions are above or below the first one's.
 async fn replaced(above: bool) {
     let mut fixture = Fixture::start(["a", "b"]).await;
     let other = Fixture::start(["c"]).await.members.remove(0);
@@ -166,7 +167,7 @@ async fn replaced(above: bool) {
     assert_eq!(told[2..], ["ADDED a/both", "ADDED a/second"]);
     events.nothing().await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/both", "a/second", "b/of-b"]);
-    // What was handed out before is void.
+    // Earlier versions and tokens are invalid.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(410);
@@ -200,10 +201,10 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
     control.stop_listening().await;
     assert!(control.restore(backup));
     while fixture.put("a", "kept", "again") <= seen {}
-    // As a kube-apiserver that was started since.
+    // A kube-apiserver that starts after a restore has no older events.
     control.compact();
     control.start_listening().await;
-    // An open watch is told the differences, an earlier one begins anew.
+    // An open watch receives the differences, and a watch from an earlier version begins anew.
     let told = [events.brief().await, events.brief().await, events.brief().await];
     for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");
@@ -230,7 +231,7 @@ async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
     assert_eq!(events.brief().await, "DELETED a/undone");
     let (after, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((after, same), (vec!["a/kept2".into(), "b/of-b".into()], false));
-    // Later on the same revisions stand for something else; still nothing is mixed.
+    // Later the same revisions stand for other states. The list still mixes none.
     loop {
         let revision = fixture.put_and_see("a", "other", "").await;
         let (after, same) = rest(&fixture, &made(), &token).await;
@@ -261,24 +262,24 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     refresh(&fixture).await;
     until(|| async { !rest(&fixture, &made(), &token).await.1 }).await;
     assert_eq!(rest(&fixture, &made(), &token).await.0, ["a/y", "b/of-b"]);
-    // To a name that means another cluster its objects are others, whatever they say.
+    // The recreated cluster's objects are new ones, even if they are equal.
     assert_eq!(told(&mut events, 4).await, ["ADDED a/x", "ADDED a/y", "DELETED a/x", "DELETED a/y"]);
     fixture.put("a", "z", "");
     assert_eq!(events.brief().await, "ADDED a/z");
 }
 
-/// What becomes of a cluster while its lists are held.
+/// The changes of a cluster while its lists are delayed.
 #[derive(Clone, Copy, PartialEq)]
 enum Changed {
-    /// Its configuration is another one.
+    /// The router gets a new configuration.
     Configuration,
-    /// It is made anew, and that is seen.
+    /// The cluster is recreated, and the router notices.
     Cluster,
-    /// It is made anew, which is seen with the next configuration.
+    /// The cluster is recreated, and the router notices with the next configuration.
     ClusterUnseen,
 }
 
-/// Changes a cluster again and again before it is listed, and shows that it is another one in the end.
+/// Changes a cluster repeatedly before the router lists it. In the end the router must treat the cluster as a new one.
 async fn made_anew_while_reconfigured(changes: &[Changed]) {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
@@ -305,12 +306,12 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
         until(async || !lists(a).is_empty()).await;
     }
     if changes.ends_with(&[Changed::Configuration]) {
-        // What there was is no old state of what there is.
+        // The router must not show the earlier cluster's objects as an old state of the new cluster.
         let report = fixture.router.report().await;
         let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
         assert_eq!(listed.state, CollectionState::Unknown);
     }
-    // Its revisions are above those of the first one: they alone do not tell.
+    // The new revisions are above the first cluster's, so they alone reveal nothing.
     fixture.put("a", "y", "");
     a.control().hold_lists(false);
     until(async || items(&fixture.get(&made()).await.ok()) == ["a/x", "a/y"]).await;
@@ -331,14 +332,14 @@ async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_bef
     made_anew_while_reconfigured(&[ClusterUnseen, Configuration, Configuration]).await;
 }
 
-/// A cluster made anew, or another behind the same load balancer, is met by a new connection without ever having been
-/// out of reach.
+/// A new connection may lead to a recreated cluster, or to another one behind the same load balancer, although the
+/// cluster was never unreachable.
 #[tokio::test]
 async fn each_new_connection_asks_which_cluster_it_leads_to() {
     let fixture = Fixture::start(["a"]).await;
     let control = fixture.member("a").control();
     let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
-    // It is less than a minute in all, after which it is asked in any case.
+    // All steps take less than the minute after which the router asks in any case.
     pass(Duration::from_secs(15)).await;
     let before = asked();
     pass(Duration::from_secs(15)).await;
@@ -359,7 +360,7 @@ async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
     fixture.get(DEPLOYMENTS).await.refused(404);
     fixture.get(&format!("{DEPLOYMENTS}?watch=1")).await.refused(404);
     fixture.member("a").control().serve("deployments.apps", true);
-    // A name that is not known is asked for before it is refused.
+    // Before the router refuses an unknown name, it reads discovery again.
     pass(Duration::from_secs(3)).await;
     let list = fixture.get(DEPLOYMENTS).await.ok();
     assert_eq!(items(&list), ["a/of-a"], "a cluster that does not serve it at all is no failure");
@@ -395,7 +396,7 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
     );
     let mut late = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED b/of-b");
-    // A replica that never knew it there has nothing to say of it: the client is to list anew.
+    // A replica that never saw the resource in this cluster cannot send its deletions, so the client lists anew.
     let other = fixture.restarted(crate::harness::allow()).await;
     let mut elsewhere = other.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(elsewhere.soon().await["object"]["code"], 410);
@@ -403,7 +404,7 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
     fixture.member("b").control().serve("deployments.apps", true);
     refresh(&fixture).await;
     assert_eq!(events.brief().await, "ADDED b/of-b");
-    // Where nobody serves it any more it is unknown, but who watches is told first.
+    // Once no cluster serves the resource it is unknown, but open watches first receive the deletions.
     for member in &fixture.members {
         member.control().serve("deployments.apps", false);
     }
@@ -467,12 +468,12 @@ async fn one_cluster_under_two_names_is_shown_once() {
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
-    // With the first gone the second takes its place.
+    // When the first name is removed, the second name takes its place.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
 }
 
-/// An address that leads to a member by way of another one.
+/// An address that leads to the member by a relay.
 async fn another_address(member: &SimulatedCluster) -> http::Uri {
     let (listener, far) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), member.address());
     let address = listener.local_addr().unwrap();
@@ -487,7 +488,7 @@ async fn another_address(member: &SimulatedCluster) -> http::Uri {
     format!("https://{address}").parse().unwrap()
 }
 
-/// Its certificate shows that it is the same.
+/// The certificate shows that both addresses lead to one cluster.
 #[tokio::test]
 async fn one_cluster_at_two_addresses_is_shown_once() {
     let fixture = Fixture::start(["a"]).await;
@@ -502,14 +503,13 @@ async fn one_cluster_at_two_addresses_is_shown_once() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
 }
 
-/// Whoever runs a member may have it say that it is another: the uid of kube-system is what it says, and whose it is is
-/// no secret.
+/// A hostile member may claim the uid of another cluster's kube-system, which is no secret.
 #[tokio::test]
 async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
     let fixture = Fixture::start(["victim"]).await;
     fixture.put_and_see("victim", "of-the-victim", "").await;
     let victim = fixture.member("victim");
-    // The name and the seed give the uid. Nothing else of the hostile one is the victim's.
+    // The name and the seed determine the uid. The hostile member has nothing else in common with the victim.
     let hostile = Simulator::start(config("victim")).await.unwrap();
     hostile.apply(config_map("own", "")).unwrap();
     fixture.router.set_clusters(vec![setup(&hostile, "a").await, setup(victim, "victim").await]);
@@ -528,7 +528,7 @@ async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
     ] {
         assert!(health.contains(part), "{part}: {health}");
     }
-    // With the other gone nothing is said of it.
+    // Once the hostile cluster is removed, the health checks no longer mention an identity.
     fixture.router.set_clusters(vec![setup(victim, "victim").await]);
     until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
 }
@@ -539,7 +539,7 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
     fixture.put_and_see("m", "x", "").await;
     let member = fixture.member("m");
     let (second, first) = (setup(member, "second").await, setup(member, "first").await);
-    // The first name leads nowhere at first.
+    // At first, the first name has no usable configuration.
     let lost = ClusterSetup {
         client: Err("no such file".into()),
         address: ClusterAddress::from_description("lost"),
@@ -565,8 +565,8 @@ async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
         let all = fixture.router.report().await.clusters.into_iter();
         all.filter(|cluster| cluster.problem.is_some()).map(|cluster| cluster.name).collect::<Vec<_>>()
     };
-    // A broken connection is noticed without waiting for the next question, which comes after 8 seconds
-    // at the earliest.
+    // The router notices a broken connection without the next regular request, which comes after 8 seconds at the
+    // earliest.
     let started = tokio::time::Instant::now();
     until(async || problems().await == ["b"]).await;
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
@@ -580,7 +580,7 @@ async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
     assert!((2..=16).contains(&asked), "{asked} questions in half a minute");
 }
 
-/// A ConfigMap of this name, with the label `app: web` or without.
+/// A ConfigMap with or without the label `app: web`.
 fn labelled(name: &str, web: bool) -> Value {
     let mut object = crate::harness::config_map(name, "");
     if web {
@@ -589,7 +589,7 @@ fn labelled(name: &str, web: bool) -> Value {
     object
 }
 
-/// What a client holds that keys by name alone, after these events.
+/// The objects of a client whose key is the name alone, after these events.
 fn by_name(events: &[Value]) -> Vec<String> {
     let mut held = std::collections::BTreeMap::new();
     for event in events {
@@ -634,10 +634,10 @@ async fn a_name_that_leaves_a_selection_in_one_cluster_is_told_again_of_another(
     apply("a", false);
     next(&mut events, &["DELETED a/twin"]).await;
     events.nothing().await;
-    // The last event of all who go on from one before.
+    // The last event of all resumed streams.
     fixture.member("c").apply(labelled("end", true)).unwrap();
     assert_eq!(events.brief().await, "ADDED c/end");
-    // Wherever the stream is cut, what a client goes on with never loses a name that there is.
+    // Wherever the stream is cut, a client that resumes never loses an existing name.
     for cut in 0..told.len() {
         let from = version(&told[cut]["object"]);
         let mut resumed = fixture.watch(&format!("{selected}&watch=1&resourceVersion={from}")).await;
@@ -651,7 +651,7 @@ async fn a_name_that_leaves_a_selection_in_one_cluster_is_told_again_of_another(
             seen.push(event);
         }
         assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
-        // The DELETED is not covered by its own version, so that the ADDED behind it cannot be lost.
+        // A DELETED carries the version before it, so the ADDED after it cannot be lost.
         if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
             assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
             assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");
@@ -678,7 +678,7 @@ async fn a_name_of_a_cluster_that_leaves_is_told_again_of_another() {
     assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
     assert_eq!(by_name(&told), ["b/one", "b/two"]);
     events.nothing().await;
-    // A member's relist that finds a name gone is no different.
+    // A member's relist that discovers a deletion has the same effect.
     fixture.set_clusters(&["a", "b"]).await;
     told.clear();
     for _ in 0..3 {
@@ -704,7 +704,7 @@ async fn an_object_keeps_its_annotation_through_a_rename() {
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["other/x"] }).await;
     let object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(object["metadata"]["annotations"][ANNOTATION], "other");
-    // A version of the old name is no precondition of the new one.
+    // A version of the old name is no valid precondition for the new one.
     let mut stale = object.clone();
     stale["metadata"]["resourceVersion"] = composite(&json!({"a": "1"})).into();
     fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &stale).await.refused(409);

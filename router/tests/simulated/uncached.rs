@@ -15,7 +15,7 @@ use crate::harness::{
 
 const READS: [RequestKind; 2] = [RequestKind::List, RequestKind::Watch];
 
-/// The ConfigMaps of `default` without the one that each namespace has.
+/// The ConfigMaps of `default` without the one that exists in each namespace.
 const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
 /// Suffixes of versions that are not numbers: the two forms of Calico, the rest of a UUID, and the empty version.
@@ -27,7 +27,6 @@ fn forbid(fixture: &Fixture, member: &str, kinds: &[RequestKind]) {
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
 }
 
-/// The path of a ConfigMap.
 fn of(name: &str) -> String {
     format!("{CONFIG_MAPS}/{name}")
 }
@@ -49,7 +48,7 @@ fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// A refusal that the client does not repeat.
+/// Checks a refusal without Retry-After. Returns its message.
 #[track_caller]
 fn refused_for_good(answer: &Answer, code: u16) -> String {
     let message = answer.refused(code);
@@ -211,7 +210,6 @@ const ALL_SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networkset
 /// The name of the custom resource in the simulator.
 const SET_KIND: &str = "networksets.projectcalico.org";
 
-/// The path of a NetworkSet.
 fn set(name: &str) -> String {
     format!("{SETS}/{name}")
 }
@@ -300,7 +298,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
             fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
-            // Another object does not accept this version.
+            // The version is no valid precondition for a different object.
             let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
             fixture.write("PUT", &set("y"), &foreign).await.refused(409);

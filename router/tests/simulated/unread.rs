@@ -1,4 +1,4 @@
-//! Answers of one cluster that their client does not read: they leave room for other clients.
+//! A client does not read its answers from a cluster. The router still has room for other clients.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -13,7 +13,7 @@ use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, QUIET, SOON, allow, cluster, config, config_map, setup, setup_through,
 };
 
-/// Asks as a connection.
+/// Sends a request over a connection.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
     let mut request = request.body(body).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
@@ -22,14 +22,14 @@ async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, bod
     fixture.router.handle(request, &context).await.response
 }
 
-/// Sends a patch as a connection, and reads its answer.
+/// Sends a patch over a connection, and reads its answer.
 async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Value) -> Answer {
     let request = Request::patch(path).header("content-type", format!("application/{kind}"));
     let (head, body) = call(fixture, port, request, body::full(object.to_string())).await.into_parts();
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
 
-/// A member `a` with six connections for clients, and `b`, where new objects are made.
+/// A member `a` with six connections for clients, and `b` as the default placement.
 async fn with_few_connections() -> Fixture {
     let allow = allow();
     let policies = Policies {
@@ -38,7 +38,7 @@ async fn with_few_connections() -> Fixture {
     };
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
-    // Of twelve connections clients have six.
+    // Clients have six of the twelve connections.
     let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { client_generation: 1, ..few };
@@ -62,7 +62,7 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("new", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // Where an object is, is asked though many clients have taken all that there is for them.
+    // The router still finds an object's cluster after many clients have taken all client connections.
     for port in 3..20 {
         unread.push(call(&fixture, port, Request::get(&own), body::empty()).await);
     }
@@ -70,7 +70,7 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("another", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // Whoever does not read is told so.
+    // The refusal tells the client to read its answers.
     let (given, mut refused): (Vec<_>, Vec<_>) = unread.into_iter().partition(|answer| answer.status() == 200);
     assert_eq!(given.len(), 6, "one client has two of them");
     let (head, body) = refused.pop().expect("a refusal").into_parts();
@@ -82,24 +82,24 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     }
     assert_eq!(refusal.headers["retry-after"], "1");
 
-    // What is read gives its place back.
+    // An answer that is read gives its place back.
     for answer in given {
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
 }
 
-/// A request that asks for its connection to be switched, which can be.
+/// A request for an upgrade over a connection that can switch.
 fn switching(method: &str, path: &str) -> http::request::Builder {
     let request = Request::builder().method(method).uri(path).header("connection", "Upgrade");
     request.header("upgrade", "websocket").extension(hyper::upgrade::on(Request::new(())))
 }
 
-/// A member answers a request that names an upgrade as any other where there is nothing to switch to.
+/// If the target cannot switch, a member answers an upgrade request like any other.
 #[tokio::test]
 async fn an_upgrade_that_is_none_takes_a_place() {
     let fixture = with_few_connections().await;
-    // An aggregated server could switch; there is none.
+    // An aggregated server could switch, but the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
     let ask = async |port| call(&fixture, port, switching("GET", own), body::empty()).await;
     let mut unread = Vec::new();
@@ -113,13 +113,13 @@ async fn an_upgrade_that_is_none_takes_a_place() {
     assert_eq!(ask(1).await.status(), 404, "what is dropped gives its place back");
 }
 
-/// Each upgrade has a connection dialed for it alone. Where nobody can switch, the header is not looked at, as by a
-/// kube-apiserver.
+/// Each upgrade gets a connection of its own. For a path without upgrades the router ignores the header, as a
+/// kube-apiserver does.
 #[tokio::test]
 async fn an_upgrade_of_what_nobody_switches_has_no_connection_of_its_own() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
-    // Whatever is to have a connection of its own finds no place for that.
+    // No connection of its own is available.
     let tuning = ClientTuning { tunnel_places: Places::new(0), ..ClientTuning::default() };
     let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);
@@ -145,16 +145,16 @@ async fn an_upgrade_of_what_nobody_switches_has_no_connection_of_its_own() {
         let answer = call(&fixture, 1, request, text).await;
         assert_eq!(answer.status(), code, "{method} {path}");
     }
-    // The merged view answers as it does without.
+    // The merged view answers as without the header.
     assert_eq!(call(&fixture, 1, switching("GET", CONFIG_MAPS), body::empty()).await.status(), 200);
 }
 
-/// Over HTTP/2 answers share a connection's flow-control window, which is given back with what is read: those that are
-/// not read must not have used it up for others, nor for what this process asks for itself.
+/// Over HTTP/2, answers share a connection's flow-control window, which reopens as the client reads. Unread answers
+/// must not use it up for other clients or for the router's own requests.
 #[tokio::test]
 async fn answers_that_are_not_read_stall_nobody_over_http2() {
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // Lists, and what lasts.
+    // Lists and long-running requests.
     for unread_path in [own.clone(), format!("{own}?watch=1")] {
         let fixture = Fixture::with([config("a")], allow()).await;
         let member = fixture.member("a");
@@ -174,7 +174,7 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
             assert_eq!(answer.status(), 200, "{unread_path}: answer {number}");
             unread.push(answer);
         }
-        // So that the member has sent what it can.
+        // During the pause, the member fills the windows.
         tokio::time::sleep(QUIET).await;
 
         let changes = format!("{own}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
@@ -190,13 +190,13 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
         );
         whole.await.expect("another client's list in time").unwrap();
 
-        // What is served from memory goes on.
+        // Reads from memory continue.
         fixture.put_and_see("a", "later", "").await;
         assert_eq!(unread.len(), 30);
     }
 }
 
-/// What answers of clusters may leave unread now, in bytes, as the metrics have it.
+/// Number of bytes that unread answers of clusters may currently occupy, from the metrics.
 fn unread_bytes(fixture: &Fixture) -> Option<String> {
     let text = fixture.router.metrics().expose();
     let value =
@@ -204,15 +204,15 @@ fn unread_bytes(fixture: &Fixture) -> Option<String> {
     value.map(str::to_owned)
 }
 
-/// The message with which the first connection's request for this path is refused for want of room.
+/// Returns the message of a 429 for the first connection's request.
 async fn refused(fixture: &Fixture, path: &str) -> String {
     let (head, body) = call(fixture, 1, Request::get(path), body::empty()).await.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429)
 }
 
-/// Each cluster has room for what its connections carry, and of a fleet that is more than all memory. What fills the
-/// bound may be logs of another cluster: a watch through the merged view would change nothing.
+/// Each cluster's connections have room for unread data, and a whole fleet's room exceeds the memory. Another cluster's
+/// logs may fill the limit, so the refusal must not suggest a watch of the merged view.
 #[tokio::test]
 async fn logs_of_all_clusters_that_nobody_reads_have_one_bound() {
     for http2 in [false, true] {
@@ -221,7 +221,7 @@ async fn logs_of_all_clusters_that_nobody_reads_have_one_bound() {
 }
 
 async fn have_one_bound(http2: bool) {
-    // Of 32 answers one client has half of three quarters.
+    // One client may have half of three quarters of 32 answers.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
     let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
@@ -249,7 +249,7 @@ async fn have_one_bound(http2: bool) {
         }
         assert!(!message.contains("watch without"), "{message}");
     }
-    // Others are served, and short requests are nobody's to hold up.
+    // Other clients get answers, and short requests do not count.
     assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
     let short = format!("/clusters/b{CONFIG_MAPS}");
     let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;

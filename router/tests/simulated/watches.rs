@@ -1,4 +1,4 @@
-//! Watches: initial events, bookmarks, selectors, refusals in the stream, and readers that do not read.
+//! Watches: initial events, bookmarks, selectors, refusals in the stream, and slow readers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn initial_events_end_with_one_bookmark() {
     let event = events.soon().await;
     assert_eq!(brief(&event), "ADDED b/later");
     assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
-    // What follows the bookmark is what a resumption from it gives.
+    // A watch that resumes from the bookmark gets the event that follows it.
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
     assert_eq!(resumed.soon().await, event);
 }
@@ -58,7 +58,7 @@ async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
-    // The member's own bookmarks may move the version on or not: one comes each minute all the same.
+    // A bookmark comes each minute, whether or not the member's own bookmarks advance the version.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert_eq!(events.soon().await["type"], "BOOKMARK");
@@ -82,7 +82,7 @@ async fn an_end_comes_with_a_bookmark_before_it() {
     while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
     }
-    // A drain ends it at once.
+    // A drain ends the watch at once.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
     let revision = fixture.put("a", "other", "");
@@ -144,7 +144,7 @@ async fn a_slow_reader_is_ended_and_slows_nobody() {
     let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
     let mut slow = fixture.watch(&path).await;
     let mut quick = fixture.watch(&path).await;
-    // More than the history of a cluster may hold (32 MiB, and 100 changes) while the slow one does not read.
+    // More than a cluster's history may hold (32 MiB, and 100 changes) while the slow client reads nothing.
     let text = "x".repeat(320 << 10);
     for round in 0..110 {
         fixture.put("a", "large", &format!("{round}{text}"));
@@ -166,7 +166,7 @@ async fn the_deprecated_path_and_one_object_can_be_watched() {
     fixture.put("a", "y", "");
     fixture.put("b", "x", "2");
     assert_eq!(events.brief().await, "MODIFIED b/x");
-    // `watch` on a name is no watch: kube-apiserver answers the object.
+    // kube-apiserver ignores `watch` on a name and answers with the object.
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x?watch=1")).await.ok()["data"]["v"], "2");
 }
 
@@ -189,7 +189,8 @@ async fn watchers_that_read_at_leisure_see_the_same() {
     }
 }
 
-/// A row is printed once in each second, for all watchers that have the same columns and as much of the object.
+/// The router prints a row at most once a second, for all watchers with the same columns and the same part of the
+/// object.
 #[tokio::test]
 async fn a_tables_row_is_printed_once_for_all_who_watch() {
     const WATCHERS: usize = 10;
@@ -221,7 +222,7 @@ async fn a_tables_row_is_printed_once_for_all_who_watch() {
     let without = rows.pop().unwrap();
     let event: Value = serde_json::from_slice(&without).unwrap();
     assert_eq!(event["object"]["rows"][0]["object"], Value::Null, "{event}");
-    // Equal rows are one text in memory, of which each has a reference.
+    // Equal rows share one text in memory.
     let mut printed: Vec<_> = rows.iter().map(|row| row.as_ptr()).collect();
     printed.sort_unstable();
     printed.dedup();

@@ -1,7 +1,8 @@
-//! One client's worst requests: while it sends them as fast as it can, others are answered.
+//! One client's most expensive requests: the router answers other clients while one client sends them as fast as it
+//! can.
 //!
-//! A request that is written down here is one line of [`requests`]. It is sent over and over by [`AT_ONCE`] senders, on
-//! a runtime of two workers, while somebody else asks for `/livez`, as [`crate::liveness`] says.
+//! Each request is a line of [`requests`]. [`AT_ONCE`] senders repeat it on a runtime of two workers while another
+//! client asks for `/livez`, as in [`crate::liveness`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,23 +16,23 @@ use tributary_simulator::SimulatorConfig;
 use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
 use crate::liveness::{Probes, others_live};
 
-/// How many of the same request are under way together.
+/// Number of senders of the same request.
 const AT_ONCE: usize = 8;
 
-/// For how long each is sent at least.
+/// Minimum time for which each request is repeated.
 const SENT_FOR: Duration = Duration::from_millis(300);
 
-/// Pods of each of two members. Each is of the usual size; in a build without optimisation they are as
-/// much work as some thousands.
+/// Pods of each of two members. They have the usual size. A build without optimization takes as long for them as an
+/// optimized build for some thousands.
 const PODS: usize = 250;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
 
-/// A request that one client may send.
+/// An expensive request of one client.
 pub(crate) struct Worst {
-    /// What is bad about it.
+    /// The request's name in failures.
     name: &'static str,
     method: &'static str,
     path: String,
@@ -40,29 +41,26 @@ pub(crate) struct Worst {
 }
 
 impl Worst {
-    /// A GET.
     pub(crate) fn get(name: &'static str, path: impl Into<String>) -> Self {
         Self { name, method: "GET", path: path.into(), headers: Vec::new(), body: String::new() }
     }
 
-    /// A request that has a body of JSON, or none.
+    /// A request with a JSON body, or with an empty one.
     pub(crate) fn write(name: &'static str, method: &'static str, path: impl Into<String>, body: String) -> Self {
         Self { name, method, path: path.into(), headers: vec![("content-type", "application/json")], body }
     }
 
-    /// A POST of YAML.
     fn yaml(name: &'static str, path: &str, body: String) -> Self {
         Self { name, method: "POST", path: path.to_owned(), headers: vec![("content-type", "application/yaml")], body }
     }
 
-    /// The same with a header.
     pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.push((name, value));
         self
     }
 }
 
-/// The requests, each of which is tried against two members with [`PODS`] pods each.
+/// The requests for two members with [`PODS`] pods each.
 fn requests() -> Vec<Worst> {
     vec![
         Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE),
@@ -85,17 +83,17 @@ fn merges() -> String {
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Pods by a selector. The requirement that no pod meets is the last that is asked.
+/// Pods by a selector. Its last requirement matches no pod.
 fn selected(parameters: &str, requirements: &str) -> String {
     format!("/api/v1/pods?{parameters}labelSelector={requirements}zzz")
 }
 
-/// The most requirements that a selector may have, but one.
+/// One requirement less than a selector's maximum.
 fn longest() -> String {
     (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
 }
 
-/// How long others had no answer at most while the request was sent over and over.
+/// Longest time without an answer for another client while the senders repeat the request.
 async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     let over = Arc::new(AtomicBool::new(false));
     let mut senders = tokio::task::JoinSet::new();
@@ -104,8 +102,7 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
         senders.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
-                // Frame by frame, so that no memory of the sender's is part of it;
-                // what is refused is none of our business here.
+                // Frame by frame, so that the sender needs no memory for the answer. The test ignores refusals.
                 while let Some(Ok(_)) = answer.body_mut().frame().await {}
                 tokio::task::yield_now().await;
             }
@@ -115,12 +112,12 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     tokio::time::sleep(SENT_FOR).await;
     let silence = probes.longest_silence().await;
     over.store(true, Ordering::SeqCst);
-    // Dropped where they are: a stream would go on for ever.
+    // Cancels the senders, since a stream would never end.
     senders.shutdown().await;
     silence
 }
 
-/// Sends the request over and over, and checks that others are answered meanwhile.
+/// Repeats the request, and checks that other clients get answers meanwhile.
 pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
     let worst = Arc::new(worst);
     others_live(worst.name, async || longest_silence(&fixture.client(), &worst).await).await;
@@ -136,15 +133,14 @@ async fn others_are_answered_while_one_client_sends_its_worst_requests() {
     }
 }
 
-/// How many read a large object together.
+/// Number of concurrent readers of a large object.
 const READERS: usize = 40;
 
-/// The path of a large object.
 fn large() -> String {
     format!("{CONFIG_MAPS}/large")
 }
 
-/// A member that has it.
+/// A member with the large object.
 async fn with_large_object() -> Fixture {
     let fixture = Fixture::start(["a"]).await;
     let mut object = config_map("large", "");
@@ -214,7 +210,7 @@ async fn bodies_in_yaml_delay_no_other_client() {
     }
 }
 
-/// Nobody looks at a clock here, either: of what one connection has waiting, another's write overtakes nearly all.
+/// This test uses no clock, either: a write overtakes nearly all waiting requests of another connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_clients_yaml_keeps_no_write_waiting() {
     let fixture = with_large_object().await;

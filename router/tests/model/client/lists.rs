@@ -1,4 +1,4 @@
-//! Lists of every form, page by page at any router, and what must hold of them.
+//! Lists of every form, page by page at any router, and their checks.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::schedule::Profile;
 use crate::truth::{History, Lie, Vector};
 use crate::world::{Answer, vector};
 
-/// What a list asks for.
+/// The options of a list.
 #[derive(Default)]
 struct Asked {
     query: Vec<String>,
-    /// A version, and whether exactly that one.
+    /// The requested version, and whether the list must have exactly this version.
     version: Option<(Vector, bool)>,
-    /// When a client was told that version.
+    /// When a client received that version.
     told: Option<Instant>,
-    /// Each cluster's revision when the list was asked for, where it is to contain that.
+    /// Each cluster's revision at the time of the request, if the list must contain it.
     at_least: Option<Vector>,
 }
 
 impl Client {
-    /// A list of a random form, checked; `None` where it was refused for a good reason.
+    /// Reads and checks a list of a random form. Returns `None` if the refusal has a good reason.
     pub(super) async fn list(&mut self, replica: usize) -> anyhow::Result<Option<(Objects, Vector)>> {
         let limit = if self.random.random_bool(0.5) { self.random.random_range(1..6) } else { 0 };
         let mut query = self.query();
@@ -46,13 +46,13 @@ impl Client {
                 }
             }
         }
-        // A past state is as old as its first telling.
+        // A past state is as old as the first answer with its version.
         let of_past = asked.told.filter(|_| asked.version.as_ref().is_some_and(|(_, exact)| *exact));
         self.told = of_past.map_or_else(Told::now, Told::at);
         self.pages(replica, Asked { query, ..asked }).await
     }
 
-    /// The text of a vector, in one of its forms.
+    /// The text of a vector in a random form.
     pub(super) fn sent(&mut self, version: &Vector) -> String {
         let compact = self.world.profile.compact && self.random.random_bool(0.5);
         compact.then(|| self.world.compact(version)).flatten().unwrap_or_else(|| encode(version))
@@ -63,7 +63,7 @@ impl Client {
         let path = self.path();
         let (mut objects, mut version, mut left) = (Objects::new(), None, None);
         let mut page = asked.query.clone();
-        // Where a list goes on at another state than that of its first pages.
+        // The place after which the list continues at another state.
         let mut after = None;
         loop {
             let stable = self.world.configured();
@@ -82,7 +82,7 @@ impl Client {
             {
                 anyhow::bail!("the pages of a list have several versions: {first:?}, then {own:?}");
             }
-            // The later pages of a state lack who joined since.
+            // The later pages of a state lack clusters that joined meanwhile.
             let present = !page.iter().any(|part| part.contains("continue="));
             if present && stable == self.world.configured() {
                 self.names_what_is_missing(&stable.1, &own, &answer)?;
@@ -117,8 +117,8 @@ impl Client {
         }
         self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
         self.holds_what_was_asked(&asked, &version)?;
-        // Who goes on from a past state that was undone before anybody here saw it is taken for one of the state that
-        // has its versions now (docs/decisions/0012-undetected-restores-of-etcd.md).
+        // A restore may undo a past state before any router notices. The router then takes the version for the state
+        // that now has it (docs/decisions/0012-undetected-restores-of-etcd.md).
         let is_of_past = asked.version.as_ref().is_some_and(|(_, is_exact)| *is_exact);
         let is_of_either = is_of_past && self.world.with_truth(|truth| truth.is_of_either_era(&version));
         Ok((!is_of_either).then_some((objects, version)))
@@ -132,8 +132,8 @@ impl Client {
         query
     }
 
-    /// Whether a list was given; a refusal must have a cause that this run can have. `of`:
-    /// the version that was to be listed.
+    /// Returns whether a list was answered. A refusal must have a possible cause in this run. `of` is the version that
+    /// the list had to have.
     fn is_answered(&self, asked: &Asked, of: Option<&Vector>, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
@@ -142,9 +142,9 @@ impl Client {
             410 if of.is_some_and(|version| self.world.may_have_forgotten(version, KEPT_FOR)) => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
-            // No member serves the resource just now.
+            // No member serves the resource now.
             404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
-            // A version that another replica has reached, and this one not within 3 s.
+            // The other replica has reached the version, but this replica does not within 3 s.
             504 => Ok(false),
             code => anyhow::bail!("a list was refused: {code} {}", answer.json),
         }
@@ -169,7 +169,7 @@ impl Client {
         Ok(())
     }
 
-    /// Never a 200 that silently lacks a cluster.
+    /// A list must not lack a cluster without a warning.
     fn names_what_is_missing(
         &self,
         configured: &BTreeMap<String, usize>,
@@ -188,7 +188,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the members had when the list was asked for is in it, except of clusters that a warning names.
+    /// The list contains the members' state at the time of the request, except for clusters that a warning names.
     fn is_new_enough(&self, asked: &Asked, version: &Vector, answer: &Answer) -> anyhow::Result<()> {
         let Profile { restores, topology, hides, .. } = self.world.profile;
         if restores || topology || hides {
@@ -205,7 +205,7 @@ impl Client {
     fn holds_what_was_asked(&self, asked: &Asked, version: &Vector) -> anyhow::Result<()> {
         let Some((asked, exact)) = &asked.version else { return Ok(()) };
         if *exact {
-            // Of a cluster that the version does not name is shown what there is.
+            // A cluster outside the version contributes its current state.
             let is_given = asked.iter().all(|(cluster, component)| version.get(cluster) == Some(component));
             anyhow::ensure!(is_given, "{asked:?} was asked for, and {version:?} given");
         } else if !self.world.profile.restores {
@@ -218,7 +218,7 @@ impl Client {
     }
 }
 
-/// Where a continue token goes on: behind this object of this cluster.
+/// Place of a continue token: the next page follows this object of this cluster.
 fn place_of(token: &str) -> anyhow::Result<(String, String)> {
     use base64::Engine as _;
     let place = token.split('.').nth(1).unwrap_or_default();

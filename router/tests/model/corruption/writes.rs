@@ -1,4 +1,4 @@
-//! The account of writes checked: what is right passes, and a write that arrives elsewhere is found out.
+//! Tests of the ledger: it accepts correct writes and detects a write that lands in a wrong place.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -6,13 +6,13 @@ use super::found_out;
 use crate::ledger::{Bare, Change, Known, Ledger, Meaning, Outcome, Settled, Verb, Write};
 use crate::truth::{Component, History, Lie, State, Truth};
 
-/// The name that all of them write.
+/// The key of every write.
 const KEY: &str = "n/x";
 
-/// A step of a run: it is sent, a member changes, it is answered.
+/// A step of a run: a client sends a write, a member changes, or a router answers.
 type Step = fn(&mut Ledger) -> Result<(), Lie>;
 
-/// What is right.
+/// Correct runs, which the ledger must accept.
 const RIGHT: [(&str, &[Step]); 10] = [
     ("an_annotated_write_where_it_says", &[annotated, |to| put(to, 0, None), done]),
     ("a_write_that_was_refused_everywhere", &[annotated, refused]),
@@ -22,7 +22,7 @@ const RIGHT: [(&str, &[Step]); 10] = [
     ("a_uid_of_the_object_that_is_there", &[of_uid, |to| put(to, 1, Some("v2")), done]),
     ("a_deletion_by_uid", &[deletes_by_uid, |to| gone(to, 1, "v2"), done]),
     ("a_bare_write_where_it_is_the_only_one", &[|to| bare(to, None), |to| put(to, 1, Some("v2")), done]),
-    // `a` has it since 12, and was known up to 10.
+    // `a` has the object since revision 12, and the router knew it up to 10.
     ("a_bare_write_beside_one_of_the_lag", &[|to| bare(to, Some(10)), |to| put(to, 1, Some("v2")), done]),
     (
         "a_deletion_after_one_that_was_refused",
@@ -36,7 +36,7 @@ const RIGHT: [(&str, &[Step]); 10] = [
     ),
 ];
 
-/// What a router would do that takes one object for another.
+/// Runs of a router that confuses objects.
 const WRONG: [(&str, &[Step]); 14] = [
     ("an_annotated_write_in_another_cluster", &[annotated, |to| put(to, 1, None)]),
     ("a_write_in_two_clusters", &[|to| bare(to, None), |to| put(to, 1, None), |to| put(to, 2, None)]),
@@ -49,13 +49,12 @@ const WRONG: [(&str, &[Step]); 14] = [
     ("a_version_that_is_not_there_any_more", &[of_version, |to| put(to, 1, Some("v3"))]),
     ("a_uid_of_another_object", &[of_uid, |to| put(to, 1, Some("other"))]),
     ("a_bare_write_beside_one_that_is_known", &[|to| bare(to, Some(12)), |to| put(to, 1, Some("v2"))]),
-    // Nothing is known of `a`, which has it from the start.
+    // The router knows nothing about `a`, which always had the object.
     ("a_bare_write_beside_one_in_a_cluster_that_is_unknown", &[|to| bare(to, Some(0)), |to| put(to, 1, Some("v2"))]),
     ("a_deletion_that_nobody_asked_for", &[|to| gone(to, 1, "v2")]),
     ("a_deletion_of_another_object", &[deletes_by_uid, |to| gone(to, 0, "v2")]),
 ];
 
-/// One trial for each.
 pub(super) fn trials() -> Vec<Trial> {
     let right = RIGHT.into_iter().map(|(what, steps)| {
         Trial::test(format!("checker::writes::{what}_passes"), move || Ok(play(steps).map_err(|lie| lie.0)?))
@@ -76,7 +75,7 @@ fn play(steps: &[Step]) -> Result<(), Lie> {
     steps.iter().try_for_each(|step| step(&mut ledger))
 }
 
-// ---- what is sent ----
+// ---- requests ----
 
 fn sent(ledger: &mut Ledger, marker: &str, verb: Verb, meaning: Meaning) -> Result<(), Lie> {
     ledger.sent(Write { marker: marker.to_owned(), verb, key: KEY.to_owned(), meaning });
@@ -103,8 +102,8 @@ fn deletes(ledger: &mut Ledger, marker: &str) -> Result<(), Lie> {
     sent(ledger, marker, Verb::Delete, Meaning::Bare(Bare::default()))
 }
 
-/// A bare write, where the router knows the first member up to this revision; up to none for 0, and is without it for
-/// `None`.
+/// A bare write to a router that knows the first member up to this revision. With 0 it knows no revision of it; with
+/// `None` it lacks the member.
 fn bare(ledger: &mut Ledger, known: Option<u64>) -> Result<(), Lie> {
     let known = known.map(|revision| Known {
         cluster: "ap".to_owned(),
@@ -115,7 +114,7 @@ fn bare(ledger: &mut Ledger, known: Option<u64>) -> Result<(), Lie> {
     sent(ledger, "w0", Verb::Merge, Meaning::Bare(Bare { known: known.into_iter().collect() }))
 }
 
-// ---- what becomes of it ----
+// ---- answers and changes ----
 
 fn done(ledger: &mut Ledger) -> Result<(), Lie> {
     ledger.answered("w0", Outcome::Done)

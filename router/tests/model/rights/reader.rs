@@ -1,4 +1,4 @@
-//! Somebody who lists and watches, and holds what comes, as an informer does.
+//! A user's client that lists, watches and stores the objects, as an informer does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,6 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Objects, RESOURCE, World, is_ours, objects, place, text};
 
-/// One user's client.
 pub(super) struct Reader {
     world: Arc<World>,
     user: &'static str,
@@ -25,17 +24,16 @@ impl Reader {
         Self { world: Arc::clone(world), user, random: StdRng::seed_from_u64(seed), held: Arc::default() }
     }
 
-    /// What it holds.
     pub(super) fn held(&self) -> Arc<Mutex<Objects>> {
         Arc::clone(&self.held)
     }
 
-    /// Reads until it is dropped.
+    /// Reads until the task is dropped.
     pub(super) async fn run(mut self) {
         loop {
             match self.list().await {
                 Ok(Some(mut version)) => {
-                    // What ends in order, or breaks off, is resumed; what is refused is not.
+                    // A watch that ends in order or breaks off resumes; a refused watch does not.
                     while let Ok(Some(next)) = self.watch(&version).await {
                         version = next;
                     }
@@ -49,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// Lists everything; its version, or `None` where it is refused.
+    /// Lists all objects. Returns the list's version, or `None` after a refusal.
     async fn list(&mut self) -> anyhow::Result<Option<String>> {
         let begun = Instant::now();
         let (code, list) = self.world.get(self.user, &format!("/api/v1/{RESOURCE}")).await?;
@@ -62,7 +60,7 @@ impl Reader {
         Ok(Some(text(&list["metadata"]["resourceVersion"])))
     }
 
-    /// Watches from a version; the one to go on from, or `None` where that is of no use any more.
+    /// Watches from a version. Returns the version to resume from, or `None` if no version serves.
     async fn watch(&mut self, version: &str) -> anyhow::Result<Option<String>> {
         let seconds = self.random.random_range(1..120);
         let options = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
@@ -92,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Takes an event; its version, or `None` where it ends the watch for good.
+    /// Applies an event. Returns its version, or `None` if the watch must not resume.
     fn take(&self, event: &Value) -> Option<String> {
         let object = &event["object"];
         let kind = event["type"].as_str().unwrap_or_default();

@@ -1,22 +1,22 @@
-//! What one member holds and whom it lets see it, by its revisions, and whether an object may be shown to somebody.
+//! The objects and rights of one member by revision, and the check whether a user may see an object.
 
 use std::collections::BTreeMap;
 
 use tokio::time::{Duration, Instant};
 
-/// How much later than an object the loss of the right to it may come while nothing is wrong: a watch may lag by 2 s,
-/// and one that is refused for 5 s is opened anew after a pause.
+/// Longest time after the loss of a right for which the router may show objects that were written after the loss. A
+/// watch may lag by 2 s, and a watch that was refused for 5 s reopens after a pause.
 const LATE: Duration = Duration::from_secs(15);
 
-/// How long after the last fault of a member a loss may go unnoticed: as long as attempts are apart, and an attempt.
+/// Longest time after a member's last fault for which a lost right may go unnoticed: the longest delay between
+/// attempts, and one attempt.
 const NOTICED_WITHIN: Duration = Duration::from_secs(75);
 
-/// One member.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTruth {
-    /// Every state that an object ever had, by its value, which no other has.
+    /// Every state of every object, by its unique value.
     states: BTreeMap<String, State>,
-    /// When somebody might read in a place; the empty one is everywhere.
+    /// The rights of each user in each place. The empty place stands for all namespaces.
     rights: BTreeMap<(String, String), Vec<Right>>,
     /// When the last fault ended.
     troubled: Option<Instant>,
@@ -27,7 +27,7 @@ struct State {
     namespace: String,
     name: String,
     from: u64,
-    /// The revision of the next state, or of its end.
+    /// The revision of the next state or of the deletion.
     until: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ struct Right {
     until: Option<(u64, Instant)>,
 }
 
-/// Why an object may not be shown.
+/// Why a user may not see an object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Leak {
     #[error("no object ever was so")]
@@ -82,25 +82,24 @@ impl MemberTruth {
         self.troubled = Some(at);
     }
 
-    /// How many states there have been.
+    /// Number of states so far.
     pub(crate) fn count(&self) -> usize {
         self.states.len()
     }
 
-    /// Whether somebody may read by a right to this very place.
+    /// Returns whether a user has a current right in exactly this place.
     pub(crate) fn may_read_at(&self, user: &str, place: &str) -> bool {
         self.rights_at(user, place).last().is_some_and(|right| right.until.is_none())
     }
 
-    /// What there is now in a place: namespace, name and value.
+    /// The current objects in a place: namespace, name and value.
     pub(crate) fn objects(&self, place: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         let now = self.states.iter().filter(|(_, state)| state.until.is_none());
         let there = now.filter(move |(_, state)| place.is_empty() || state.namespace == place);
         there.map(|(value, state)| (&*state.namespace, &*state.name, &**value))
     }
 
-    /// Whether somebody may be shown a state by an answer that was begun at that moment. `is_well`: no fault is being
-    /// played.
+    /// Checks that a user may see a state in an answer that began at `begun`. `is_well`: no fault is active.
     pub(crate) fn may_be_shown(
         &self,
         user: &str,
@@ -136,7 +135,7 @@ impl MemberTruth {
     }
 }
 
-/// What is told from what, by table.
+/// Checks by table for each object whether the answer leaks it.
 pub(crate) fn leaks_are_told() -> Result<(), libtest_mimic::Failed> {
     let begin = Instant::now();
     let at = |seconds| begin + Duration::from_secs(seconds);
