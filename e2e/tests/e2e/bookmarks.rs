@@ -44,7 +44,7 @@ fn number(event: &Value) -> anyhow::Result<u64> {
 /// events.
 async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    // A member of its own, so that no other test writes there.
+    // A new member, in which no other test writes.
     let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {
@@ -77,7 +77,7 @@ async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<
     Ok(())
 }
 
-/// One bookmark: the time of its arrival, its version, and the number of changes so far.
+/// A bookmark: time of arrival, version, and number of changes before it.
 struct Bookmark {
     at: Instant,
     version: String,
@@ -187,7 +187,7 @@ async fn one(
     check_times("quiet", started, &of_quiet)?;
     check_times("selected", started, &of_selected)?;
     check_times("idle", started, &of_idle)?;
-    // One more change, so that an event follows every bookmark.
+    // The last change gives a watch from each bookmark's version at least one event.
     let last = changes.load(Ordering::SeqCst) + 1;
     let patch = json!({"data": {"step": last.to_string()}});
     let path = format!("{busy}/map-{}", last % members.len());

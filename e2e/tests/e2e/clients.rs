@@ -237,7 +237,7 @@ async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()
     follow(&context, followed, "informer", false, false).await
 }
 
-/// client-go's own check: a list at the version of the bookmark must equal what was streamed, or the client panics.
+/// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
 async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", true, true).await

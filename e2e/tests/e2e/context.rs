@@ -55,7 +55,7 @@ type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + S
 
 /// One test of the suite.
 pub(crate) struct Case {
-    /// Path of the test, such as `kubectl::get_shows_the_cluster_column`.
+    /// Path of the test: `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
     patience: Duration,
     /// Whether this machine has the programs that the test needs.

@@ -238,7 +238,7 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {
             let release = format!("{name}-{version}");
-            // The name keeps objects that Helm keeps, such as a claim, apart from those of other releases.
+            // The release's own name keeps retained objects, such as a claim, apart from other releases.
             let set = format!("fullnameOverride={release}");
             let chosen = ["--values", &values, "--set", &set];
             let rendered = render::run(&helm, &release, &chosen).await?.success()?;

@@ -151,7 +151,7 @@ async fn server_side_apply(context: TestContext) -> anyhow::Result<()> {
         let text = setup.kubectl(&["apply", "--server-side", "-f", &file]).await?;
         ensure!(text.contains(expected), "{text}");
     }
-    // Another field manager owns the field now.
+    // The patch gives the field to another field manager.
     setup.kubectl(&["patch", "widget", "one", "--type=merge", "-p", r#"{"spec":{"size":8}}"#]).await?;
     let conflict = setup.kubectl.run(&["-n", &setup.namespace, "apply", "--server-side", "-f", &file]).await?;
     let conflict = conflict.failure()?;

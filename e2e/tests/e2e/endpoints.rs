@@ -16,8 +16,8 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 /// Longest time until Tributary sees that an endpoint is lost or back: it dials at least every half minute.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest duration of one of these tests, which includes the wait for its turn: three put a load on their own members,
-/// one after the other.
+/// Longest duration of a test, including the wait for a turn: three of the tests put a load on their own members, one
+/// after the other.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Objects that the test creates in sequence; the first kube-apiserver ends in the middle.

@@ -41,7 +41,7 @@ async fn kubeconfig_with(
     Ok((folder, path))
 }
 
-/// Runs `serve` with these flags, which must fail. Returns its standard error.
+/// Runs `serve` with these invalid flags. Returns the standard error of the failed process.
 async fn serve_fails(arguments: &[&str]) -> anyhow::Result<String> {
     let output = tributary::run(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()).await?;
     ensure!(output.code.is_some(), "ended by a signal: {output:?}");

@@ -47,7 +47,7 @@ struct Setup {
     chart: Chart,
     namespace: String,
     members: Vec<Arc<TestCluster>>,
-    /// Held so that the process runs.
+    /// Keeps the process running.
     _tributary: Arc<Tributary>,
 }
 

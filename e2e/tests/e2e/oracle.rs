@@ -123,7 +123,7 @@ fn client_go(watch_list: bool, detector: bool) -> [(&'static str, &'static str);
     [("KUBE_FEATURE_WatchListClient", text(watch_list)), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector))]
 }
 
-/// A client that writes to these clusters and reads its own writes.
+/// A client that reads back all its writes to these clusters.
 fn consistent_client(
     tools: &Tools,
     kubeconfig: &Path,

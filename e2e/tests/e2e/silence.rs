@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("silence::proof_of_warnings_and_of_recovery", warnings_and_recovery)]
 }
 
-/// The Warnings of those collections whose answers carry one.
+/// The Warnings in the answers to lists of all [`COLLECTIONS`].
 async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     let mut stale = Vec::new();
     for collection in COLLECTIONS {

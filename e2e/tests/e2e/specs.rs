@@ -1,15 +1,13 @@
-//! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two: what passes
-//! on the bare member passes through Tributary, but for what [`differences`] lists.
+//! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two. A spec that
+//! passes on the bare member must pass through Tributary, except for the specs in [`differences`].
 //!
-//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own,
-//! `proof_specs::all`, which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each
-//! spec in the target folder (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when
-//! it is called again, unless Tributary or the specs have been built anew. Half an hour on two cores, and a line on the
-//! terminal for each spec:
+//! Continuous integration runs the specs of the API machinery over one member. The proof `proof_specs::all` runs the
+//! list in `e2e/specs/passing.txt` at all targets: half an hour on two cores, and a line on the terminal for each spec.
+//! It records each result in the target folder (`tmp/specs`, or the folder in `TRIBUTARY_SPECS_LEDGERS`). The next call
+//! continues there, unless Tributary or the specs were rebuilt.
 //!
-//! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there, once it has run whole;
-//! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member,
-//!   and add them to the list;
+//! * `TRIBUTARY_SPECS_RESULTS=<file>` writes the results to a file after a complete run;
+//! * `TRIBUTARY_SPECS_FIND=1` first tries all other specs on the bare member, and adds the passing ones to the list;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod catalog;

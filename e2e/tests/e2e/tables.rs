@@ -156,7 +156,7 @@ async fn resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, Strin
     Ok(found)
 }
 
-/// Creates every sample that this server accepts, with its status; returns their number.
+/// Creates every sample that the server accepts, with its status. Returns the number of created samples.
 async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../printers/testdata/samples");
     let mut files: Vec<_> = fs::read_dir(&folder)

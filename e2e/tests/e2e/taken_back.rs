@@ -1,4 +1,4 @@
-//! No member stores Tributary's annotation, in whatever form a client writes it. An annotation that was stored past
+//! No member stores Tributary's annotation in any form that a client can write. An annotation that was stored past
 //! Tributary misleads no client. A kube-apiserver must understand each form first, which shows that the form is valid.
 
 use crate::context::{Case, TestContext, cases, eventually};

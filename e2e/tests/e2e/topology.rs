@@ -13,7 +13,7 @@ use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributar
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Interval at which an informer of these tests loses its connection.
+/// Interval between two cuts of an informer's connection.
 const CUT: Duration = Duration::from_millis(700);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -132,7 +132,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
 
-    // Another cluster takes over the address and the name.
+    // A different cluster gets the address and the name.
     let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
     let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
     own.victim.make_anew().await?;
@@ -226,7 +226,7 @@ async fn custom_resources_come_and_go(context: TestContext) -> anyhow::Result<()
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
-    // The other member is shared with other tests.
+    // Other tests share the second member.
     own.other.http().delete(DEFINITION).send().await?;
     outcome
 }
@@ -247,7 +247,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut stream = http.watch(&format!("{first}?watch=true")).await?;
     ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
 
-    // Both clusters serve the CRD, this one with another version as well: its objects arrive in the open watch.
+    // Both clusters serve the CRD, and the victim serves a second version too: the open watch reports the victim's
+    // objects.
     define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
     victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;
     ensure!(next(&mut stream).await? == "ADDED victim/of-victim", "not the second object");
@@ -394,7 +395,7 @@ async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result
         let name =
             if round % 3 == 0 { format!("twin-{}", round % 4) } else { format!("{}-{}", member.name(), round % 5) };
         let path = format!("{maps}/{name}");
-        // Generations continue after those of the last call.
+        // Generations continue after the last call's generations.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
         let labels = json!({"generation": now.as_micros().to_string()});
         let http = member.http();

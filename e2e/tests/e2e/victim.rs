@@ -48,7 +48,7 @@ impl Victim {
         Ok(Self { member, other, tributary, wire, _folder: folder })
     }
 
-    /// Starts the fault.
+    /// Starts the fault, which lasts until [`Self::recover`].
     pub(crate) async fn suffer(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.kill9().await,
@@ -61,7 +61,7 @@ impl Victim {
         }
     }
 
-    /// Ends the fault.
+    /// Ends the fault, and does not wait for the member.
     pub(crate) async fn recover(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.start_again().await,

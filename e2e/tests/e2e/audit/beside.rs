@@ -1,4 +1,4 @@
-//! Compares Tributary's audit log with those of its members: a kubectl command appears in both under one ID, at the
+//! Compares Tributary's audit log with the logs of its members: a kubectl command appears in both under one ID, at the
 //! level of each policy, and no Secret or token is in Tributary's log.
 
 use super::events;
@@ -95,7 +95,7 @@ impl Beside {
         let file = kubectl.file("c.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}")?;
         for arguments in [
             &["create", "-f", &file][..],
-            // kubectl sends this object as protobuf.
+            // kubectl sends the body as protobuf.
             &["create", "configmap", "d", "--from-literal=a=b"],
             &["create", "secret", "generic", "s", &secret],
             &["get", "configmaps"],

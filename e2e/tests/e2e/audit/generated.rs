@@ -4,7 +4,8 @@ use http::Method;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
 
-/// Number of rules before the one that matches everything: each is narrow, so that many rules decide a request.
+/// Number of narrow rules before the final rule, which matches everything. Narrow rules let many of them decide a
+/// request.
 const RULES: usize = 60;
 
 const LEVELS: &[&str] = &["None", "Metadata", "Request", "RequestResponse"];
@@ -115,7 +116,6 @@ const COLLECTIONS: &[&str] = &[
     "/apis/example.io/v1/namespaces/one/things",
 ];
 
-/// Non-resource paths.
 const OTHER_PATHS: &[&str] =
     &["/healthz", "/healthz/ping", "/version", "/api", "/api/v1", "/apis/apps/v1", "/nowhere", "/nowhere/else"];
 

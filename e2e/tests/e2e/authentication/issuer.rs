@@ -39,7 +39,7 @@ pub(crate) enum Change {
     Expires(i64),
     /// `nbf`, in seconds from now.
     Begins(i64),
-    /// Changes the signature: removes it, reverses it, or appends another part.
+    /// Changes the signature: cut off, reversed, or followed by another part.
     Signature(fn(String) -> String),
     /// Replaces the text of the claims.
     Payload(fn(String) -> String),

@@ -74,7 +74,7 @@ impl SignInIssuer {
         }})
     }
 
-    /// A token, as kubectl's plugin gets it.
+    /// A token from kubectl's plugin.
     async fn token(&self, name: &str) -> anyhow::Result<String> {
         let user = self.user(name);
         let arguments = user["exec"]["args"].as_array().context("arguments")?.iter().filter_map(Value::as_str);
@@ -96,7 +96,7 @@ impl SignInIssuer {
     }
 }
 
-/// The member itself and the endpoint over it.
+/// A member, and the endpoint in front of the member.
 pub(super) struct Places<'a> {
     pub(super) member: &'a TestCluster,
     /// A kubeconfig of the endpoint.

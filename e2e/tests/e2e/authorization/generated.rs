@@ -129,7 +129,7 @@ impl Person {
         Self { name: pick(random, PEOPLE).to_owned(), groups }
     }
 
-    /// A user whom no generated object names, for impersonated reviews of the user's own rules.
+    /// A user without generated bindings, for impersonated reviews of the user's own rules.
     pub(crate) fn of_nobody_else() -> Self {
         Self { name: "carol".to_owned(), groups: vec!["carols".to_owned()] }
     }

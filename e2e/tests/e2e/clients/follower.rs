@@ -49,7 +49,7 @@ impl Follower {
         serde_json::from_str(line).map(Some).with_context(|| format!("the client printed {line}"))
     }
 
-    /// Reads lines until one has this `event`.
+    /// Reads lines up to the next one with this `event`.
     pub(crate) async fn wait_for(&mut self, event: &str, patience: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + patience;
         loop {

@@ -352,7 +352,7 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kube-apiserver shows the columns before the first one that it cannot parse. A definition may have its own column
+/// A kube-apiserver shows the columns up to the first column with an invalid path. A definition may have its own column
 /// `Cluster`.
 async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});

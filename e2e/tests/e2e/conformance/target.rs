@@ -187,7 +187,7 @@ impl Target {
         compact::encode(&vector(version)?, &clusters).with_context(|| format!("{version} has a cluster of no member"))
     }
 
-    /// kubectl that asks the first member itself.
+    /// kubectl for a direct connection to the first member.
     pub(crate) fn kubectl_of_the_member(&self) -> anyhow::Result<Kubectl> {
         Kubectl::new(&self.tools, &self.members[0].kubeconfig())
     }

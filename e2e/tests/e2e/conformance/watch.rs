@@ -1,4 +1,4 @@
-//! Watches: their beginning, their events and their end.
+//! Watches: start, events and end.
 
 use super::{
     Conformance, conformance,

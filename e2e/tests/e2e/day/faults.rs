@@ -59,7 +59,7 @@ pub(super) enum Fault {
     CredentialsRotated,
     /// Tributary's token is revoked before it has the new one, by mistake.
     CredentialsRevoked,
-    /// One user sends as many requests as possible.
+    /// One user sends requests at the highest possible rate.
     Storm,
     /// Clients request large answers, and do not read them.
     SlowReaders,
@@ -317,7 +317,7 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each reader has its own connection, which ends with its unread answers.
+/// The connections of the readers are separate, and end with all unread answers.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let large = format!("/api/v1/namespaces/{}/configmaps", scene.places.large);
     let mut open = Vec::new();

@@ -61,7 +61,6 @@ impl Followers {
         Ok(Self { observers, informers, writing: None, resting })
     }
 
-    /// Starts the writers.
     pub(super) fn go_on(&mut self) {
         self.writing = Some(Writers::start(std::mem::take(&mut self.resting)));
     }

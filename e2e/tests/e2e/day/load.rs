@@ -172,7 +172,7 @@ impl Part {
         let _gone = running.wait_for(|running| !*running).await;
     }
 
-    /// Sends one request and records its result.
+    /// Sends a request and records the result.
     async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
@@ -199,7 +199,7 @@ impl Met {
         }
     }
 
-    /// Records a violation.
+    /// Prints and records a violation of the day's promises.
     pub(super) fn problem(&self, text: String) {
         println!("day:   PROBLEM {text}");
         self.problems.lock().push(text);
@@ -208,7 +208,8 @@ impl Met {
     /// A line about the results since the last call.
     ///
     /// # Errors
-    /// The violations, if there were any; a kind with too many lost or too few answered requests, whatever the excuses.
+    /// The violations, if there were any; a kind with too many lost or too few answered requests, even if each loss has
+    /// an excuse.
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());

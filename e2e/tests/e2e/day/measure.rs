@@ -31,7 +31,7 @@ pub(super) struct Sample {
     files: usize,
     /// Number of client connections.
     connections: u64,
-    /// Number of long-running requests, such as watches.
+    /// Number of long-running requests: watches, logs, shells.
     lasting: u64,
 }
 

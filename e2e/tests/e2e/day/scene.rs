@@ -66,7 +66,7 @@ pub(super) struct Places {
     pub(super) private: String,
     /// Objects that the writers change without pause.
     pub(super) written: String,
-    /// Large objects.
+    /// Objects of [`LARGE_BYTES`] each.
     pub(super) large: String,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Scene {
 /// The current contents of the configuration files.
 pub(super) struct Configuration {
     folder: PathBuf,
-    /// Endpoints by cluster.
+    /// The URLs of each cluster's endpoints.
     endpoints: [Vec<String>; 3],
     /// Name of the Secret to which the token in the file is bound, by cluster.
     tokens: [String; 3],
@@ -183,7 +183,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Creates a ConfigMap that names its own cluster.
+    /// Creates a ConfigMap with the name of the member in its data.
     pub(super) async fn make_map(
         &self,
         member: &TestCluster,
@@ -264,7 +264,6 @@ pub(super) enum Limit {
     Usual,
     /// A number of concurrent requests for each user, with seats of their own.
     AtOnce,
-    /// No limit.
     None,
 }
 
@@ -398,7 +397,7 @@ async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(Str
     Ok((name, token))
 }
 
-/// Deletes this Secret, which makes its token invalid.
+/// Deletes this Secret. The token bound to the Secret is invalid afterwards.
 pub(super) async fn revoke_token(member: &TestCluster, secret: &str) -> anyhow::Result<()> {
     member.http().delete(&format!("{SYSTEM}/secrets/{secret}")).send().await?.expect(200).map(drop)
 }

@@ -68,7 +68,7 @@ fn answer(query: &[u8], name: &str, known: Ipv4Addr) -> Option<(String, Vec<u8>)
     let mut answer = query.get(..2)?.to_vec();
     // Flags: an authoritative answer, recursion desired and available; no error, or NXDOMAIN.
     answer.extend([0x85, if is_known { 0x80 } else { 0x83 }]);
-    // Counts: one question, and at most one answer.
+    // Counts in the header: one question, at most one answer.
     answer.extend([0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
     answer.extend(question);
     if has_address {

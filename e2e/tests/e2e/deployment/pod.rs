@@ -372,7 +372,7 @@ async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// Replaces the mounted ConfigMaps by those of these objects.
+/// Replaces the mounted ConfigMaps by the ConfigMaps in `objects`.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);

@@ -127,7 +127,7 @@ impl Body {
     }
 }
 
-/// Media types for whole objects that only kube-apiserver offers, as its error message lists them.
+/// Media types in kube-apiserver's error message that Tributary does not offer for whole objects.
 const PROTOBUF: [&str; 2] =
     [", application/vnd.kubernetes.protobuf;stream=watch", ", application/vnd.kubernetes.protobuf"];
 

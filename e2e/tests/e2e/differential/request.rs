@@ -49,7 +49,7 @@ pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     objects
 }
 
-/// Collections that only this test changes. The last ones are empty.
+/// Collections without changes by other tests. The last collections are empty.
 pub(super) fn collections(namespace: &str) -> Vec<String> {
     [
         "/api/v1/namespaces/NS/configmaps",

@@ -30,7 +30,7 @@ pub(super) const RATE_MIN: f64 = 100.0;
 /// refuse its requests. A fast machine needs a handful.
 const AT_ONCE_MAX: usize = 256;
 
-/// One of this many requests is a write.
+/// Number of requests per write.
 const REQUESTS_FOR_EACH_WRITE: usize = 10;
 
 /// Number of attempts for a write whose answer has Retry-After, as in client-go.
@@ -178,7 +178,7 @@ impl Met {
         self.note("read", answer.and_then(|answer| answer.expect(200)));
     }
 
-    /// Sends one write. It is repeated only after an answer with Retry-After, which means that the server changed
+    /// Sends a write, and repeats it only after an answer with Retry-After, because the server has then changed
     /// nothing.
     async fn write(&self, http: &HttpClient, object: &str, number: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);

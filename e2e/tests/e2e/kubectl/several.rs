@@ -219,7 +219,8 @@ async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An object from the merged view names its cluster. A forced replace, which deletes and creates it, keeps it there.
+/// An object from the merged view names its cluster. A forced replace deletes and creates the object in the same
+/// cluster.
 async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;

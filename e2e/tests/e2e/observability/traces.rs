@@ -56,7 +56,7 @@ impl Collector {
         Ok(format!("--tracing-config-file={}", file.display()))
     }
 
-    /// The spans so far, each with the service that sent it.
+    /// The collected spans, each with the service that sent the span.
     fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
         let text = fs::read_to_string(&self.spans).unwrap_or_default();
         let mut found = Vec::new();

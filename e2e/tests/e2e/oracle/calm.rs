@@ -37,7 +37,7 @@ struct OwnClient {
 }
 
 impl Calm {
-    /// Begins the calm.
+    /// Begins the time without faults.
     ///
     /// # Errors
     /// A client cannot follow a member.

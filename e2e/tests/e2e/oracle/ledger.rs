@@ -12,7 +12,7 @@ pub(crate) type State = (String, u64);
 /// The objects of a client by namespace and name.
 pub(crate) type States = BTreeMap<String, State>;
 
-/// The events of one client for one resource.
+/// The events of one resource, as one client received them.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: States,
@@ -43,7 +43,7 @@ impl Ledger {
         }
     }
 
-    /// Begins a list.
+    /// Begins a list of the client.
     pub(crate) fn begin(&mut self) {
         self.listing = Some(States::new());
     }
@@ -57,7 +57,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the list.
+    /// Completes the list: missing objects are gone.
     pub(crate) fn end(&mut self) {
         let next = self.listing.take().unwrap_or_default();
         for (key, (uid, _)) in std::mem::take(&mut self.held) {

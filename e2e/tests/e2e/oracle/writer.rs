@@ -23,7 +23,7 @@ use tributary_e2e::{HttpClient, TestCluster};
 /// The annotation with the number of writes to a name, from 1, over deletions too.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
-/// The annotation `<sequence>:<length>:` with that many letters, which reveals a torn object.
+/// The annotation `<sequence>:<length>:<letters>`, which reveals a torn object.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
 /// Number of writers per member. Each waits for its answers, so together they keep the pace as long as answers take at
@@ -55,7 +55,6 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Starts the writers.
     pub(crate) fn start(writers: Vec<Writer>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let written = Arc::new(AtomicU64::new(0));
@@ -66,7 +65,7 @@ impl Writers {
         Self { stop, tasks, written }
     }
 
-    /// Number of writes so far that took effect.
+    /// Number of effective writes so far.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -105,7 +104,7 @@ pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pa
     writers
 }
 
-/// One writer of one member; no other writer uses its names.
+/// A writer of one member, with names that no other writer uses.
 pub(crate) struct Writer {
     http: HttpClient,
     namespace: String,
@@ -174,7 +173,7 @@ struct Slot {
     resource: &'static str,
     base: String,
     name: String,
-    /// Number of earlier names of this slot, which it has abandoned.
+    /// Number of names that this slot has abandoned.
     retired: u32,
     sequence: u64,
     state: State,

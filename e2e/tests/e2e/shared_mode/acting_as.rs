@@ -75,7 +75,7 @@ struct Stage {
     shared: Shared,
     /// The namespace of the test, which both members have.
     own: String,
-    /// The impersonated user.
+    /// The user whom all others try to impersonate.
     bob: String,
     /// A user who may impersonate bob with all groups, uid and extras in `member1`, and bob with one group in
     /// `member2`.
@@ -432,7 +432,8 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
     without.put(ann.here.get(&maps)).send().await?.expect(400).map(drop)
 }
 
-/// A user who may impersonate everybody in a member can act as `system:masters` there, but never through the endpoint.
+/// A user who may impersonate every user and group of a member can act as `system:masters` there, but never through the
+/// endpoint.
 async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;

@@ -196,7 +196,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     let said = log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone"));
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
-    // A kube-apiserver reloads its authorizers while it runs.
+    // A running kube-apiserver reloads its authorizers.
     let hidden = denied.clone();
     let webhook = DenyingWebhook::start(move |asked| asked["resourceAttributes"]["namespace"] == hidden).await?;
     fs::write(&config, webhook.configuration(folder.path())?)?;

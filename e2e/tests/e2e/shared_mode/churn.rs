@@ -1,6 +1,5 @@
-//! Users whose rights change all the time, in two real members. Each answer (a list of all namespaces, a list of one,
-//! an object, an event of a watch, an open watch) must equal the members' own answer for that user within the last
-//! moment.
+//! Users whose rights change all the time, in two real members. Each answer must equal the members' own answer for that
+//! user within the last moment. Answers are lists of all namespaces and of one, single objects, and watches.
 
 use super::{
     Shared,

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use tributary_e2e::{EventStream, HttpClient, PeopleAuthority, TestCluster, guard, namespace};
 
-/// Number of users.
 const USERS: usize = 200;
 
 /// Number of rounds per user.

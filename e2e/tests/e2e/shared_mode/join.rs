@@ -1,5 +1,5 @@
-//! `tributary join`: the account that it makes in real members has enough rights to serve users, and only those of its
-//! profile.
+//! `tributary join`: the account that it makes in real members has enough rights to serve users, and no rights beyond
+//! its profile.
 
 use super::{SOON, Shared, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};

@@ -98,8 +98,8 @@ async fn by_roles(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(shared, seed, pace).await.with_context(|| format!("TRIBUTARY_MATRIX={seed}"))
 }
 
-/// The same test with a webhook in each member. It denies some users some verbs on some resources, in some namespaces
-/// or in all, whatever roles say.
+/// The same test with a webhook in each member. Independent of roles, the webhook denies some users some verbs on some
+/// resources, in some namespaces or in all.
 async fn where_webhooks_deny(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let seed = seed()?;

@@ -319,7 +319,7 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.reader.loses().await?;
     scene.rights_are("Behind").await?;
     scene.others_come("three").await?;
-    // The validity counts from the last contact, whatever attempts follow.
+    // The validity counts from the last contact. Failed attempts do not extend it.
     sleep_until(since + BEHIND_MAX).await;
     scene.nothing_is_shown(SLACK).await?;
     scene.stays_hidden("hidden", &mut open).await?;

@@ -350,7 +350,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     endpoint.log_holds_none_of(&[&token, &elsewhere])
 }
 
-/// A token that its cluster rejects ends the requests that it opened, both from memory and forwarded ones.
+/// When a cluster no longer accepts a token, long-running requests with this token end, both from memory and forwarded.
 async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];

@@ -8,7 +8,7 @@ use super::Target;
 pub(crate) struct Difference {
     /// A part of each spec's full name that no other spec has.
     pub(crate) specs: &'static [&'static str],
-    /// The targets at which these specs fail.
+    /// Targets at which the specs fail.
     pub(crate) targets: &'static [Target],
     /// A part of the failure's text that identifies this reason.
     pub(crate) sign: &'static str,
@@ -19,7 +19,6 @@ pub(crate) struct Difference {
 /// Both targets with Tributary.
 const TRIBUTARY: &[Target] = &[Target::OverOne, Target::OverTwo];
 
-/// All deliberate differences.
 pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["health handlers should contain necessary checks"],

@@ -60,7 +60,7 @@ impl Ledger {
         Ok(Self { path, state: Mutex::new(State { file, attempts }) })
     }
 
-    /// Adds an attempt.
+    /// Adds an attempt in memory and on disk.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
-    /// The spec passed.
     Passed,
     /// The spec failed, panicked or timed out; with the reason and the end of its output.
     Failed(String),

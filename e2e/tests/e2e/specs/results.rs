@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 pub(crate) struct Verdict {
     /// The outcome of the last attempt.
     pub(crate) outcome: Outcome,
-    /// Number of attempts.
+    /// Number of attempts at the spec.
     pub(crate) attempts: usize,
 }
 

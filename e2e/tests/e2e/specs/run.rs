@@ -1,5 +1,5 @@
-//! Runs many specs at one target. Each has its own process, so that none can block or end another, and its result is
-//! recorded as soon as it ends.
+//! Runs many specs at one target. A spec has its own process, so that it cannot block or end another spec. The result
+//! is recorded at the end of the process.
 
 use super::{
     Target, catalog,
@@ -27,7 +27,7 @@ const SLOW_PATIENCE: Duration = Duration::from_secs(8 * 60);
 /// long.
 const CLEANING: Duration = Duration::from_secs(60);
 
-/// Time in which ginkgo writes its report before its process is killed.
+/// Time for ginkgo's report. Afterwards ginkgo's process is killed.
 const REPORTING: Duration = Duration::from_secs(60);
 
 /// Limits of a run.
@@ -41,7 +41,6 @@ pub(crate) struct Limits {
     pub(crate) attempts: usize,
 }
 
-/// The run of many specs at one target.
 pub(crate) struct Run<'a> {
     /// The tools, which include `kubectl`.
     pub(crate) tools: &'a Tools,
@@ -171,7 +170,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A regular expression that matches only this text.
+/// A regular expression for exactly this text.
 fn quoted(text: &str) -> String {
     let special = |character: char| r"\.+*?()|[]{}^$".contains(character);
     text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()

@@ -22,7 +22,7 @@ pub(crate) struct Informer {
     pub(crate) names: BTreeMap<String, String>,
     /// Number of lists so far.
     pub(crate) lists: usize,
-    /// The events so far, as `TYPE cluster/name`.
+    /// All events, as `TYPE cluster/name`.
     pub(crate) told: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl Informer {
             };
             let cut = (tokio::time::Instant::now() + patience).min(end);
             while let Ok(next) = tokio::time::timeout_at(cut, stream.next(Duration::from_secs(600))).await {
-                // A broken stream is resumed like one that ended.
+                // The informer resumes a broken stream like an ended one.
                 let Ok(Some(event)) = next else { break };
                 self.event(&event)?;
             }

@@ -36,7 +36,7 @@ impl Bystander {
         .await
     }
 
-    /// Sends requests, one after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(self, mut random: StdRng) {
         let mut pace = self.part.pace(BYSTANDER_PACE);
         while let Some(_busy) = pace.turn().await {

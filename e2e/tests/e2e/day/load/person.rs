@@ -13,7 +13,7 @@ use tributary_e2e::HttpClient;
 pub(super) struct Person {
     part: Part,
     pub(super) name: String,
-    /// Another user with an object in the same cluster, which this user must not see.
+    /// A user with an object in the same cluster. This user's requests for that object must fail.
     neighbour: String,
     home: usize,
     through_front: bool,
@@ -54,7 +54,7 @@ impl Person {
         .await
     }
 
-    /// Sends requests, one after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(mut self, mut random: StdRng) {
         let mut pace = self.part.pace(PACE);
         while let Some(_busy) = pace.turn().await {
@@ -68,7 +68,7 @@ impl Person {
         // Lists of the common objects need the cluster too: they wait for this user's writes there.
         let own = Needs { cluster: Some(home), is_merged: true, is_write: false, through_front };
         let direct = Needs { is_merged: false, ..own };
-        // Tributary answers this request itself, without a cluster.
+        // Tributary answers by itself, without a cluster.
         let itself = Needs { cluster: None, ..direct };
         let part = self.part.clone();
         match what {

@@ -34,7 +34,6 @@ const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: f
 /// Tributary answers without a cluster.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
-/// Starts all streams.
 pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
     let scene = &part.scene;
     let rules = json!([

@@ -93,7 +93,7 @@ pub(super) fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
 }
 
-/// The first text with this field number; empty if there is none.
+/// The first text with this field number, or an empty text.
 pub(super) fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(all(message, number)?.first().copied().unwrap_or_default().to_vec())?)
 }

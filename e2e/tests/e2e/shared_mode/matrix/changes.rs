@@ -78,7 +78,7 @@ impl Writer<'_> {
         Ok((told, due))
     }
 
-    /// Creates an object in the named member, or in the one that the endpoint chooses, and deletes it afterwards.
+    /// Creates an object in the named member, or in the endpoint's choice without a name, and deletes it afterwards.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
         let name = self.world.name(self.kind, "new");
         let question = self.question(Ask::Create(named, name.clone()));

@@ -65,7 +65,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Checks one answer.
+    /// Checks status, contents and cluster names of one answer.
     fn answered(&self, form: ObjectForm, answer: HttpResponse, told: &Told) -> anyhow::Result<Outcome> {
         self.tells_of_known(&answer, told)?;
         let status = answer.status.as_u16();

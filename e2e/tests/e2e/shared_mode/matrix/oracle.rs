@@ -2,7 +2,7 @@
 //!
 //! * A collection is the join of the members' lists. If a member refuses to list all namespaces, its part is the join
 //!   of the namespaces that the user may list. Roles decide which namespaces are asked, even if another authorizer also
-//!   decides. If roles allow a list of all namespaces at once but the member refuses it, a list of all has no object of
+//!   decides. Roles may allow a list of all namespaces that the member refuses: then a list of all has no object of
 //!   this member (`docs/shared-mode.md`, "By what a cluster is judged").
 //! * A watch reports the objects that the user may list; it is refused if the user may not watch some of them.
 //! * If only one member shows an object to the user, the answer is that member's. If several do, the name is ambiguous;
@@ -54,9 +54,9 @@ pub(super) struct Told {
 
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// Exactly these objects.
+    /// The objects of a collection.
     Objects(Objects),
-    /// Exactly this object.
+    /// A single object.
     Object(Identity, Box<Value>),
     /// The answer of this member.
     Of(usize, Arc<HttpResponse>),
@@ -214,7 +214,7 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
-            // For kinds in memory, an answer without any readable object is 403, whatever the selector.
+            // For kinds in memory, an answer without any readable object is 403, with every selector.
             None if question.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => Expected::Refused(403, self.words(question, &question.request(self.world, Side::Member)).await?),
         };
@@ -344,13 +344,13 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// Expects this member's answer, apart from its message.
+    /// Expects the answer of this member; messages may differ.
     async fn of(&self, question: &Question, member: usize, request: &Request) -> anyhow::Result<Expected> {
         Ok(Expected::Of(member, self.says(member, question.person, request).await?))
     }
 
-    /// The cluster of a new object that names none: the only candidate, or the only member with the namespace among
-    /// those that allow the create.
+    /// The cluster of a new object that names none: the only candidate. If several members allow the create, the
+    /// cluster is the only member with the namespace.
     async fn target_of_new(&self, question: &Question, candidates: [bool; 2], name: &str) -> anyhow::Result<Target> {
         if let Some(only) = only(candidates) {
             return Ok(Target::Member(only));

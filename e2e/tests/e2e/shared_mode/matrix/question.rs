@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, http::RequestBuilder};
 
-/// One request of a user for one kind.
+/// A user's request for one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) person: usize,
@@ -133,7 +133,7 @@ impl Ask {
 }
 
 impl Verb {
-    /// The verb as roles name it.
+    /// The verb in a role's rules.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -342,7 +342,7 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                 }
             }
             "deletecollection" => {
-                // Selectors that match only this run's objects.
+                // Selectors that match objects of this run only.
                 let selectors = [
                     Selector { labels: "of=both", ..Selector::default() },
                     Selector { labels: "of", fields: format!("metadata.name={}", names[2]), member: None },

@@ -149,7 +149,7 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
-/// A random rule that includes this kind.
+/// A random rule about at least this kind.
 fn rule(kind: &Kind, random: &mut StdRng) -> Value {
     let own = kind.resource.to_owned();
     let below = |below: &str| format!("{}/{below}", kind.resource);
