@@ -198,7 +198,7 @@ fn claims_of(token: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims)?)?)
 }
 
-/// A change of a claim, for the tables.
+/// A changed claim, for the tables of tokens.
 fn claim(name: &'static str, value: Value) -> Change {
     Change::Claim(name, value)
 }

@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Duration of the compared watches: the last bookmark of a watch is due two seconds before it ends.
 const COMPARED: Duration = Duration::from_secs(6);
 
-/// The version that an event, or its object, carries.
+/// The resourceVersion of an event, or of its object.
 fn number(event: &Value) -> anyhow::Result<u64> {
     let text = event["object"]["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
     Ok(text.parse()?)

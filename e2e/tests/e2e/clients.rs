@@ -122,7 +122,7 @@ struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Counts this member's writes, so that a later state has a greater number.
+    /// Number of this member's writes, so that a later state has a greater number.
     generation: u64,
 }
 

@@ -48,7 +48,7 @@ impl Client {
         Ok(Self { http: http.clone(), maps: maps.to_owned(), names: names_of(&list), version, token })
     }
 
-    /// The same versions at another server.
+    /// A client of another server with the same versions.
     fn at(&self, http: &HttpClient) -> Self {
         let Self { maps, names, version, token, .. } = self;
         Self {
@@ -189,7 +189,7 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     let before = merged.exact().await?.expect(200)?.json()?;
     write(&member, &maps).await?;
 
-    // The member forgets the version, and gives its client another token.
+    // The member compacts the version, and gives its client another token.
     eventually(COMPACTED, async || {
         // The member's watch cache still has the revision, and honours the token until the cache drops it too.
         let answer = bare.next_page().await?;

@@ -245,7 +245,6 @@ impl Own {
         Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
-    /// The Warnings of a list.
     async fn warnings(&self) -> anyhow::Result<Vec<String>> {
         let answer = self.http.get(&self.maps("")).send().await?.expect(200)?;
         let texts = answer.headers.get_all("warning").iter();

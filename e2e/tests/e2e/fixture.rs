@@ -39,7 +39,7 @@ pub(crate) struct Fixture {
     folder: OnceCell<tempfile::TempDir>,
     /// Written once, so that no test reads a half-written file.
     pair_kubeconfig: OnceCell<PathBuf>,
-    /// Extra processes of tests, whose logs a failure prints.
+    /// Tributary processes of single tests, whose logs a failure prints.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
     /// Limits the tests that start members of their own at the same time: each costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
@@ -198,7 +198,7 @@ impl Fixture {
         Ok((victim, other, self.watch_log(tributary).await))
     }
 
-    /// Has the log of a test's own process printed when a test fails while it lives.
+    /// Registers a test's own process, so that a failure prints its log.
     pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
         let tributary = Arc::new(tributary);
         self.extra.lock().await.push(Arc::downgrade(&tributary));

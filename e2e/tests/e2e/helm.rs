@@ -129,7 +129,7 @@ impl Setup {
 /// All objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// The same after an upgrade to a chart that has one more object, and a hook.
+/// All objects of the release after an upgrade to a chart with one more object and a hook.
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",

@@ -119,7 +119,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The cells of the line of a table that begins with these words.
+/// The cells of the table's line that begins with these words.
 fn line<'a>(table: &'a str, words: &[&str]) -> anyhow::Result<Vec<&'a str>> {
     table
         .lines()

@@ -96,7 +96,6 @@ async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Resu
 }
 
 impl Mode {
-    /// Flags of `tributary serve`.
     fn arguments(self) -> Vec<String> {
         // With Allow, a first list may lack a cluster that this process has not reached yet, and says so in a Warning
         // that informers do not read. The debug log records the state of each collection.

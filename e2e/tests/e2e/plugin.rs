@@ -41,8 +41,8 @@ fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
     std::fs::create_dir(&files)?;
-    // Not copied, since it is large with its symbols. A hard link would be a change of the file that tar reads in
-    // another test.
+    // A link instead of a copy, because the program is large with its symbols. A hard link would change the file's
+    // metadata while tar reads the file in another test.
     symlink(std::path::absolute(tributary::binary()?)?, files.join(PROGRAM))?;
     std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
     output(
@@ -130,7 +130,7 @@ impl Setup {
     async fn new(context: &TestContext) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("plugin")?;
         let bin = install(folder.path())?;
-        // The plugin runs kubectl by its name.
+        // The plugin finds kubectl by its name in the PATH.
         symlink(context.fixture.tools().await?.server("kubectl"), bin.join("kubectl"))?;
         let path = std::env::join_paths(
             [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
@@ -339,7 +339,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
         ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{part} in {refused:?}");
         ensure!(refused.stderr.lines().count() == 1, "one sentence: {refused:?}");
     }
-    // Output and exit code are kubectl's.
+    // Output and exit code are the same as kubectl's.
     let missing = setup.run(&at(&["get", "pod/nowhere"], &[])).await?;
     ensure!(missing.code == Some(1) && missing.stderr.contains("pods \"nowhere\" not found"), "{missing:?}");
     Ok(())

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Time in which the test looks for repeated lines in the log.
 const A_WHILE: Duration = Duration::from_secs(10);
 
-/// The user of Tributary in the member.
+/// The name of Tributary's user in the member.
 const READER: &str = "reader";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -110,7 +110,7 @@ impl Pair {
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // One question for each collection (also in the namespace alone), one for the cluster, and one each for
+        // One line for each collection and once more for its namespace, one for the cluster, and one each for
         // CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
@@ -151,7 +151,7 @@ fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Lets the reader do everything.
+/// Gives the reader all rights.
 async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},

@@ -28,8 +28,8 @@ const REFUSED: Duration = Duration::from_millis(50);
 /// Longest time until a followed log ends after its cluster was killed, kubectl's own work included.
 const LOG_ENDS: Duration = Duration::from_secs(2);
 
-/// Twenty collections that every kube-apiserver has and that are not deprecated: reads of Endpoints, for example, get a
-/// Warning.
+/// Twenty collections that every kube-apiserver has and that are not deprecated. (Reads of a deprecated kind, such as
+/// Endpoints, always get a Warning.)
 const COLLECTIONS: [&str; 20] = [
     "/api/v1/configmaps",
     "/apis/discovery.k8s.io/v1/endpointslices",

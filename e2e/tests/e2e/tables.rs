@@ -23,7 +23,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["tables"; as_the_member_prints_them]
 }
 
-/// One listable resource of a member.
 #[derive(Clone, Debug)]
 struct Resource {
     path: String,
@@ -106,7 +105,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     for (key, (cells, conditions)) in &own_rows {
         let (ours, our_conditions) = rows.get(key).with_context(|| format!("no row of {key}"))?;
         for (index, (ours, theirs)) in ours.iter().zip(cells).enumerate() {
-            // A row may have more cells than there are columns.
+            // A row may have more cells than the table has columns.
             let column = own_columns.get(index).map_or(&Value::Null, |column| &column["name"]);
             ensure!(ours == theirs, "{key}: {column} is {ours} instead of {theirs}");
         }

@@ -156,9 +156,9 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
-    // The log has a line at the begin and a line at the end of each outage, independent of the number of collections.
-    // An outage between two requests to the member has no line. A kube-apiserver that starts may be down, unready and
-    // well in turn.
+    // The log has one line at the beginning and one at the end of each outage, independent of the number of
+    // collections. An outage between two requests to the member has no line. A starting kube-apiserver may be down,
+    // unready and ready in turn.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
     ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
@@ -192,7 +192,7 @@ async fn define(member: &TestCluster, definition: &Value, path: &str) -> anyhow:
     served(member, path, true).await
 }
 
-/// Waits until the member itself serves a path, or no longer does.
+/// Waits until the member itself serves a path, or stops serving it.
 async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status.as_u16();

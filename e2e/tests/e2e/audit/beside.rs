@@ -182,7 +182,7 @@ impl Beside {
     }
 }
 
-/// The member's last event of the same request.
+/// The member's last event for the request of Tributary's event.
 fn of_id(log: &Path, ours: &Value) -> anyhow::Result<Value> {
     let own = |event: &Value| event["auditID"] == ours["auditID"] && event["stage"] == "ResponseComplete";
     events(log)?.into_iter().rfind(own).with_context(|| format!("no event of {} in {}", ours["auditID"], log.display()))

@@ -92,7 +92,7 @@ impl Signers {
         ]})
     }
 
-    /// The key's id and the signature.
+    /// The key's ID and the signature.
     fn sign(&self, algorithm: &str, message: &[u8]) -> anyhow::Result<(&'static str, Vec<u8>)> {
         let random = SystemRandom::new();
         let by_rsa: &dyn signature::RsaEncoding = match algorithm {
@@ -141,7 +141,7 @@ impl TestIssuer {
         Ok(Self { url, certificates, signers, server })
     }
 
-    /// The file of `--authentication-config`.
+    /// Contents of the file for `--authentication-config`.
     pub(crate) fn configuration(&self) -> String {
         let authority = &self.certificates.authority;
         let (url_a, url_b) = (format!("{}/a", self.url), format!("{}/b", self.url));

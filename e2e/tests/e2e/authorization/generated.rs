@@ -26,7 +26,6 @@ fn some<'a>(random: &mut StdRng, from: &[&'a str], may_be_empty: bool) -> Vec<&'
     from.choose_multiple(random, count).copied().collect()
 }
 
-/// A role or a binding.
 pub(crate) struct Object {
     pub(crate) kind: RbacKind,
     pub(crate) value: Value,
@@ -102,7 +101,7 @@ fn subject(random: &mut StdRng, namespace: &str) -> Value {
         0 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": pick(random, PEOPLE)}),
         1 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": pick(random, TEAMS)}),
         _ => {
-            // Only a ClusterRoleBinding must say its ServiceAccounts' namespace.
+            // Only a ClusterRoleBinding must have the namespace of its ServiceAccounts.
             let own = if namespace.is_empty() || random.random_bool(0.5) { pick(random, &NAMESPACES) } else { "" };
             let mut account = json!({"kind": "ServiceAccount", "name": pick(random, &["s", "ann"])});
             if !own.is_empty() {

@@ -18,7 +18,7 @@ use tributary_e2e::{
     HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::ContextParts, ports,
 };
 
-/// The user of the image.
+/// The image's user ID.
 const USER: u32 = 65_532;
 
 /// Longest duration: the test compiles the whole program, which takes five minutes on two idle cores.

@@ -31,12 +31,11 @@ fn selects(asked: &Value, labels: &Value) -> bool {
     asked.is_some_and(|asked| asked.iter().all(|(label, value)| labels.get(label) == Some(value)))
 }
 
-/// The name by which a Service is reached from other namespaces.
+/// The DNS name of a Service from other namespaces.
 fn host(service: &Value) -> String {
     format!("{}.{NAMESPACE}.svc", text(&service["metadata"]["name"]))
 }
 
-/// The template of the pods.
 fn template(objects: &[Value]) -> anyhow::Result<&Value> {
     of(objects, "Deployment").next().map(|deployment| &deployment["spec"]["template"]).context("no Deployment")
 }

@@ -4,7 +4,7 @@ use super::deploy;
 use serde_json::Value;
 use tributary_e2e::{Kubectl, kubectl::KubectlOutput};
 
-/// The namespace that charts are rendered for.
+/// Namespace of the rendered objects.
 pub(super) const NAMESPACE: &str = "tributary";
 
 /// Renders the chart for a release, with further arguments. A refusal is an output, too.

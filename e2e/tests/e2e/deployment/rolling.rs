@@ -49,7 +49,7 @@ struct Replica {
     running: Option<Tributary>,
 }
 
-/// Everything that the replicas share.
+/// The shared parts of both replicas.
 struct Fleet {
     folder: tempfile::TempDir,
     people: PeopleAuthority,
@@ -157,7 +157,7 @@ async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Resu
     Ok(())
 }
 
-/// Writes through the replicas, each write once.
+/// Writes a new value with each request, through the replicas.
 async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {

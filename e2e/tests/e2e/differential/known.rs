@@ -1,5 +1,5 @@
-//! Deliberate differences in the answers to generated requests: for each row of `conformance/differences.rs`, the
-//! answers in which it shows.
+//! Deliberate differences in the answers to generated requests: the rows of `conformance/differences.rs`, each with the
+//! answers that show it.
 
 use super::request::Request;
 use crate::conformance::differences::{

@@ -36,10 +36,10 @@ const REQUESTS_FOR_EACH_WRITE: usize = 10;
 /// Number of attempts for a write whose answer has Retry-After, as in client-go.
 const WRITE_TRIES: usize = 10;
 
-/// The file of the authorities of the member's servers.
+/// File with the authorities of the member's servers.
 const AUTHORITY: &str = "authority.pem";
 
-/// Tributary before the kube-apiservers of one member.
+/// A Tributary in front of one member's kube-apiservers.
 pub(super) struct Scene {
     pub(super) http: HttpClient,
     pub(super) member: TestCluster,

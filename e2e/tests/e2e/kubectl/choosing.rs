@@ -60,8 +60,7 @@ async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl repeats some commands after a conflict, up to five times with pauses. The refusal must not look like such a
-/// conflict.
+/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat a refused command.
 async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;

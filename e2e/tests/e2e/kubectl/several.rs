@@ -154,7 +154,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
         let status = waiting.wait(SOON).await?;
         ensure!(status.success(), "{condition}: {}", waiting.errors());
     }
-    // By selector, over both clusters.
+    // The command waits by selector, in both clusters.
     setup.running_pod(0, "one").await?;
     setup.ok(&["wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s"]).await?;
     let gone = setup.arguments(&["wait", "--for=delete", "pods", "--all", "--timeout=60s"]);

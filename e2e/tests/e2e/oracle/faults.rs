@@ -104,7 +104,6 @@ impl fmt::Display for Event {
     }
 }
 
-/// A schedule of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule(Vec<Event>);
 

@@ -160,7 +160,6 @@ impl Seen {
     }
 }
 
-/// kube-rs watchers of all resources.
 pub(crate) struct KubeRs {
     name: String,
     ledgers: Vec<(&'static str, Arc<Mutex<Ledger>>)>,
@@ -174,7 +173,6 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts watchers with this configuration.
     pub(crate) async fn start(
         name: &str,
         kubeconfig: &Path,

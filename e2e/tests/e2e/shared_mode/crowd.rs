@@ -140,7 +140,7 @@ struct Crowd {
     http: HttpClient,
     own: String,
     prefix: String,
-    /// The names of the clusters.
+    /// The names of the two members.
     homes: [String; 2],
     /// The PEM of a certificate request.
     request: String,

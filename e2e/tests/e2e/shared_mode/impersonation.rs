@@ -21,7 +21,6 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::impersonation"; whoever_is_another_may_what_the_member_lets_them]
 }
 
-/// A rule of RBAC.
 fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources, "resourceNames": names})
 }

@@ -19,7 +19,7 @@ const INITIAL_BYTES: usize = 40 << 20;
 /// Longest time until Tributary sees that a cluster is cut off, or reachable again.
 pub(super) const CUT_OFF: Duration = Duration::from_secs(60);
 
-/// The name of a member of the test's own.
+/// Name of the member that belongs to one test.
 pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {

@@ -331,7 +331,6 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     Ok(scene)
 }
 
-/// All Warnings of an answer.
 fn warnings(headers: &http::HeaderMap) -> String {
     let all = headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     all.collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! The members and the `tributary` processes that the specs run against.
+//! Starts the members and the `tributary` processes of the specs' targets.
 
 use super::Target;
 use anyhow::Context;

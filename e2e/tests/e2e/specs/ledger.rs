@@ -14,7 +14,6 @@ use std::{
 /// One attempt at one spec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Attempt {
-    /// The spec's full name.
     pub(crate) spec: String,
     /// The outcome of the attempt.
     pub(crate) outcome: Outcome,

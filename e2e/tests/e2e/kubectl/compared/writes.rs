@@ -13,7 +13,6 @@ pub(super) fn cases() -> Vec<Case> {
 const KINDS: &str = "configmaps,secrets,services,serviceaccounts,pods,deployments,replicasets,statefulsets,daemonsets,\
                      jobs,cronjobs,hpa,ingresses,roles,rolebindings,pdb,resourcequotas";
 
-/// Files, and the commands to run.
 struct Script<'a> {
     files: &'a [(&'a str, &'a str)],
     commands: &'a [&'a str],
@@ -63,7 +62,7 @@ async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes identities, times and addresses, at any depth.
+/// Removes identities, times and addresses from a value, at any depth.
 fn strip(value: &mut Value) {
     const ARBITRARY: [&str; 10] = [
         "uid",
