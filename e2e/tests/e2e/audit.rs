@@ -1,4 +1,5 @@
-//! The audit log of a real kube-apiserver, and what `tributary-audit` makes of the same policies and requests.
+//! The audit log of a real kube-apiserver, compared with the events of `tributary-audit` for the same policies and
+//! requests.
 
 mod beside;
 mod generated;
@@ -17,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["audit"; policies, beside_members, beside_a_real_server_for_many_users]
 }
 
-/// The events of an audit log: its whole lines, for the last one may be half written.
+/// The events of an audit log. Only whole lines count, because the last one may be half written.
 fn events(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

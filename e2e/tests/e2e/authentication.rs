@@ -1,5 +1,5 @@
-//! The same certificates and tokens for a real kube-apiserver and for `tributary-authentication`: whom one knows the
-//! other knows as the same user, and what is 401 there is refused here.
+//! Gives the same certificates and tokens to a real kube-apiserver and to `tributary-authentication`. Both must find
+//! the same user, or both must refuse with 401.
 
 mod certificates;
 pub(crate) mod issuer;
@@ -30,12 +30,12 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["authentication"; certificates_and_tokens].into_iter().map(|case| case.patience(SOON * 5)).collect()
 }
 
-/// Whom a real kube-apiserver knows somebody as; `None` for 401.
+/// The user that a real kube-apiserver finds for a credential; `None` for 401.
 async fn known_as(member: &TestCluster, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
     asked_at(&member.kubeconfig(), auth).await
 }
 
-/// Whom the server of a kubeconfig knows somebody as; `None` for 401.
+/// The user that the kubeconfig's server finds for a credential; `None` for 401.
 async fn asked_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
     let mut config = kubeconfig::config(path, None).await?;
     config.auth_info = auth;
@@ -82,7 +82,8 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
     signing_in::people_sign_in(tools, &sign_in, &places).await
 }
 
-/// Compares the two answers; what is stricter here may be refused, and nothing more.
+/// Compares the answers of the member (`there`) and of Tributary (`here`). With `stricter`, Tributary must refuse a
+/// user that the member accepts.
 fn compare(name: &str, there: Option<UserInfo>, here: Result<UserInfo, String>, stricter: bool) -> Option<String> {
     match (there, here) {
         (Some(there), Ok(here)) if there == here && !stricter => None,
@@ -109,7 +110,7 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
     Ok(wrong)
 }
 
-/// By the library alone, and by `tributary serve`, which fetches the issuers' keys itself.
+/// Tests the library alone, and `tributary serve`, which fetches the issuers' keys itself.
 async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
     let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;
@@ -138,8 +139,8 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
     Ok(wrong)
 }
 
-/// What a TokenReview of a real kube-apiserver means here is whom that kube-apiserver itself knows by the token; and
-/// its ServiceAccounts' tokens, and no others, are verified by the keys that it serves.
+/// A member's TokenReview must name the user that the kube-apiserver itself finds for the token. The keys that the
+/// member serves verify its ServiceAccounts' tokens, and no others.
 async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
@@ -164,7 +165,7 @@ async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Ve
         ("for us", &ours, true, false, true),
         ("for both", &both, true, true, true),
         ("forged", &forged, false, false, false),
-        // Whatever its issuer is, a token is for the member's own audiences.
+        // A token from any issuer is for the member's own audiences.
         ("an issuer's", &issuer.token("a", &[])?, false, true, false),
         ("an issuer's, expired", &issuer.token("a", &[Change::Expires(-5)])?, false, false, false),
         ("the administrator's", &member.access().token, false, true, false),
@@ -183,7 +184,7 @@ async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Ve
     Ok(wrong)
 }
 
-/// Whom a member's TokenReview names.
+/// The user that a member's TokenReview names.
 async fn review(member: &TestCluster, token: &str, audiences: &[&str]) -> anyhow::Result<Option<UserInfo>> {
     let audiences: Vec<_> = audiences.iter().map(|&audience| audience.to_owned()).collect();
     let request = serde_json::from_slice(&review_request(token, &audiences))?;
@@ -197,7 +198,7 @@ fn claims_of(token: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims)?)?)
 }
 
-/// A change of a claim, for the tables.
+/// A changed claim, for the tables of tokens.
 fn claim(name: &'static str, value: Value) -> Change {
     Change::Claim(name, value)
 }

@@ -1,5 +1,5 @@
-//! The crate `authorization` beside a real kube-apiserver: generated roles, bindings and users, and for each request
-//! the server's SubjectAccessReview and the fleet's answer. They must be the same, and so must why it is allowed.
+//! Compares the crate `authorization` with a real kube-apiserver: generated roles, bindings and users, and for each
+//! request the server's SubjectAccessReview and the fleet's answer. Decision and reason must be the same.
 //!
 //! A seed makes the same test each time. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` chooses it for the proof test.
 
@@ -16,20 +16,20 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Doubt, Fleet, RbacKind, RbacObject, RbacUser, RulesReview};
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// How many requests continuous integration asks about, and the proof: seconds, and some minutes.
+/// Number of requests in continuous integration (seconds) and in the proof (some minutes).
 const COUNT: usize = 400;
 const PROOF_COUNT: usize = 40_000;
 
-/// After how many requests the objects change.
+/// Number of requests between two changes of the objects.
 const ROUND: usize = 200;
 
-/// How many changes a round begins with.
+/// Number of changes at the beginning of a round.
 const CHANGES: usize = 60;
 
-/// How many are asked at once.
+/// Number of concurrent questions.
 const AT_ONCE: usize = 8;
 
-/// How long the server's authorizer may be behind its own storage.
+/// Longest delay of the server's authorizer behind its storage.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the environment asks for.
+/// Seed and count from the environment.
 fn chosen() -> anyhow::Result<(u64, usize)> {
     let Ok(text) = std::env::var("TRIBUTARY_AUTHORIZATION") else { return Ok((rand::random(), PROOF_COUNT)) };
     let (seed, count) = text.split_once(':').context("TRIBUTARY_AUTHORIZATION is SEED:COUNT")?;
@@ -75,14 +75,14 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
             .with_context(|| format!("seed {seed}"))?;
         allowed += answers.iter().filter(|allowed| **allowed).count();
     }
-    // A test in which everything is refused, or allowed, would show nothing.
+    // If all requests were refused, or all allowed, the test would show nothing.
     ensure!((count / 20..count * 19 / 20).contains(&allowed), "{allowed} of {count} were allowed");
-    // What was told change by change is what a list tells.
+    // The watched changes and a full list must give the same fleet.
     ensure!(!side.read_all().await?, "a list of all objects changed what the watched changes had made");
     side.review(&member).await
 }
 
-/// A server and the fleet that mirrors it.
+/// A kube-apiserver and the fleet that mirrors its roles and bindings.
 struct BySide {
     http: HttpClient,
     name: ClusterName,
@@ -90,7 +90,7 @@ struct BySide {
 }
 
 impl BySide {
-    /// Reads all objects of the server. Whether that changed anything.
+    /// Reads all objects of the server. Returns whether that changed the fleet.
     async fn read_all(&mut self) -> anyhow::Result<bool> {
         let mut objects = Vec::new();
         for kind in RbacKind::ALL {
@@ -103,7 +103,7 @@ impl BySide {
         Ok(self.fleet.replace(&self.name, objects))
     }
 
-    /// Makes the object, or takes it away where it is there already, on both sides.
+    /// Creates the object on both sides, or deletes it if it exists.
     async fn change(&mut self, object: &Object) -> anyhow::Result<()> {
         let answer = self.http.post(&object.collection(), &object.value).send().await?;
         if answer.status == 409 {
@@ -116,7 +116,8 @@ impl BySide {
         Ok(())
     }
 
-    /// Asks both sides until they agree: the server's authorizer follows its storage. Whether it is allowed.
+    /// Asks both sides until they agree, since the server's authorizer follows its storage. Returns whether the request
+    /// is allowed.
     async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
         let attributes = question.attributes();
         let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
@@ -143,8 +144,8 @@ impl BySide {
         self.http.post(&path, &body).send().await?.expect(201)?.json()
     }
 
-    /// The server's list of a user's rules bears out the mirror's: for one who has a binding, and no longer once the
-    /// mirror has a rule that the server has not.
+    /// Compares the server's list of a user's rules with the mirror's. They agree for a user with a binding, and differ
+    /// once the mirror has an extra rule.
     async fn review(&mut self, member: &TestCluster) -> anyhow::Result<()> {
         let person = Person::of_nobody_else();
         for object in generated::of_one_user(&person) {
@@ -158,7 +159,7 @@ impl BySide {
             let request = request.header("impersonate-user", &person.name);
             person.groups.iter().fold(request, |request, group| request.header("impersonate-group", group))
         };
-        // The server adds it to whoever is impersonated, and lists what it gives.
+        // The kube-apiserver adds `system:authenticated` to each impersonated user, and lists the rules of that group.
         let mut groups = person.groups.clone();
         groups.push("system:authenticated".to_owned());
         eventually(PATIENCE, async || {

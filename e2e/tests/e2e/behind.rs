@@ -1,7 +1,8 @@
-//! What answers from behind a member: a kubelet that rejects its kube-apiserver.
+//! Errors from servers behind a member: a kubelet that rejects its kube-apiserver.
 //!
-//! What passes through `proxy` is shown over simulated members alone: a kube-apiserver passes nothing on to a loopback
-//! address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen on no other.
+//! Other traffic through `proxy` is tested with simulated members alone: a kube-apiserver forwards nothing to a
+//! loopback address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen only on
+//! loopback.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["behind"; a_kubelets_refusal_is_told_as_it_is]
 }
 
-/// A node of the bare member whose kubelet refuses, and a pod on it.
+/// Makes a node of the bare member whose kubelet refuses, and a pod on it.
 async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, String, String)> {
     let member = context.fixture.bare().await?;
     let kubelet = RefusingKubelet::start().await?;
@@ -27,7 +28,7 @@ async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, Strin
     Ok((kubelet, node, namespace))
 }
 
-/// kubectl prints and ends as it does with the member itself, and the cluster stays up.
+/// kubectl prints the same and exits with the same code as with the member itself, and the cluster stays ready.
 async fn a_kubelets_refusal_is_told_as_it_is(context: TestContext) -> anyhow::Result<()> {
     let (_kubelet, node, namespace) = broken(&context).await?;
     let (member, tributary) = (context.fixture.bare().await?, context.fixture.over_one().await?);
@@ -43,13 +44,13 @@ async fn a_kubelets_refusal_is_told_as_it_is(context: TestContext) -> anyhow::Re
         let arguments = [&["-n", &*namespace], words].concat();
         let (own, shown) = tokio::try_join!(own.run(&arguments), shown.run(&arguments))?;
         ensure!(own.code != Some(0) && !own.stderr.is_empty(), "the node is well: {own:?}");
-        // `logs -f` asks again and again for some time, and says each time what it was told.
+        // `logs -f` repeats its request for some time, and prints each answer: repeated lines count once.
         let said = |stderr: &str| stderr.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let same = (own.code, said(&own.stderr)) == (shown.code, said(&shown.stderr));
         ensure!(same, "{shown:?} instead of {own:?}");
         is_up().await?;
     }
-    // The Status, as the member gives it.
+    // Tributary passes the member's Status unchanged.
     let path = format!("/api/v1/namespaces/{namespace}/pods/one/log");
     let (own, shown) = (member.http().get(&path).send().await?, http.get(&path).send().await?);
     ensure!(own.status == 401 && own.text().contains("pods/log one"), "{own:?}");

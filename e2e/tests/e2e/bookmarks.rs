@@ -1,4 +1,4 @@
-//! The bookmark of each minute: what lets a client whose watch is quiet go on from now instead of from when it began.
+//! The bookmark of each minute lets a client of a quiet watch resume from a recent version.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -10,16 +10,16 @@ use std::{
 use tokio::time::{Instant, sleep, timeout_at};
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// How long the streams are read: three bookmarks are due.
+/// Duration of the streams: three bookmarks are due.
 const LENGTH: Duration = Duration::from_secs(200);
 
-/// The longest from one bookmark to the next: a minute, two seconds of kube-apiserver's timer, and a busy machine.
+/// Longest interval between bookmarks: a minute, two seconds of kube-apiserver's timer, and a busy machine.
 const LONGEST: Duration = Duration::from_secs(68);
 
-/// How often something changes that the watches do not select.
+/// Interval of changes that the watches do not select.
 const CHANGED_EVERY: Duration = Duration::from_secs(5);
 
-/// How many changes a bookmark may be behind.
+/// Number of changes that a bookmark may be behind.
 const BEHIND: usize = 1;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -28,23 +28,23 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// How long the watches last that are compared: the last bookmark of a watch is due two seconds before it ends.
+/// Duration of the compared watches: the last bookmark of a watch is due two seconds before it ends.
 const COMPARED: Duration = Duration::from_secs(6);
 
-/// The version that an event, or its object, carries.
+/// The resourceVersion of an event, or of its object.
 fn number(event: &Value) -> anyhow::Result<u64> {
     let text = event["object"]["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
     Ok(text.parse()?)
 }
 
-/// What a kube-apiserver replays to a watch counts as told, and a bookmark of the very version of the last of it does
-/// not come (`processInterval` and `process` in `storage/cacher/cache_watcher.go`). Who was watching when it happened
-/// is sent that bookmark.
+/// A kube-apiserver sends no bookmark for the version of the last replayed event (`processInterval` and `process` in
+/// `storage/cacher/cache_watcher.go`). Only clients that watched when the event happened receive that bookmark.
 ///
-/// Of a deletion it is missed: nothing else says that it was the only one of its revision.
+/// After a replayed deletion the bookmark is missed: nothing else tells the client that the revision has no further
+/// events.
 async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    // Nobody else writes there.
+    // A new member, in which no other test writes.
     let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {
@@ -77,14 +77,14 @@ async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<
     Ok(())
 }
 
-/// One bookmark: when it came, its version, and how many changes there had been.
+/// A bookmark: time of arrival, version, and number of changes before it.
 struct Bookmark {
     at: Instant,
     version: String,
     changes: usize,
 }
 
-/// The bookmarks of a watch that nothing else comes from.
+/// The bookmarks of a watch that receives no other events.
 async fn bookmarks(http: &HttpClient, path: &str, changes: &AtomicUsize) -> anyhow::Result<Vec<Bookmark>> {
     let mut stream = http.watch(path).await?;
     let (end, mut bookmarks) = (Instant::now() + LENGTH, Vec::new());
@@ -108,7 +108,7 @@ fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::
     Ok(())
 }
 
-/// The changes that a watch from this version tells, without the selector.
+/// The changes that a watch from this version reports, without the selector.
 async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
     let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
     let mut told: Vec<usize> = Vec::new();
@@ -136,8 +136,8 @@ async fn each_minute(context: TestContext) -> anyhow::Result<()> {
     futures::future::try_join_all(runs).await.map(drop)
 }
 
-/// A watch of a namespace in which nothing changes, one that selects nothing of what changes, and one of a resource of
-/// which nothing changes at all: its bookmark says the same each minute, and still that the stream lives.
+/// Watches a namespace without changes, a selector that matches no change, and a resource without any change. The last
+/// one's bookmark repeats its version each minute, which still shows that the stream lives.
 async fn one(
     context: &TestContext,
     name: &str,
@@ -187,7 +187,7 @@ async fn one(
     check_times("quiet", started, &of_quiet)?;
     check_times("selected", started, &of_selected)?;
     check_times("idle", started, &of_idle)?;
-    // One more, so that something comes after every bookmark.
+    // The last change gives a watch from each bookmark's version at least one event.
     let last = changes.load(Ordering::SeqCst) + 1;
     let patch = json!({"data": {"step": last.to_string()}});
     let path = format!("{busy}/map-{}", last % members.len());

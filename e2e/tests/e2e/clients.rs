@@ -1,8 +1,7 @@
 //! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime
-//! cache and a kube-rs reflector, while both members change; and the writes of a generated client,
-//! which sends protobuf.
+//! cache and a kube-rs reflector, while both members change. A generated client also writes protobuf.
 //!
-//! Each is run against a bare member too, to know that the test itself is right.
+//! Each client runs against a bare member too, which shows that the test itself is right.
 
 use crate::{
     clients::follower::Follower,
@@ -22,13 +21,13 @@ use tributary_e2e::TestCluster;
 
 pub(crate) mod follower;
 
-/// How long writers change the members while a client follows.
+/// Duration of the writes while a client follows.
 const CHURN: Duration = Duration::from_secs(20);
 
-/// How long a client may take to hold the final state after the last write.
+/// Longest time after the last write until a client holds the final state.
 const SETTLE: Duration = Duration::from_secs(60);
 
-/// Writes per second and member. Small against what servers can do: the test is about order and loss, not speed.
+/// Pause between two writes to a member. The rate is small for a server: the test is about order and loss, not speed.
 const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -39,7 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where a client is pointed, and what it must hold in the end.
+/// The kubeconfig of a client, and the state that it must hold in the end.
 struct Followed {
     kubeconfig: PathBuf,
     members: Vec<Arc<TestCluster>>,
@@ -81,8 +80,8 @@ async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyh
 }
 
 impl Followed {
-    /// What a client must hold: the objects of all members. Names that several have are keyed once,
-    /// and any of them is right.
+    /// A client must hold the objects of all members. For a name in several members, the client may hold any of their
+    /// objects.
     async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
         let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for member in &self.members {
@@ -123,7 +122,7 @@ struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Counts this member's writes, so that a later state has a greater number.
+    /// Number of this member's writes, so that a later state has a greater number.
     generation: u64,
 }
 
@@ -159,7 +158,7 @@ impl Writer {
                 }
             }
         };
-        // Not found, or still being deleted: the other writers of this member are its controllers.
+        // 404, or 409 for an object that is still being deleted: the member's controllers write too.
         let expected = answer.status.is_success() || [404, 409].contains(&answer.status.as_u16());
         ensure!(expected, "{}: {}", answer.request, answer.text());
         Ok(())
@@ -177,7 +176,7 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
-/// A Go client follows while all members change, and holds their union in the end.
+/// A Go client follows while all members change, and finally holds the union of their objects.
 async fn follow(
     context: &TestContext,
     followed: Followed,
@@ -238,7 +237,7 @@ async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()
     follow(&context, followed, "informer", false, false).await
 }
 
-/// client-go's own check: a list at the version of the bookmark must equal what was streamed, or the client panics.
+/// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
 async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", true, true).await
@@ -358,7 +357,7 @@ async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
         let event = watcher.wait_for("ADDED", SETTLE).await?;
         ensure!(event["name"] == format!("map-{index}"), "{event}");
     }
-    // A version that cannot be resumed from ends it, instead of a loop.
+    // A version that cannot be resumed from ends the watch, instead of causing a loop.
     let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
     let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
     let event = watcher.wait_for("ERROR", SETTLE).await?;
@@ -367,7 +366,7 @@ async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tributary is stopped and started again while an informer follows: nothing is lost and nothing goes back.
+/// Tributary restarts while an informer follows: the informer loses no change and sees no older version.
 async fn restart_resumes(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("client", &members).await?;

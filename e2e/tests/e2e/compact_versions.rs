@@ -1,5 +1,5 @@
-//! So many clusters that versions are handed out in their compact form:
-//! two real ones among simulated ones with long names.
+//! Many clusters, for which Tributary sends versions in the compact form: two real ones, and simulated ones with long
+//! names.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -10,7 +10,7 @@ use tributary_simulator::{Simulator, SimulatorConfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// With names of 60 characters more than 4 KiB of text.
+/// Names of 60 characters make a version of more than 4 KiB.
 const SIMULATED: usize = 48;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -71,7 +71,8 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
             names.push(name);
         }
     }
-    // Both forms are the same to a client: it is compact once every cluster has told who it is.
+    // Clients see no difference between the two forms. The version becomes compact once every cluster has reported its
+    // uid.
     for http in &servers {
         eventually(SOON, async || {
             let list = http.get(&maps).send().await?.expect(200)?.json()?;
@@ -81,11 +82,12 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
         .await?;
     }
 
-    // The second process has begun a moment ago, and the first may be behind that: what was before is too old there.
+    // The second process has just started, and the first may be behind it: versions from before its start are too old
+    // there.
     let begun = version_of(&servers[1].get(&maps).send().await?.expect(200)?.json()?);
     servers[0].get(&format!("{maps}?resourceVersion={begun}")).send().await?.expect(200)?;
 
-    // A list that is begun at one process and gone on with at the other, while it changes.
+    // One process serves the first page of a list and the other process the next, while the objects change.
     let page = servers[0].get(&format!("{maps}?limit=3")).send().await?.expect(200)?.json()?;
     let version = version_of(&page);
     for (name, member) in [("map-03", &pair[0]), ("map-13", &pair[1])] {
@@ -104,7 +106,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
         http.get(&format!("{maps}/map-00?resourceVersion={version}")).send().await?.expect(200)?;
     }
 
-    // A watch, gone on with at the other process after each event.
+    // A watch resumes at the other process after each event.
     let mut from = version;
     let mut told = BTreeSet::new();
     for http in &servers {
@@ -117,7 +119,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     }
     ensure!(told.iter().eq(["map-03", "map-13"]), "{told:?}");
 
-    // What an event says is good for an update, once.
+    // An event's resourceVersion is valid for one update.
     let mut stream = servers[0].watch(&format!("{maps}?watch=true&resourceVersion={from}")).await?;
     let patch = json!({"data": {"step": "1"}});
     servers[1].patch(&format!("{maps}/map-10"), "merge-patch+json", &patch).send().await?.expect(200)?;
@@ -127,7 +129,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(200)?;
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(409)?;
 
-    // kubectl takes pages and watches with it.
+    // kubectl lists pages and watches with compact versions.
     let kubectl = first.kubectl(context.fixture.tools().await?)?;
     let arguments = ["-n", &namespace, "get", "configmaps", "--chunk-size=2", "--output=name"];
     let text = kubectl.ok(&arguments).await?;

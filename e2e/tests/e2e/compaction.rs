@@ -1,5 +1,4 @@
-//! Versions that etcd has forgotten: what a client of the member is told, and what one of Tributary is, whose log keeps
-//! a history of its own.
+//! Versions that etcd has compacted: the answers of the member, and of Tributary, whose log keeps a history of its own.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -9,27 +8,27 @@ use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributar
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// kube-apiserver looks every 15 s for what has been compacted, and lets go of its snapshots then.
+/// kube-apiserver checks every 15 s for compacted revisions, and then drops its snapshots.
 const COMPACTED: Duration = Duration::from_secs(120);
 
-/// How many writes there are between the first page and the second.
+/// Number of writes between the first page and the second.
 const WRITES: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["compaction"; forgotten_by_etcd]
 }
 
-/// A client of one server, and what it was given before the compaction.
+/// A client of one server, and its list from before the compaction.
 struct Client {
     http: HttpClient,
     maps: String,
-    /// The names of all, in the order of lists.
+    /// The names of all objects, in the order of lists.
     names: Vec<String>,
     version: String,
     token: String,
 }
 
-/// How many objects are on the first page.
+/// Number of objects on the first page.
 const PAGE: usize = 3;
 
 impl Client {
@@ -49,7 +48,7 @@ impl Client {
         Ok(Self { http: http.clone(), maps: maps.to_owned(), names: names_of(&list), version, token })
     }
 
-    /// The same versions at another server.
+    /// A client of another server with the same versions.
     fn at(&self, http: &HttpClient) -> Self {
         let Self { maps, names, version, token, .. } = self;
         Self {
@@ -74,7 +73,7 @@ impl Client {
         self.http.watch(&format!("{}?watch=true&resourceVersion={}", self.maps, self.version)).await
     }
 
-    /// The token is refused with another one, and that goes on behind the same object, in the present.
+    /// The server refuses the token and gives another one, which continues behind the same object in the present.
     async fn goes_on_in_the_present(&self) -> anyhow::Result<()> {
         let answer = self.next_page().await?;
         let status = expired(&answer)?;
@@ -98,7 +97,7 @@ impl Client {
         Ok(())
     }
 
-    /// The version of the list is refused with 410: in the answer of a list, in the stream of a watch.
+    /// The server refuses the list's version with 410: as the answer of a list, in the stream of a watch.
     async fn is_expired(&self) -> anyhow::Result<()> {
         expired(&self.exact().await?)?;
         let mut stream = self.watch().await?;
@@ -110,7 +109,7 @@ impl Client {
     }
 }
 
-/// The object that is deleted after the first page, and the one that is made.
+/// The object that is deleted after the first page, and the new object.
 const GONE: &str = "map-06";
 const NEW: &str = "map-07";
 
@@ -137,7 +136,7 @@ fn map(name: &str, step: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": step.to_string()}})
 }
 
-/// Changes an object of the first page often, deletes one behind it and makes another.
+/// Changes an object of the first page often, deletes an object behind that page and creates another.
 async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let patch = json!({"data": {"step": step.to_string()}});
@@ -149,7 +148,7 @@ async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch from before the writes tells each of them, once and in order.
+/// A watch from before the writes reports each of them, once and in order.
 async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let event = stream.expect(SOON).await?;
@@ -190,9 +189,9 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     let before = merged.exact().await?.expect(200)?.json()?;
     write(&member, &maps).await?;
 
-    // The member forgets the version, and gives its client another token.
+    // The member compacts the version, and gives its client another token.
     eventually(COMPACTED, async || {
-        // Its watch cache keeps what it has seen; a token is honoured until that is let go of as well.
+        // The member's watch cache still has the revision, and honours the token until the cache drops it too.
         let answer = bare.next_page().await?;
         ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
         Ok(())
@@ -201,7 +200,7 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     bare.goes_on_in_the_present().await?;
     expired(&bare.exact().await?)?;
 
-    // Tributary has not: the list goes on as it began, and a watch from there misses nothing.
+    // Tributary still has the version: the list continues unchanged, and a watch from there misses no event.
     let the_past_is_there = async || {
         let rest = merged.next_page().await?.expect(200)?.json()?;
         ensure!(names_of(&rest) == merged.names[PAGE..] && version_of(&rest) == merged.version, "{rest}");
@@ -213,7 +212,8 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     };
     let mut stream = the_past_is_there().await?;
 
-    // A kube-apiserver that starts again has nothing from before the compaction; Tributary's clients notice nothing.
+    // After a restart the kube-apiserver has no version from before the compaction; Tributary's clients notice no
+    // change.
     member.kill_apiserver().await?;
     member.start_again().await?;
     bare.is_expired().await?;
@@ -225,13 +225,13 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     }
     member.http().delete(&format!("{maps}/map-08")).send().await?.expect(200)?;
 
-    // Nor has a Tributary that starts now: it says so as the member does.
+    // A Tributary that starts now lacks the version too, and answers as the member does.
     let late = start().await?;
     let late = merged.at(&late.http().await?);
     eventually(SOON, async || late.http.get(&maps).send().await?.expect(200).map(drop)).await?;
     late.is_expired().await?;
     late.goes_on_in_the_present().await?;
-    // Not older than that is everything.
+    // A request for a state not older than the version succeeds.
     let list = late.http.get(&format!("{maps}?resourceVersion={}", late.version)).send().await?.expect(200)?.json()?;
     ensure!(names_of(&list).len() == 9, "{list}");
     late.http.get(&format!("{maps}/map-00?resourceVersion={}", late.version)).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions in `deploy/crds`: a kube-apiserver takes them, what they say can be written there, and
-//! their rules refuse what a file would be refused for.
+//! The CustomResourceDefinitions in `deploy/crds`: a kube-apiserver accepts them, objects can be written by them, and
+//! their rules refuse the same objects as the file reader.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::ensure;
@@ -35,7 +35,7 @@ fn named_cluster(name: &str) -> String {
 async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // Its own member: others would serve these kinds, too.
+    // A member of its own: a shared member would serve these kinds in other tests too.
     let member = TestCluster::builder("hub").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
@@ -118,7 +118,8 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let waiting = |max_wait: &str| {
         merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
     };
-    // As many policies and schemas as there may be: a kube-apiserver ends a rule that costs too much.
+    // The largest allowed numbers of policies and schemas: a kube-apiserver stops a validation rule that costs too
+    // much.
     let names: Vec<_> = (0..256).map(|number| format!("{number:0>253}")).collect();
     let schemas: Vec<_> = names.iter().map(|name| json!({"name": name, "exempt": {}})).collect();
     let policies = names.iter().cycle().take(1024).map(|name| json!({"rules": [exec], "flowControlSchemaName": name}));

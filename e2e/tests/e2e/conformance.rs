@@ -1,9 +1,9 @@
 //! The conformance suite: one set of cases, run against a bare kube-apiserver (the oracle), against Tributary over one
 //! member, and against Tributary over two, with versions of either form.
 //!
-//! A case asserts what Kubernetes answers. Where Tributary answers otherwise on purpose, [`differences`] says so and
-//! why, and the case asks [`Target::differs`]; nothing else may tell the targets apart, but that objects come from
-//! several members and are ordered by cluster first.
+//! A case asserts the answer of Kubernetes. [`differences`] lists the deliberate differences of Tributary with their
+//! reasons, and a case asks [`Target::differs`]. Nothing else may distinguish the targets, except that objects come
+//! from several members and are ordered by cluster first.
 
 mod aggregated;
 mod compact;
@@ -29,7 +29,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use target::{Kind, Target};
 
-/// A case: what it is called and what it does with a target that has a namespace of its own.
+/// A case: its name, and the function that runs it at a target with its own namespace.
 pub(crate) struct Conformance {
     name: String,
     run: Arc<dyn Fn(Target) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>,

@@ -1,4 +1,4 @@
-//! One test: its name, its function, its own namespaces, and what is printed when it fails.
+//! The context of a test: its name, function and namespaces, and the dump that is printed when it fails.
 
 use crate::fixture::Fixture;
 use anyhow::Context as _;
@@ -12,13 +12,13 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{TestCluster, namespace};
 
-/// Longest that one test may take. A stuck one fails alone, with its dump, instead of stopping the run.
+/// Longest duration of one test. A stuck test fails alone, with its dump, instead of stopping the run.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
-/// From how long on a test is told of with the time that it took.
+/// The duration of a test is printed from this length on.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What a test function gets.
+/// The argument of a test function.
 #[derive(Clone)]
 pub(crate) struct TestContext {
     /// The servers that all tests share.
@@ -30,7 +30,7 @@ pub(crate) struct TestContext {
 type OwnNamespace = (String, Arc<TestCluster>);
 
 impl TestContext {
-    /// Creates a namespace of one name in each of these members.
+    /// Creates a namespace with a unique name in each of these members.
     pub(crate) async fn namespace(&self, prefix: &str, members: &[Arc<TestCluster>]) -> anyhow::Result<String> {
         let name = namespace::unique_name(prefix);
         for member in members {
@@ -53,12 +53,12 @@ impl TestContext {
 
 type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
 
-/// One test.
+/// One test of the suite.
 pub(crate) struct Case {
-    /// Its path, such as `kubectl::get_shows_the_cluster_column`.
+    /// Path of the test: `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
     patience: Duration,
-    /// Whether this machine has what it needs.
+    /// Whether this machine has the programs that the test needs.
     is_possible: bool,
     run: Run,
 }
@@ -73,28 +73,27 @@ impl Case {
         Self { name: name.into(), patience: TEST_TIMEOUT, is_possible: true, run }
     }
 
-    /// Lets it take longer than other tests may.
+    /// Allows a longer duration than [`TEST_TIMEOUT`].
     pub(crate) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Has it ignored on a machine that has no such program, and cannot be given it by whoever tests.
+    /// Ignores the test on a machine without this program, which the tests cannot install.
     pub(crate) fn only_with(mut self, program: &str) -> Self {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         self.is_possible &= std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
         self
     }
 
-    /// Whether it is told of as ignored: one that takes longer than continuous integration should, whose name, or
-    /// module, begins with `proof_`, and one for which the machine lacks something. Such a test runs where ignored ones
-    /// are asked for.
+    /// Returns whether the test is listed as ignored: its name or module begins with `proof_`, because it takes too
+    /// long for continuous integration, or the machine lacks a program. Ignored tests run with `--ignored`.
     pub(crate) fn is_ignored(&self) -> bool {
         !self.is_possible || self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
-    /// Runs it; a panic and a timeout are failures too, and every failure comes with a dump. Says how long it took, its
-    /// turn included, if that was long.
+    /// Runs the test. A panic and a timeout are failures too, and every failure comes with a dump. Prints a long
+    /// duration, which includes the wait for its turn.
     pub(crate) async fn run(&self, fixture: Arc<Fixture>) -> Result<(), String> {
         use futures::FutureExt;
         let begun = Instant::now();
@@ -110,7 +109,7 @@ impl Case {
         }
         match outcome {
             Ok(()) => Ok(()),
-            // The error comes last: of a long output the end is what is kept, and read.
+            // The error comes last: the end of a long output is kept, and read.
             Err(error) => Err(format!("{}\n--- why {} failed\n{error:#}", context.dump().await, self.name)),
         }
     }
@@ -132,7 +131,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Repeats `check` until it holds; what it said last is the error.
+/// Repeats `check` until it succeeds. After `patience` the last failure is the error.
 pub(crate) async fn eventually<F, R>(patience: Duration, mut check: F) -> anyhow::Result<()>
 where
     F: FnMut() -> R,

@@ -1,14 +1,17 @@
-//! A day in production, compressed: three clusters of real kube-apiservers, one of them with two, behind Tributary in
-//! the shared mode with flow control, the audit log and the access log; a mixed load of people, informers, tunnels and
-//! connections; and each minute one fault, drawn by a seed.
+//! A compressed day in production: three clusters of real kube-apiservers (one cluster has two) behind Tributary in the
+//! shared mode, with flow control, the audit log and the access log. People, informers, tunnels and connections make a
+//! mixed load. Each minute has one fault, drawn by a seed.
 //!
-//! What holds all day: no request fails that the minute's fault does not excuse; what memory answers is excused by no
-//! cluster's fault; of each kind of request enough are answered in each minute; no answer is of another cluster or of
-//! another user than it says; at the end of each minute, once it is quiet, every informer holds what the clusters hold,
-//! nothing is held of work that is over, and memory, files and connections are what they were.
+//! The test requires:
 //!
-//! A run prints its seed; `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` choose another one and another length, and
-//! `TRIBUTARY_DAY_FAULTS` names the only faults that are played (`CutOff,Storm`).
+//! * A request fails only if the minute's fault excuses the failure. No cluster's fault excuses answers from memory.
+//! * Enough requests of each kind are answered in each minute.
+//! * No answer belongs to another cluster or user than it names.
+//! * At the end of each minute, after the load stops, every informer holds the clusters' objects and no permit of
+//!   finished work is held. Memory, files and connections are back at their earlier level.
+//!
+//! A run prints its seed. `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` choose another seed and length, and
+//! `TRIBUTARY_DAY_FAULTS` names the only faults to play (`CutOff,Storm`).
 
 use crate::context::{Case, TestContext};
 use anyhow::Context as _;
@@ -29,17 +32,17 @@ use load::Load;
 use measure::Sample;
 use scene::Scene;
 
-/// How many minutes there are: half an hour.
+/// Number of minutes: half an hour in total.
 const MINUTES: usize = 30;
 
-/// How long it is loud in each of them; then it is quiet until all is as it should be, which takes seconds, and up to
-/// two minutes after some faults.
+/// Duration of the load in each minute. Afterwards the test waits until the state is clean: seconds, or up to two
+/// minutes after some faults.
 const LOUD: Duration = Duration::from_secs(55);
 
-/// The first minutes, in which memory and connections become what they are all day.
+/// The first minutes, in which memory and connections reach their level of the day.
 const WARM_UP: usize = 2;
 
-/// How long a minute may take, and the start.
+/// Longest duration of the start, and of one minute.
 const PATIENCE: Duration = Duration::from_secs(420);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -48,7 +51,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("day::proof_day", move |context| run(context, minutes)).patience(patience)]
 }
 
-/// What the environment says, or another.
+/// The value of an environment variable, or a default.
 fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -90,7 +93,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
     Ok(())
 }
 
-/// The end of a minute: nobody asks any more, and all is looked at.
+/// The end of a minute: the load stops, and the test checks the state.
 async fn quiet(
     scene: &Scene,
     operator: &tributary_e2e::HttpClient,

@@ -1,5 +1,5 @@
-//! What `deploy` has: the chart and the manifests are taken by the real Helm and a real kube-apiserver, their pod runs,
-//! replicas are exchanged under load, and the static program needs nothing beside it.
+//! The files in `deploy`: the real Helm and a real kube-apiserver accept the chart and the manifests, their pod runs,
+//! replicas are exchanged under load, and the static program needs no files beside it.
 
 mod balancer;
 mod container;
@@ -43,14 +43,14 @@ pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<K
     Kubectl::helm(context.fixture.tools().await?, version, &context.fixture.bare().await?.kubeconfig())
 }
 
-/// Values files by which the chart is tried.
+/// Values files with which the chart is tested.
 pub(crate) const VALUES: [&str; 2] = ["minimal", "everything"];
 
 pub(crate) fn values(name: &str) -> String {
     deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
 }
 
-/// Values that are refused, and a part of what is said.
+/// Values that the chart refuses, and a part of the error.
 const REFUSED: [(&str, &str); 24] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
@@ -97,8 +97,8 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
             let deployment = objects.iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
             let container = &deployment["spec"]["template"]["spec"]["containers"][0];
             ensure!(container["resources"]["limits"]["memory"].is_string(), "no limit of memory: {container}");
-            // What objects may occupy the program reads from the limit of its cgroup. A number beside it would be
-            // another one once the limit is changed.
+            // The program reads the size for held objects from the limit of its cgroup. A second number in the
+            // arguments would be wrong after a change of the limit.
             let arguments = container["args"].as_array().context("arguments")?;
             let says_how_much = |one: &Value| one.as_str().is_some_and(|text| text.contains("collection-bytes"));
             ensure!(!arguments.iter().any(says_how_much), "{arguments:?}");
@@ -114,8 +114,8 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
     Ok(())
 }
 
-/// A value that ends in the midst, or becomes a number, says something else than whoever gave it: of a proxy's name,
-/// who may name users.
+/// The chart must not shorten a text value or read it as a number. The name of a proxy, for example, decides who may
+/// name users.
 async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
@@ -177,22 +177,22 @@ async fn committed_manifests_are_what_the_chart_gives(context: TestContext) -> a
     Ok(())
 }
 
-/// Succeeds without a word on standard error: unknown fields, and what a pod may not do where security is enforced, are
-/// told as warnings.
+/// Succeeds without output on standard error, where kubectl prints warnings of unknown fields and of violated pod
+/// security.
 async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Result<()> {
     let output = kubectl.run(arguments).await?;
     ensure!(output.code == Some(0) && !output.stderr.contains("Warning"), "{}: {}", output.command, output.stderr);
     Ok(())
 }
 
-/// Kinds of others of which the chart makes objects, each with its version.
+/// Kinds of other projects for which the chart makes objects, with their versions.
 const OF_OTHERS: [(&str, &str); 3] = [
     ("Certificate", "cert-manager.io/v1"),
     ("PrometheusRule", "monitoring.coreos.com/v1"),
     ("ServiceMonitor", "monitoring.coreos.com/v1"),
 ];
 
-/// Has a member serve the kinds of others by their own definitions, which judge what the chart makes.
+/// Installs the definitions of the other projects' kinds in a member, which then validates the chart's objects.
 async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let definitions = context.fixture.tools().await?.definitions().await?.display().to_string();
     kubectl.ok(&["apply", "--server-side", "-f", &definitions]).await?;
@@ -200,13 +200,13 @@ async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyh
     Ok(())
 }
 
-/// What applying this would come to, where an object with a field that nobody knows is refused.
+/// Tries a server-side apply without storing it; an unknown field is an error.
 async fn apply_strictly(kubectl: &Kubectl, file: &str) -> anyhow::Result<KubectlOutput> {
     kubectl.run(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file]).await
 }
 
-/// With everything switched on, each of those kinds is among the objects, and is judged by its definition: one with a
-/// field that is not in there is refused.
+/// With all values switched on, the objects contain each of those kinds. The definition of the kind validates each
+/// object: an unknown field is refused.
 async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let objects = render::chart(&helm(context, 4).await?, &["--values", &values("everything")]).await?;
     for (kind, version) in OF_OTHERS {
@@ -227,18 +227,18 @@ async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) ->
 async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // Its own member: it makes a namespace of a name that is not the test's own.
+    // A member of its own, because the manifest creates a namespace with a fixed name.
     let member = TestCluster::builder("stage").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     serve_kinds_of_others(&context, &kubectl).await?;
-    // The namespace in these enforces the profile `restricted`.
+    // The namespace in these manifests enforces the profile `restricted`.
     without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
     kinds_of_others_are_judged(&context, &kubectl).await?;
     for version in [3, 4] {
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {
             let release = format!("{name}-{version}");
-            // What is kept of a release, such as a claim, is in nobody's way then.
+            // The release's own name keeps retained objects, such as a claim, apart from other releases.
             let set = format!("fullnameOverride={release}");
             let chosen = ["--values", &values, "--set", &set];
             let rendered = render::run(&helm, &release, &chosen).await?.success()?;
@@ -265,8 +265,7 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
     Ok(())
 }
 
-/// The cluster that runs the server is one of the served clusters: `tributary join` makes an account in the namespace
-/// that the chart is installed into.
+/// The cluster that runs the server is also served: `tributary join` makes an account in the namespace of the chart.
 async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;

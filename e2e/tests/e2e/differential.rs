@@ -1,5 +1,5 @@
-//! The same read, asked of a bare member and of Tributary over it: the answers must be the same but for what differs on
-//! purpose. Requests are generated: path × method × options, malformed ones too × `Accept` × other headers.
+//! Sends the same read to a bare member and to Tributary over it. The answers must be the same, apart from deliberate
+//! differences. Requests are generated: path × method × options (malformed ones too) × `Accept` × other headers.
 //!
 //! A seed makes the same requests each time. `TRIBUTARY_DIFFERENTIAL=SEED:COUNT` chooses them for the proof test.
 
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// How many requests continuous integration makes: a few seconds' worth.
+/// Number of requests in continuous integration: a few seconds.
 const COUNT: usize = 400;
 
-/// How many the proof makes, about two minutes' worth.
+/// Number of requests in the proof: about two minutes.
 const PROOF_COUNT: usize = 20_000;
 
-/// How many are under way at once: watches last a second each.
+/// Number of concurrent requests: watches last a second each.
 const AT_ONCE: usize = 16;
 
-/// Time in which two servers must agree that do so at all: what one has just told the other may still be on its way.
+/// Longest time until the two servers agree: Tributary may not have received the member's last change yet.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many differences a failure prints.
+/// Number of differences that a failure prints.
 const SHOWN: usize = 300;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -42,14 +42,14 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the environment asks for.
+/// Seed and count from the environment.
 fn chosen() -> anyhow::Result<(u64, usize)> {
     let Ok(text) = std::env::var("TRIBUTARY_DIFFERENTIAL") else { return Ok((rand::random(), PROOF_COUNT)) };
     let (seed, count) = text.split_once(':').context("TRIBUTARY_DIFFERENTIAL is SEED:COUNT")?;
     Ok((seed.parse().context("the seed")?, count.parse().context("the count")?))
 }
 
-/// The two servers, and what stands for placeholders in requests to each.
+/// The two servers, and the values of placeholders in requests to each.
 struct Servers {
     own: HttpClient,
     shown: HttpClient,
@@ -68,7 +68,7 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
     let mut outcomes = stream::iter(requests)
         .map(|request| {
             let servers = Arc::clone(&servers);
-            // What another test has just changed reaches one of the two later than the other.
+            // The two servers see a change by another test at different times.
             async move { eventually(PATIENCE, async || servers.compare(&request).await).await }
         })
         .buffer_unordered(AT_ONCE);
@@ -87,7 +87,7 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
 }
 
 impl Servers {
-    /// Objects of a few kinds.
+    /// Creates objects of a few kinds.
     async fn fill(&self) -> anyhow::Result<()> {
         for (collection, object) in request::objects(&self.namespace) {
             let answer = self.own.post(&collection, &object).send().await?;
@@ -113,7 +113,7 @@ impl Servers {
         answer::compare(request, &own, &shown)
     }
 
-    /// The answer of one server; `None` for what HTTP cannot carry.
+    /// The answer of one server; `None` for a request that HTTP cannot carry.
     async fn ask(&self, http: &HttpClient, request: &Request) -> anyhow::Result<Option<tributary_e2e::HttpResponse>> {
         let target = self.fill_in(http, request).await?;
         if target.parse::<http::Uri>().is_err() {
@@ -132,7 +132,7 @@ impl Servers {
         }
     }
 
-    /// Puts a version and a continue token of that server in place of placeholders.
+    /// Replaces the placeholders by a version and a continue token of this server.
     async fn fill_in(&self, http: &HttpClient, request: &Request) -> anyhow::Result<String> {
         let target = request.target();
         if !target.contains("VERSION") && !target.contains("TOKEN") {

@@ -1,5 +1,5 @@
-//! Members that do not serve the same: a CRD in one of them only, other versions, another kind under one name,
-//! aggregated servers. Discovery, OpenAPI and what kubectl makes of them.
+//! Members with different APIs: a CRD in only one of them, different versions, another kind under the same name,
+//! aggregated servers. The tests read discovery, OpenAPI and kubectl's output.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::fixture::Differing;
@@ -111,12 +111,12 @@ async fn explain(context: TestContext) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let text = setup.kubectl(&["explain", "gadgets.spec.size"]).await?;
         ensure!(text.contains("FIELD: size <integer>") && text.contains("VERSION:    v1beta1"), "{text}");
-        // Of a CRD that one cluster has alone, the second by name.
+        // Each of these two CRDs exists in only one cluster.
         let text = setup.kubectl(&["explain", "widgets", "--recursive"]).await?;
         ensure!(text.contains("KIND:       Widget") && text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "poles.spec"]).await?;
         ensure!(text.contains("How large it is."), "{text}");
-        // From v2, which is one document of everything.
+        // OpenAPI v2 is a single document of all kinds.
         let text = setup.kubectl(&["explain", "widgets.spec", "--output=plaintext-openapiv2"]).await?;
         ensure!(text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "pods.spec.containers.image"]).await?;
@@ -151,7 +151,7 @@ async fn server_side_apply(context: TestContext) -> anyhow::Result<()> {
         let text = setup.kubectl(&["apply", "--server-side", "-f", &file]).await?;
         ensure!(text.contains(expected), "{text}");
     }
-    // Another manager owns the field now.
+    // The patch gives the field to another field manager.
     setup.kubectl(&["patch", "widget", "one", "--type=merge", "-p", r#"{"spec":{"size":8}}"#]).await?;
     let conflict = setup.kubectl.run(&["-n", &setup.namespace, "apply", "--server-side", "-f", &file]).await?;
     let conflict = conflict.failure()?;
@@ -215,7 +215,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 
 async fn openapi_of_several_is_joined(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
-    // What a member has to say of a new CRD comes a moment after it is established.
+    // A member publishes the OpenAPI of a new CRD a moment after the CRD is established.
     eventually(SOON, async || {
         let ours = hashes(&setup.http).await?;
         let theirs =
@@ -317,7 +317,7 @@ async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
     ensure!(header().await? == ["NAME", "CLUSTER", "SIZE"], "{:?}", header().await?);
     let watch = setup.path("v1beta1", "poles?watch=1&allowWatchBookmarks=true");
     let mut watching = setup.http.watch(&watch).await?;
-    // Through Tributary it is known at once, past it a while later.
+    // Tributary knows a change that it forwards at once, and a change past it a while later.
     let column = r#"{"name":"Tall","type":"integer","jsonPath":".spec.size"}"#;
     let patch = format!(r#"[{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/1","value":{column}}}]"#);
     setup.kubectl(&["patch", "crd", "poles.example.test", "--type=json", "-p", &patch]).await?;
@@ -327,7 +327,7 @@ async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Watches of the old columns end, as a kube-apiserver's do.
+    // Watches with the old columns end, as at a kube-apiserver.
     tokio::time::timeout(SOON, async {
         while watching.next(SOON).await?.is_some() {}
         anyhow::Ok(())
@@ -371,7 +371,7 @@ async fn top(context: TestContext) -> anyhow::Result<()> {
     ensure!(cells(&one, "web-south") == ["web-south", "250m", "64Mi"], "{one}");
     let selected = setup.kubectl(&["top", "pods", "-l", "app=web-north", "--no-headers"]).await?;
     ensure!(selected.lines().count() == 1 && selected.contains("web-north"), "{selected}");
-    // The members' own columns, and the cluster.
+    // The columns of the members' metrics server, and the column CLUSTER.
     let table = setup.kubectl(&["get", "pods.metrics.k8s.io"]).await?;
     ensure!(cells(&table, "NAME") == ["NAME", "CLUSTER", "CPU", "MEMORY", "WINDOW"], "{table}");
     ensure!(cells(&table, "web-south") == ["web-south", "south", "250m", "64Mi", "10s"], "{table}");
@@ -379,7 +379,7 @@ async fn top(context: TestContext) -> anyhow::Result<()> {
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // One cluster's metrics server goes: the rest is shown, and it is said what is missing.
+    // One cluster's metrics server stops: the list has the other objects, and a Warning names the cluster.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
-//! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one
-//! answers with errors, one is drained, one is all that a policy sends to.
+//! One cluster of several kube-apiservers on one etcd. The tests kill one, restart all in turn, make one answer with
+//! errors, drain one, and send all requests to one by policy.
 
 mod broken;
 mod chosen;
@@ -13,13 +13,14 @@ use serde_json::json;
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// How long Tributary may take to see that an endpoint is lost or back: it dials at least each half minute.
+/// Longest time until Tributary sees that an endpoint is lost or back: it dials at least every half minute.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long one of them may take, its turn included: three put a load on their own members, one after the other.
+/// Longest duration of a test, including the wait for a turn: three of the tests put a load on their own members, one
+/// after the other.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Objects that are made one after the other, the first kube-apiserver's end in the middle.
+/// Objects that the test creates in sequence; the first kube-apiserver ends in the middle.
 const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -96,7 +97,7 @@ async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result
     .await
 }
 
-/// How many requests went through an endpoint.
+/// Number of requests through an endpoint.
 fn requests_of(metrics: &str, port: u16) -> anyhow::Result<usize> {
     let name = format!("tributary_endpoint_requests_total{{cluster=\"shared\",endpoint=\"127.0.0.1:{port}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no such metric")?;

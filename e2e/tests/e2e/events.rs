@@ -12,14 +12,13 @@ use crate::context::{Case, TestContext, cases, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// How long Events live here: the shortest time of which one lease is shared for seconds (a twentieth).
+/// Lifetime of Events in this test: the shortest for which Events share one lease for seconds (a twentieth).
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
-/// How much later they may be gone: etcd looks each half second for leases that are over,
-/// and extends those that a restart met.
+/// Longest delay of the expiry: etcd checks each half second for expired leases, and extends leases after a restart.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// How many Events share a lease.
+/// Number of Events that share a lease.
 const COUNT: usize = 20;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -35,8 +34,8 @@ fn names_of(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Twenty Events that are written within a second are gone together, in one transaction of etcd: the member sends a
-/// DELETED for each, all of one version, and so does Tributary.
+/// Twenty Events that are written within a second expire together, in one transaction of etcd. The member sends a
+/// DELETED for each, all with one version, and so does Tributary.
 async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
@@ -73,7 +72,7 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
         told.push(merged["object"]["metadata"]["name"].clone());
     }
     ensure!(own == told, "{own:?} of the member, and {told:?}");
-    // What all this is about: the member's own versions repeat.
+    // The point of this test: the member's own versions repeat.
     shared.sort_by_key(Value::to_string);
     shared.dedup();
     ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
@@ -84,8 +83,8 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch of Events ends without a bookmark, though one is asked for; but their initial events end with one of the
-/// present revision, and that is how Tributary learns how far they are.
+/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. Its initial events end with a
+/// bookmark of the present revision, from which Tributary learns the version of the collection.
 async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
@@ -116,9 +115,9 @@ async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<(
     Ok(())
 }
 
-/// Where reads of the newest ask the members, a list of Events is confirmed though their watches get no bookmarks: it
-/// has what was written past Tributary a moment ago, and it comes where the members went on elsewhere
-/// and no Event will ever tell how far.
+/// With a `Quorum` read, Tributary confirms a list of Events with the members, although their watches send no
+/// bookmarks. The list has an Event that was just written past Tributary. It also comes if the members' revision grew
+/// by other kinds, so that no Event will ever report it.
 async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;
@@ -128,7 +127,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
     let config = folder.path().join("registry.yaml");
     let registry = json!({
         "apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "newest"},
-        // What is not confirmed is refused, with 504 after 3 s.
+        // A list that cannot be confirmed is refused, with 504 after 3 s.
         "spec": {"resources": ["events"], "consistency": "Quorum", "partial": "Deny"},
     });
     std::fs::write(&config, registry.to_string())?;
@@ -143,7 +142,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
     let mut written = Vec::new();
     for round in 0..4 {
         let member = &members[round % 2];
-        // In the last rounds nothing of it is an Event.
+        // In the last rounds the writes create no Event.
         let name = format!("e{round}");
         if round < 2 {
             member.http().post(&path, &event(&namespace, &name)).send().await?.expect(201)?;
@@ -151,7 +150,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
         } else {
             member.http().post(&maps, &map).send().await?.expect(201)?;
         }
-        // A machine that is busy with others may need more than 3 s once. What comes has all.
+        // On a busy machine one answer may need more than 3 s. An answer that comes is complete.
         let asked = async {
             loop {
                 let answer = http.get(&path).send().await?;

@@ -1,4 +1,4 @@
-//! Bad input and faults: a clear error, and nothing lost.
+//! Bad input and faults: the error is clear, and no data is lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A kubeconfig with the shared members and perhaps broken entries.
+/// A kubeconfig with the shared members and optional broken entries.
 async fn kubeconfig_with(
     context: &TestContext,
     more: &[kubeconfig::ContextParts],
@@ -41,7 +41,7 @@ async fn kubeconfig_with(
     Ok((folder, path))
 }
 
-/// Runs `serve` with these flags; it must fail. Returns what it wrote to standard error.
+/// Runs `serve` with these invalid flags. Returns the standard error of the failed process.
 async fn serve_fails(arguments: &[&str]) -> anyhow::Result<String> {
     let output = tributary::run(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()).await?;
     ensure!(output.code.is_some(), "ended by a signal: {output:?}");
@@ -76,7 +76,8 @@ async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves `member1` and a broken second context: the first is served, the second is named once with its reason.
+/// Serves `member1` and a broken second context: the first is served, and the log names the second once with its
+/// reason.
 async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
@@ -88,7 +89,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
     ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
-    // A name that no known cluster has may be in the unknown one.
+    // A name that no known cluster has may exist in the unknown one.
     let answer = http.get("/api/v1/nodes/somewhere").send().await?;
     ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
     let health = http.get("/readyz?verbose").send().await?.text();
@@ -164,7 +165,7 @@ async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> 
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
     let (_folder, path) = kubeconfig_with(&context, &[entries]).await?;
-    // Either refused at the start or served without that cluster, but in both cases the file is named.
+    // `serve` refuses to start, or serves without that cluster. In both cases the error names the file.
     let start = Tributary::builder(&path, ["member1", "fileless"]).start().await;
     let text = match start {
         Ok(tributary) => {
@@ -214,7 +215,7 @@ async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Held so that it runs, and its log is printed when the test fails.
+    /// Held so that the process runs, and its log is printed when the test fails.
     tributary: Arc<Tributary>,
     http: HttpClient,
     namespace: String,
@@ -244,15 +245,14 @@ impl Own {
         Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
-    /// The Warnings of a list.
     async fn warnings(&self) -> anyhow::Result<Vec<String>> {
         let answer = self.http.get(&self.maps("")).send().await?.expect(200)?;
         let texts = answer.headers.get_all("warning").iter();
         Ok(texts.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect())
     }
 
-    /// Waits for a Warning, and compares the age that it tells with the time since the victim was frozen: it may be
-    /// larger by the 5 s after which a cluster is asked again.
+    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be larger by
+    /// the 5 s after which a cluster is probed again.
     async fn age_is_true(&self, frozen: Instant) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let least = frozen.elapsed().as_secs();
@@ -277,7 +277,8 @@ impl Own {
     }
 }
 
-/// Killed in the middle of a watch and started again: the watch stays open, says no deletions, and ends right.
+/// A member is killed during a watch and started again: the watch stays open, reports no false deletions, and ends
+/// right.
 async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -290,7 +291,7 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
 
     own.victim.kill9().await?;
-    // What it had is still served, and the answer says that it is stale.
+    // The victim's last known objects are still served, and the answer says that they are stale.
     tokio::time::sleep(Duration::from_secs(1)).await;
     own.create(&own.other, "meanwhile").await?;
     own.names_are(&["doomed", "elsewhere", "kept", "meanwhile"]).await?;
@@ -322,7 +323,7 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What k9s does before it shows a view: it asks whether it may list, lists a Table, and watches.
+/// The requests of k9s before it shows a view: a review of rights, a list as a Table, and a watch.
 async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -361,14 +362,14 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
     own.create(&own.other, "meanwhile").await?;
     let event = stream.expect(SOON).await?;
     ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
-    // Nothing is deleted in part.
+    // The deletion of the collection is refused, instead of reaching only one cluster.
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
 }
 
-/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: what was read of it stays, over a
-/// restart too, and is read anew when the member is back.
+/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: Tributary keeps its documents, over
+/// a restart too, and reads them anew when the member is back.
 async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
@@ -404,7 +405,7 @@ async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> a
     let found = listed(&tributary).await?;
     let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
     ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
-    // Its objects are not known: nobody may read that as deleted.
+    // The kind's objects are not known: 503, because clients read a 404 as a deletion.
     let http = tributary.http().await?;
     http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
 
@@ -440,8 +441,8 @@ fn lonely() -> (Value, Value) {
     (definition, object)
 }
 
-/// What goes to a dead member itself is refused with its name, and nothing that tells kubectl to come again: it would
-/// obey ten times.
+/// A request to a dead member's own path is refused with its name. The answer has no Retry-After: kubectl would repeat
+/// the request ten times.
 async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -466,7 +467,7 @@ async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> 
     Ok(())
 }
 
-/// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
+/// A member is silent with open connections: objects of the other member stay readable, and writes to them work.
 async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -481,7 +482,7 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
         own.create(&own.other, "later").await?;
         let event = stream.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
-        // Much less than what is in flight to the frozen one takes, and no matter how busy this machine is.
+        // Much shorter than the timeout of requests to the frozen member, and long enough for a busy machine.
         let quick = Duration::from_secs(20);
         for path in [own.maps("/other"), own.maps("/frozen"), own.maps("")] {
             let answer = tokio::time::timeout(quick, own.http.get(&path).send()).await;
@@ -505,7 +506,8 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-/// A cluster is added to the kubeconfig and removed again: its objects come and go in a stream that stays open.
+/// A cluster is added to the kubeconfig and removed again: a stream that stays open reports its objects and their
+/// deletion.
 async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -536,7 +538,7 @@ async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client that opens a watch and does not read is cut, and slows nobody.
+/// A client that opens a watch and does not read is disconnected, and slows no other client.
 async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -548,7 +550,7 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     });
     http.post(&path, &object).send().await?.expect(201)?;
     let watch = format!("{path}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    // Its own connection: HTTP/2 windows are shared by the streams of one.
+    // A separate connection: HTTP/2 windows are shared by the streams of a connection.
     let stalled_client = tributary.http().await?;
     let stalled = stalled_client.get(&watch).stream().await?;
     let mut reading = http.watch(&watch).await?;
@@ -563,7 +565,7 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes that are no HTTP, or no request of ours: an answer or a close, and the server lives on.
+/// Bytes that are no HTTP, or no valid request: the server answers or closes the connection, and lives on.
 async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let http = tributary.http().await?;
@@ -594,7 +596,7 @@ async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
 
 async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
-    // A client that trusts the serving certificate and shows nothing.
+    // A client that trusts the serving certificate and sends no credential.
     let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
     ensure!(document.contains("certificate-authority-data"), "the kubeconfig trusts anybody");
     let config = kubeconfig::config(tributary.kubeconfig(), None).await?;
@@ -608,7 +610,8 @@ async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // A connection of its own each time: a stranger's is ended with its answer, which a next request may meet.
+            // A separate connection each time: the server closes an unauthenticated connection after its answer, and
+            // the next request could meet the close.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;
@@ -631,7 +634,7 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// SIGTERM: watches end well (EOF, a last bookmark for those who asked), and the process ends with 0.
+/// SIGTERM: watches end cleanly (EOF, and a last bookmark for clients that asked), and the process ends with 0.
 async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
@@ -647,7 +650,7 @@ async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// More watches on one connection than a kube-apiserver allows streams.
+/// One connection carries more watches than a kube-apiserver allows streams.
 async fn many_streams(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -668,9 +671,9 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// client-go repeats a request whose answer carries Retry-After, or whose connection breaks before an answer. kubectl
-/// is built from it, so what it sends is what any Go client sends. The member is a simulated one: a real one breaks off
-/// no answer when it is told to.
+/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. kubectl is
+/// built from client-go, so its requests are those of any Go client. The member is simulated: a real member cannot be
+/// told to break off an answer.
 async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
     let config =
         SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };

@@ -4,8 +4,8 @@ use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore, SemaphorePermit};
 use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// Something started once, by the first who asks. A start that failed is not tried again: every test that needs it
-/// fails with the same message at once, instead of after one more timeout.
+/// A server that the first user starts. A failed start is not tried again: every test that needs the server fails at
+/// once with the same message, instead of after one more timeout.
 struct Shared<T>(OnceCell<Result<T, String>>);
 
 impl<T> Default for Shared<T> {
@@ -20,14 +20,14 @@ impl<T> Shared<T> {
         started.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// What runs already.
+    /// The running server, if it has been started.
     fn get(&self) -> Option<&T> {
         self.0.get()?.as_ref().ok()
     }
 }
 
-/// Shared servers. Three members: `bare`, which has no controllers and is the oracle of the conformance suite, and
-/// `member1` and `member2`, with controllers and kwok, which Tributary serves as one.
+/// Shared servers. Three members: `bare` has no controllers and is the oracle of the conformance suite; `member1` and
+/// `member2` have controllers and kwok, and Tributary serves both as one.
 pub(crate) struct Fixture {
     tools: Shared<Tools>,
     bare: Shared<Arc<TestCluster>>,
@@ -37,20 +37,20 @@ pub(crate) struct Fixture {
     over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
-    /// Written once: tests that begin later must not find it half written.
+    /// Written once, so that no test reads a half-written file.
     pair_kubeconfig: OnceCell<PathBuf>,
-    /// Extra processes of tests, whose logs a failure prints.
+    /// Tributary processes of single tests, whose logs a failure prints.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
-    /// At most so many tests at once may start members of their own: each costs 300 MB and seconds of two cores.
+    /// Limits the tests that start members of their own at the same time: each costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
-    /// And one of them at once may put a steady load on its own, of which it says how much has to be answered.
+    /// Permits one test at a time to put a steady load on its own members. Such a test requires a rate of answers.
     loads: Semaphore,
 }
 
-/// Two members that do not serve the same (`differing::definitions`), each with a metrics server and a node, and
-/// Tributary over both; creates go to `south` where nothing else decides.
+/// Two members with different APIs (`differing::definitions`), each with a metrics server and a node, and Tributary
+/// over both; creates go to `south` by default.
 pub(crate) struct Differing {
-    // Before the members, whose clients they are.
+    // Dropped before the members, because it is their client.
     pub(crate) tributary: Arc<Tributary>,
     pub(crate) members: [Arc<TestCluster>; 2],
     pub(crate) metrics: [MetricsServer; 2],
@@ -75,19 +75,19 @@ impl Fixture {
         })
     }
 
-    /// Waits until a test may put a steady load on a member of its own. In this order everywhere: whoever waits for the
-    /// other load keeps nobody from starting members.
+    /// Waits until a test may put a steady load on a member of its own. The order of the two permits is the same
+    /// everywhere: a test that waits for the load permit does not stop others from starting members.
     pub(crate) async fn load_on_own_member(&self) -> anyhow::Result<[SemaphorePermit<'_>; 2]> {
         let load = self.loads.acquire().await?;
         Ok([load, self.own_members.acquire().await?])
     }
 
-    /// The built servers and clients.
+    /// Locates the built servers and clients.
     pub(crate) async fn tools(&self) -> anyhow::Result<&Tools> {
         self.tools.get_or_start(Tools::locate).await
     }
 
-    /// A kube-apiserver without controllers or kubelets: nothing changes in it but by tests.
+    /// A kube-apiserver without controllers or kubelets: only tests change its objects.
     pub(crate) async fn bare(&self) -> anyhow::Result<Arc<TestCluster>> {
         let start = async || {
             let member = TestCluster::builder("bare").start(self.tools().await?).await?;
@@ -135,7 +135,7 @@ impl Fixture {
         self.over_one.get_or_start(start).await.cloned()
     }
 
-    /// Tributary over `member1` and `member2`; creates go to `member1` where nothing else decides.
+    /// Tributary over `member1` and `member2`; creates go to `member1` by default.
     pub(crate) async fn over_two(&self) -> anyhow::Result<Arc<Tributary>> {
         let start = async || {
             let kubeconfig = self.pair_kubeconfig().await?;
@@ -156,7 +156,7 @@ impl Fixture {
         self.over_two_integers.get_or_start(start).await.cloned()
     }
 
-    /// Members `north` and `south`, which differ.
+    /// Members `north` and `south` with different APIs.
     pub(crate) async fn differing(&self) -> anyhow::Result<Arc<Differing>> {
         let start = async || {
             let tools = self.tools().await?;
@@ -188,7 +188,7 @@ impl Fixture {
         self.differing.get_or_start(start).await.cloned()
     }
 
-    /// A member of the test's own, for it to harm, beside `member2`, and a Tributary over both.
+    /// A member that the test may harm, beside `member2`, and a Tributary over both.
     pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<TestCluster>, Arc<TestCluster>, Arc<Tributary>)> {
         let victim = Arc::new(TestCluster::builder("victim").start(self.tools().await?).await?);
         let other = Arc::clone(&self.pair().await?[1]);
@@ -198,14 +198,14 @@ impl Fixture {
         Ok((victim, other, self.watch_log(tributary).await))
     }
 
-    /// Has the log of a test's own process printed when a test fails while it lives.
+    /// Registers a test's own process, so that a failure prints its log.
     pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
         let tributary = Arc::new(tributary);
         self.extra.lock().await.push(Arc::downgrade(&tributary));
         tributary
     }
 
-    /// The ends of the logs of all that runs.
+    /// The ends of the logs of all running servers.
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
         let shared = [

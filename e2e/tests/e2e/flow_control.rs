@@ -1,4 +1,4 @@
-//! Flow control in front of real clusters, as kubectl meets it; it changes while it runs.
+//! Flow control in front of real clusters, with kubectl as the client; the schema changes while the server runs.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::policies;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 use tributary_e2e::{HttpClient, Kubectl, Tributary, guard};
 
-/// How long a change of the files, and what kubectl does about it, may take.
+/// Longest time until a change of the files, and kubectl's next attempt, take effect.
 const SOON: Duration = Duration::from_secs(60);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["flow_control"; kubectl_is_told_the_schema_and_comes_again_when_it_is_to]
 }
 
-/// What people ask for of resources passes this schema; discovery, which comes before all else, passes none.
+/// Requests for resources pass this schema; kubectl's first requests, for discovery, pass no schema.
 pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
     let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     let object = json!({
@@ -28,7 +28,7 @@ pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
             "flowControl": {"flowControlSchemas": [schema]},
         },
     });
-    // At once: a file that is half written would be refused for that.
+    // A rename is atomic: the server would refuse a half-written file.
     let (new, path) = (folder.join("new"), folder.join("all.yaml"));
     fs::write(&new, object.to_string())?;
     fs::rename(new, path).context("put the file in its place")
@@ -38,7 +38,7 @@ fn in_flight(max: u32) -> Value {
     json!({"name": "people", "maxRequestsInflight": {"max": max, "countLongRunning": true}})
 }
 
-/// How many requests the schema has refused so far because it lets none in.
+/// Number of requests that the closed schema has refused so far.
 async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     let line = "tributary_flow_control_requests_total{cluster=\"\",schema=\"people\",decision=\"closed\"} ";
     let metrics = http.get("/metrics").send().await?.expect(200)?.text();
@@ -57,7 +57,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     let http = tributary.http().await?;
     let message = "flow control schema \"people\" lets no request in";
 
-    // It tries for as long as its own patience lasts, and prints what it was told.
+    // kubectl retries until its own patience ends, and prints the message.
     let said = kubectl.run(&["get", "configmaps", "-n", "default"]).await?.failure()?;
     ensure!(said.contains(message), "{said}");
     let answer = http.get(CONFIG_MAPS).send().await?.expect(429)?;
@@ -66,7 +66,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     let headers = ["retry-after", "x-tributary-flow-control-schema"].map(|name| answer.header(name));
     ensure!(headers == ["1", "people"], "{headers:?}");
 
-    // The limit changes while it waits to come again.
+    // The limit changes while kubectl waits for its next attempt.
     let before = refused(&http).await?;
     let mut waits = kubectl.spawn(&["get", "namespaces", "-o", "name"])?;
     eventually(SOON, async || {
@@ -78,7 +78,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     let ended = waits.wait(SOON).await?;
     ensure!(ended.success() && waits.output().contains("namespace/default"), "{} {}", waits.output(), waits.errors());
 
-    // A watch holds its place, also by a limit that is another one since.
+    // A watch keeps its seat, also after the limit has changed.
     let mut watch = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name", "--watch-only"])?;
     eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(429).map(drop)).await?;
     write(folder.path(), &in_flight(2))?;

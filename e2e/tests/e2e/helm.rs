@@ -1,5 +1,5 @@
-//! Helm 3 and Helm 4 over two members: a release is made, changed and taken away through the merged view, and is never
-//! in two clusters.
+//! Helm 3 and Helm 4 over two members: the merged view installs, upgrades and uninstalls a release, which is never in
+//! two clusters.
 
 mod chart;
 
@@ -47,12 +47,12 @@ struct Setup {
     chart: Chart,
     namespace: String,
     members: Vec<Arc<TestCluster>>,
-    /// Held so that it runs.
+    /// Keeps the process running.
     _tributary: Arc<Tributary>,
 }
 
 impl Setup {
-    /// Over `member1` and `member2`; what has no other place goes to `member1`.
+    /// Serves `member1` and `member2`; creates go to `member1` by default.
     async fn new(context: &TestContext, version: u8) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.to_vec();
         Self::over(context, version, context.fixture.over_two().await?, members).await
@@ -69,7 +69,7 @@ impl Setup {
         Ok(Self { helm, chart: Chart::write()?, namespace, members, _tributary: tributary })
     }
 
-    /// Helm in the namespace, with the chart where it is asked for.
+    /// Arguments of Helm with the namespace; `CHART` becomes the path of the chart.
     fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
         let words = words.iter().map(|word| if *word == "CHART" { self.chart.path() } else { word });
         ["-n", &self.namespace].into_iter().chain(words).collect()
@@ -79,18 +79,18 @@ impl Setup {
         self.helm.ok(&self.arguments(words)).await
     }
 
-    /// What Helm says where it fails.
+    /// The error of a Helm command that must fail.
     async fn refused(&self, words: &[&str]) -> anyhow::Result<String> {
         self.helm.run(&self.arguments(words)).await?.failure()
     }
 
-    /// What of the chart, and of Helm's records, is in a member: `configmaps/web-map`.
+    /// The objects of the chart and Helm's records in a member, such as `configmaps/web-map`.
     async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
         let found = self.found(member).await?;
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The same with their versions: whatever is written changes one.
+    /// The same objects with their versions: every write changes a version.
     async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
@@ -99,7 +99,7 @@ impl Setup {
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let own = items.iter().map(|item| &item["metadata"]).filter(|own| own["name"] != "kube-root-ca.crt");
-            // The status of a Deployment, which controllers write, is not the release's.
+            // Controllers write the status of a Deployment, so the generation counts instead of the resourceVersion.
             let version = |own: &Value| match resource {
                 "deployments" => own["generation"].to_string(),
                 _ => text(&own["resourceVersion"]),
@@ -115,7 +115,7 @@ impl Setup {
         Ok(())
     }
 
-    /// A release as `helm list` tells it: its revision and its status.
+    /// Revision and status of a release in `helm list`.
     async fn listed(&self, context: &[&str], release: &str) -> anyhow::Result<(String, String)> {
         let text = self.ok(&[context, &["list", "-o", "json"]].concat()).await?;
         let list: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
@@ -126,10 +126,10 @@ impl Setup {
     }
 }
 
-/// Everything of a release with this many revisions, in the order of [`Setup::found`].
+/// All objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// The same after an upgrade to a chart that has one more object, and a hook.
+/// All objects of the release after an upgrade to a chart with one more object and a hook.
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",
@@ -160,12 +160,12 @@ async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
     let manifest = setup.ok(&["get", "manifest", "web"]).await?;
     ensure!(manifest.contains("web-map") && !manifest.contains("web-more"), "{manifest}");
     setup.ok(&[&["uninstall", "web"][..], &wait].concat()).await?;
-    // Hooks are no part of a release: Helm leaves them.
+    // A hook's objects do not belong to the release: Helm leaves them.
     setup.has(0, &["configmaps/web-hook"]).await?;
     setup.has(1, &[]).await
 }
 
-/// Installed in the second cluster, where nothing goes by itself, and changed through the merged view.
+/// A release is installed in the second cluster, which is not the default, and changed through the merged view.
 async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
@@ -177,7 +177,7 @@ async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
     for context in [&own[..], &[]] {
         ensure!(setup.listed(context, "web").await? == ("2".into(), "deployed".into()), "not deployed");
     }
-    // And back in its own context.
+    // The next upgrade uses the cluster's own context.
     let revision = ["upgrade", "web", "CHART", "--set", "node=member2-node-0,step=3"];
     setup.ok(&[&own[..], &revision].concat()).await?;
     ensure!(setup.listed(&own, "web").await? == ("3".into(), "deployed".into()), "not deployed");
@@ -188,7 +188,7 @@ async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(0, &[]).await
 }
 
-/// Both clusters have releases in the namespace, and the hook says of which it is no more than its name.
+/// Both clusters have releases in the namespace, and the hook's only link to its release is its name.
 async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
@@ -202,7 +202,7 @@ async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A namespace that only the second cluster has decides for a release, and for all that belongs to it.
+/// A release and all its objects go to the only cluster that has the namespace.
 async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let members = context.fixture.pair().await?;
@@ -216,7 +216,7 @@ async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
 async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
-    // It has an object of a name that the other has not, and a revision more.
+    // The second cluster has an object with a name that the first cluster lacks, and one more revision.
     let second = ["--kube-context", "member2"];
     setup.ok(&[&second[..], &["install", "web", "CHART"]].concat()).await?;
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "more=true"]].concat()).await?;
@@ -228,7 +228,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
-    // Commands that read mix the records of both clusters into one release, and print a Warning.
+    // Commands that read mix both clusters' records into one release, and print a Warning.
     for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
         let read = setup.helm.run(&setup.arguments(words)).await?;
         ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");
@@ -238,9 +238,9 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     for (words, hint) in [
         (&["upgrade", "web", "CHART", "--set", "step=2,more=true"][..], release),
         (&["upgrade", "--install", "web", "CHART"], release),
-        // Why it cannot change the record Helm 3 tells only whoever debugs.
+        // Helm 3 prints the reason of the refused record only with `--debug`.
         (&["uninstall", "web", "--debug"], release),
-        // It reads the first revision's record, by a name that both have.
+        // `rollback` reads the record of the first revision, whose name is in both clusters.
         (&["rollback", "web", "1"], release),
     ] {
         let refused = setup.refused(words).await?;
@@ -248,7 +248,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
         let after = (setup.found(0).await?, setup.found(1).await?);
         ensure!(after == before, "{words:?} has written: {after:?} instead of {before:?}");
     }
-    // Each in its own context is another release.
+    // In its own context, each cluster has a separate release.
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "step=2"]].concat()).await?;
     ensure!(setup.found(0).await? == before.0, "the other one was changed, too");
     Ok(())
@@ -267,14 +267,14 @@ async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> 
     for member in [0, 1] {
         setup.has(member, &[]).await?;
     }
-    // What is installed needs no place.
+    // An installed release needs no rule for its place.
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.has(0, &[]).await
 }
 
-/// Whoever may write a ConfigMap in the namespace of one cluster does not draw a release there.
+/// A user who may write a ConfigMap in the namespace of one cluster cannot draw a release there.
 async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
@@ -297,7 +297,7 @@ async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A true one does, of a release that is another's as far as Helm can tell.
+    // A real record does: Helm cannot tell whose release it belongs to.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -310,8 +310,8 @@ async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(0, &[]).await
 }
 
-/// Reads and changes of a release in one cluster go on while another one is harmed; what is in that one is refused
-/// before anything is written, and changes again once it is well.
+/// Reads and changes of a release in one cluster continue while another cluster is harmed. Changes to a release in the
+/// harmed cluster are refused before any write, and work again once it recovers.
 async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &["--create-in=member2"]).await?;
@@ -321,7 +321,8 @@ async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Re
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
-    // Of what was never read before a cluster went down it is not known what it has.
+    // Tributary lists the collections before the fault: it cannot know the objects of a collection that it has never
+    // listed.
     let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
     for path in collections {
         http.get(&format!("/{path}")).send().await?.expect(200)?;
@@ -342,7 +343,7 @@ async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Re
     Ok(())
 }
 
-/// What is done with Helm while the first member of the setup is harmed.
+/// Helm commands while the first member of the setup is harmed.
 async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
@@ -350,8 +351,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // What the dead one had is known, so that a release of the other is known to be only there, and a new one to be
-    // new.
+    // Tributary still knows the objects of the dead member: it knows that a release is only in the other one, and that
+    // a new release is new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

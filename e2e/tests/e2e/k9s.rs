@@ -1,5 +1,5 @@
-//! What is shipped for k9s, and its sequence of requests while a member comes to harm. k9s itself is not run here: its
-//! module cannot be had.
+//! The file that Tributary ships for k9s, and k9s' sequence of requests while a member fails. k9s itself does not run
+//! here: its module is not available.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::victim::{Harm, Victim};
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases!["k9s"; shipped_views_have_a_cluster_column].into_iter().chain(harmed).collect()
 }
 
-/// `views.yaml`, as k9s reads it (`internal/config/views.go`).
+/// The file `views.yaml`, as k9s reads it (`internal/config/views.go`).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shipped {
@@ -33,7 +33,7 @@ struct View {
     sort_column: String,
 }
 
-/// k9s reads the expression of a column as kubectl does (`get.RelaxedJSONPathExpression`), which shows it here.
+/// k9s reads the expression of a column as kubectl does (`get.RelaxedJSONPathExpression`), so kubectl tests it here.
 async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/k9s/views.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -59,14 +59,14 @@ async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Re
         let mut lines = shown.lines();
         ensure!(lines.next() == Some("CLUSTER"), "{kind}: {shown}");
         ensure!(lines.all(|line| ["member1", "member2"].contains(&line)), "{kind}: {shown}");
-        // Each of these has some.
+        // Clusters always have objects of these kinds.
         let has_some = ["v1/nodes", "v1/namespaces", "v1/configmaps"].contains(&&**kind);
         ensure!(!has_some || shown.lines().count() > 2, "{kind}: {shown}");
     }
     Ok(())
 }
 
-/// What k9s asks for first, and where most of its time is spent: group, resource, and whether it is of a namespace.
+/// The first views of k9s, where it spends most of its time: group, resource, and whether the resource is namespaced.
 const VIEWS: [(&str, &str, bool); 6] = [
     ("", "namespaces", false),
     ("", "nodes", false),
@@ -76,10 +76,10 @@ const VIEWS: [(&str, &str, bool); 6] = [
     ("apiextensions.k8s.io", "customresourcedefinitions", false),
 ];
 
-/// The media types of a Table, as k9s asks for them (`internal/dao/table.go`).
+/// The media types of a Table, as k9s requests them (`internal/dao/table.go`).
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// One view: what k9s does before it shows it. It asks whether it may, lists a Table, and follows it.
+/// One view. Before k9s shows it, k9s reviews its rights, lists a Table, and watches.
 struct Opened<'a> {
     http: &'a HttpClient,
     group: &'a str,
@@ -94,7 +94,8 @@ impl Opened<'_> {
         format!("{root}{namespace}/{}", self.resource)
     }
 
-    /// Whether it may, for each verb that k9s asks for; what could not be asked is said.
+    /// Reviews the right to each verb that k9s uses. `missing` names a cluster that the review must report as
+    /// unreachable.
     async fn allowed(&self, missing: Option<&str>) -> anyhow::Result<()> {
         for verb in ["list", "watch", "get"] {
             let attributes =
@@ -121,7 +122,7 @@ impl Opened<'_> {
         Ok((table, version, warning))
     }
 
-    /// Opens the view: from then on it is followed.
+    /// Opens the view, and watches it from then on.
     async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
         self.allowed(missing).await?;
         let (table, version, warning) = self.table().await?;
@@ -141,7 +142,7 @@ fn names(table: &Value) -> Vec<String> {
     names
 }
 
-/// The next event of a view: its type and its object's name.
+/// The next event of a view: its type and the object's name.
 async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     loop {
@@ -153,8 +154,9 @@ async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     }
 }
 
-/// A view that is open goes on, and every other one opens, with what was known of the member and who is missing; an
-/// action on what the member has is refused by its name, one on what another has works; and all is well afterwards.
+/// While a member is harmed, an open view continues and every other view opens, with the member's last known objects
+/// and a Warning. A write to an object of this member is refused with its name, a write to the other member works, and
+/// everything works afterwards.
 async fn views(context: TestContext, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &[]).await?;

@@ -1,4 +1,5 @@
-//! The real kubectl against Tributary over two members, and (`compared`) over one, whose own answers are the oracle.
+//! The real kubectl against Tributary over two members. The module `compared` runs it over one member, whose own
+//! answers are the oracle.
 
 mod can_i;
 mod choosing;
@@ -44,7 +45,7 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: Some(tributary) })
     }
 
-    /// The same without Tributary: the first member itself.
+    /// The same setup without Tributary: kubectl asks the first member itself.
     async fn of_a_member(context: &TestContext) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let kubectl = Kubectl::new(context.fixture.tools().await?, &members[0].kubeconfig())?;
@@ -56,7 +57,7 @@ impl Setup {
         [&["-n", self.namespace.as_str()], arguments].concat()
     }
 
-    /// kubectl in the namespace; its standard output.
+    /// Runs kubectl in the namespace; returns its standard output.
     async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
@@ -75,7 +76,7 @@ impl Setup {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// A pod on the node of a member, and waits until kwok runs it and kubectl sees so.
+    /// Creates a pod on the node of a member, and waits until kwok runs it and kubectl shows that.
     async fn running_pod(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let node = format!("{}-node-0", self.members[member].name());
         self.put(member, &self.path("pods"), &pod(name, &node)).await?;
@@ -91,7 +92,7 @@ impl Setup {
         .await
     }
 
-    /// A config map directly in a member, and waits until kubectl sees it.
+    /// Creates a config map directly in a member, and waits until kubectl shows it.
     async fn map(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": "0"}});
@@ -104,7 +105,7 @@ impl Setup {
         .await
     }
 
-    /// An object as a member stores it.
+    /// The object in a member's storage.
     async fn stored(&self, member: usize, resource: &str, name: &str) -> anyhow::Result<Value> {
         let path = self.path(&format!("{resource}/{name}"));
         self.members[member].http().get(&path).send().await?.expect(200)?.json()
@@ -118,7 +119,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The cells of the line of a table that begins with these words.
+/// The cells of the table's line that begins with these words.
 fn line<'a>(table: &'a str, words: &[&str]) -> anyhow::Result<Vec<&'a str>> {
     table
         .lines()

@@ -1,10 +1,10 @@
 //! End-to-end tests against real kube-apiservers with real clients.
 //!
-//! One binary with a harness of its own ([`libtest_mimic`]), so that all tests share the members, which take seconds
-//! and hundreds of megabytes each, and so that these are taken down at the end. Filters and flags are those of libtest:
-//! `make e2e E2E=conformance::bare`.
+//! The binary has its own harness ([`libtest_mimic`]), so that all tests share the members, and the harness stops them
+//! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
+//! E2E=conformance::bare`.
 
-// A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
+// A test's `unwrap` is an assertion; clippy's exemption for tests does not recognise a custom harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -54,8 +54,8 @@ use context::Case;
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 
-/// How many tests run at once where `--test-threads` does not say: they wait for servers more than they compute. On two
-/// cores all of them took 475 s with four (and two members of their own at once), 406 s with six (and three).
+/// Default number of concurrent tests, without `--test-threads`: they wait for servers more than they compute. On two
+/// cores the whole run took 475 s with four (and two members of their own at once), 406 s with six (and three).
 const THREADS: usize = 6;
 
 fn main() -> anyhow::Result<()> {
@@ -66,7 +66,7 @@ fn main() -> anyhow::Result<()> {
 
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?);
     let fixture = fixture::Fixture::new();
-    // The specs and the oracle come first: they take longest, and wait more than they compute.
+    // The specs and the oracle start first: they take longest, and wait more than they compute.
     let cases: Vec<Case> = [
         specs::cases(),
         oracle::cases(),

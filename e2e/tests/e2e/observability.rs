@@ -1,5 +1,5 @@
-//! What others make of what Tributary tells of itself: Prometheus of its alert rules and of the dashboard's queries, a
-//! collector of its spans.
+//! Real consumers of Tributary's telemetry: Prometheus checks the alert rules and the dashboard's queries, a collector
+//! receives the spans.
 
 mod alerts;
 mod traces;

@@ -1,8 +1,8 @@
-//! The informer oracle: every kind of client follows two members, or one, that are written to at a steady pace, while
-//! the members, Tributary and all connections fail on a schedule. At no time does a client see an object go back, come
-//! back or appear twice; in the end each holds what the members hold.
+//! The informer oracle. Every kind of client follows one or two members that writers change at a steady pace, while
+//! members, Tributary and all connections fail on a schedule. A client never sees an object go back to an older state,
+//! return after its deletion, or appear twice. In the end each client holds the members' objects.
 //!
-//! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another one and another length.
+//! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another seed and length.
 
 use self::{
     calm::Calm,
@@ -31,32 +31,32 @@ mod ledger;
 pub(crate) mod observer;
 pub(crate) mod writer;
 
-/// How long clients may take to begin, on a busy machine.
+/// Longest time until clients have started, on a busy machine.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// How long a client may take to hold the members' state once nothing fails any more: client-go waits up to 30 s before
-/// it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+/// Longest time after the last fault until a client holds the members' state. client-go and kube-rs wait up to 30 s
+/// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// How long Tributary may have lost a member before its answers say so (5 s, `ReflectorTuning::stale_after`).
+/// Longest time without contact to a member before Tributary's answers say so (5 s, `ReflectorTuning::stale_after`).
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
-/// How long members change with no fault, in which no client may miss one state of one object.
+/// Duration of writes without faults, in which no client may miss a state of an object.
 const CALM: Duration = Duration::from_secs(8);
 
-/// Longest that a run takes beside its faults: starts and settling, on a busy machine.
+/// Longest duration of a run besides its faults: starts and settling, on a busy machine.
 const AROUND: Duration = Duration::from_secs(600);
 
-/// What a run is about.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Every name is in one member.
+    /// Every name is in only one member.
     Unique,
     /// Every name is in both members.
     Twins,
-    /// Single objects carry integer versions, and a client writes and reads its own writes.
+    /// Objects carry integer versions, and a client writes and reads its own writes.
     Integer,
-    /// The same over one member, whose integers are whole versions.
+    /// Like `Integer`, over one member, whose integers are whole versions.
     OneMember,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A number of the environment, or another.
+/// The number in an environment variable, or a default.
 fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -96,11 +96,9 @@ async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Resu
 }
 
 impl Mode {
-    /// Flags of `tributary serve`.
     fn arguments(self) -> Vec<String> {
-        // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a
-        // warning that informers do not read.
-        // What became of a collection says the log, but only so.
+        // With Allow, a first list may lack a cluster that this process has not reached yet, and says so in a Warning
+        // that informers do not read. The debug log records the state of each collection.
         let mut arguments = vec!["--partial=Deny".to_owned(), "--log-level=debug".to_owned()];
         if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
@@ -112,20 +110,19 @@ impl Mode {
         matches!(self, Self::Integer | Self::OneMember)
     }
 
-    /// The members' names.
     fn members(self) -> &'static [&'static str] {
         if self == Self::OneMember { &["oracle1"] } else { &["oracle1", "oracle2"] }
     }
 }
 
-/// What a client-go program is told by its environment: to stream its lists or not, and whether to compare what was
-/// streamed with a list at the version of the bookmark, which makes it panic where they differ.
+/// Environment of a client-go program: whether it streams its lists, and whether it panics if the streamed objects
+/// differ from a list at the version of the bookmark.
 fn client_go(watch_list: bool, detector: bool) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [("KUBE_FEATURE_WatchListClient", text(watch_list)), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector))]
 }
 
-/// A client that writes to these clusters and reads its own writes.
+/// A client that reads back all its writes to these clusters.
 fn consistent_client(
     tools: &Tools,
     kubeconfig: &Path,
@@ -139,9 +136,8 @@ fn consistent_client(
     Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, true))
 }
 
-/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers: it sees each of its
-/// writes where it writes to one of the clusters, served alone or among others, and no call fails where
-/// it writes to both.
+/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers. A client that writes to
+/// one cluster, served alone or among others, sees each of its writes. For a client that writes to both, no call fails.
 async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
@@ -176,7 +172,7 @@ async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One run.
+/// One run of the oracle.
 struct Run {
     world: World,
     place: Place,
@@ -214,7 +210,7 @@ impl Run {
         server.start().await?;
         let front = Relay::start(port, seed ^ 0xf0).await?;
         let kubeconfig = through(&server, front.port())?;
-        // Not the context's: a failed run's objects are a screenful that says nothing.
+        // Not the context's namespace: a failed run would print a screenful of useless objects.
         let place = Place { namespace: namespace::unique_name("oracle"), twins: mode == Mode::Twins };
         namespace::create(&place.namespace, &members.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?;
         let world = World { members, wires, front, server: Mutex::new(server) };
@@ -233,7 +229,7 @@ impl Run {
             ("controller-runtime", "controller-runtime", true),
             ("RetryWatcher", "retrywatch", false),
         ] {
-            // The detector compares by uid what a store keyed by name holds.
+            // The detector compares objects by uid, which a store keyed by name cannot match.
             let environment = client_go(watch_list, !self.place.twins);
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
             self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
@@ -247,7 +243,7 @@ impl Run {
         }
         if mode.has_integers() {
             let clusters = mode.members().join(",");
-            // Two of them would write to the same names.
+            // Only one such client, because two would write to the same names.
             let watch_list = self.seed.is_multiple_of(2);
             self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
@@ -307,14 +303,14 @@ impl Run {
         self.same_content().await
     }
 
-    /// Waits until every client holds what the members hold. A violation ends the wait at once.
+    /// Waits until every client holds the members' objects. A violation ends the wait at once.
     async fn settle(&mut self) -> anyhow::Result<Vec<Seen>> {
         let deadline = Instant::now() + SETTLE;
         let mut settled = Vec::new();
         let mut problems = Vec::new();
         for at in 0..self.observers.len() {
             loop {
-                // Read again each time: an earlier write may have been held up in a member that was frozen.
+                // Read the members again each time: a frozen member may delay an earlier write.
                 let union = self.union().await?;
                 let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
@@ -346,8 +342,8 @@ impl Run {
         Ok(settled)
     }
 
-    /// Waits until Tributary follows the members again. That clients hold what the members hold does not say so: what a
-    /// collection missed may be nothing, and until it is listed anew states are skipped that are written meanwhile.
+    /// Waits until Tributary follows the members again. Clients with the members' objects do not prove that: a
+    /// collection may have missed no change, but until it is listed anew it skips states written meanwhile.
     async fn recovered(&self, healed: Instant) -> anyhow::Result<()> {
         tokio::time::sleep_until(healed + SILENT_FOR).await;
         eventually(SETTLE, || self.lists_without_warning()).await
@@ -372,7 +368,7 @@ impl Run {
         list(http, &self.place.namespace, resource).await
     }
 
-    /// A list of Tributary equals the members' lists, in every byte of content.
+    /// Tributary's list equals the members' lists, in every byte of content.
     async fn same_content(&self) -> anyhow::Result<()> {
         let server = self.world.server.lock().await;
         let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
@@ -398,7 +394,7 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps Tributary's log where a failed run's folder goes away, and says where.
+    /// Copies Tributary's log out of the folder that is removed after a failed run, and returns the new path.
     fn keep_log(&self) -> String {
         let path = std::env::temp_dir().join(format!("tributary-oracle-{}.log", self.seed));
         match self.world.server.try_lock().map(|server| std::fs::write(&path, server.log())) {
@@ -408,7 +404,7 @@ impl Run {
     }
 }
 
-/// What the members hold that writers have written in a namespace, asked of them directly.
+/// The writers' objects in a namespace, read from the members directly.
 pub(crate) async fn union(members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<Union> {
     let mut union = Union::new();
     for resource in RESOURCES {

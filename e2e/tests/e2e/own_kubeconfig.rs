@@ -1,4 +1,4 @@
-//! `serve --merge-into-kubeconfig`: the user's own kubeconfig, which the real kubectl changes too.
+//! `serve --merge-into-kubeconfig` changes the user's own kubeconfig, which the real kubectl changes too.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -36,7 +36,7 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
     let nodes = kubectl.ok(&["--context", "tributary-member2", "get", "nodes", "-o", "name"]).await?;
     ensure!(nodes == "node/member2-node-0\n", "{nodes}");
 
-    // kubectl writes the whole file anew; it keeps the marks, and we keep what it was told.
+    // kubectl writes the whole file anew and keeps the marks; Tributary keeps kubectl's change.
     kubectl.ok(&["config", "set-context", "tributary-all", "--namespace=kube-system"]).await?;
     kubectl.ok(&["config", "use-context", "tributary-all"]).await?;
     drop(running);
@@ -57,8 +57,8 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
     Ok(())
 }
 
-/// `KUBECONFIG=a:b`: the contexts go into the first file that exists, beside what both have, and are refused where a
-/// file would hide what the other has.
+/// `KUBECONFIG=a:b`: the contexts go into the first existing file, beside the entries of both. They are refused if one
+/// file's entry would hide the other's.
 async fn one_of_several_files_hides_nothing_of_the_others(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
@@ -89,7 +89,7 @@ async fn one_of_several_files_hides_nothing_of_the_others(context: TestContext) 
     let screen = tributary::run_with(&status, &[("KUBECONFIG", &files)]).await?.success()?;
     ensure!(screen.contains("member1") && screen.contains("member2"), "{screen}");
 
-    // A file that is read after, or before, must not have what the other has.
+    // Two files of the list must not have entries with the same name.
     let merge = format!("--merge-into-kubeconfig={}", text_of(&second)?);
     let refused = serve(&merge).await.err().context("it hides the first file's contexts")?;
     let refused = format!("{refused:#}");

@@ -1,8 +1,8 @@
-//! `kubectl tributary`, run by the real kubectl from an archive such as a release has, over two members.
+//! The real kubectl runs `kubectl tributary` from an archive like that of a release, over two members.
 //!
-//! krew itself cannot be had as a Go module where these tests run, so its part is done as it does it: the manifest is
-//! held against its rules, the archive against the manifest, and the program is linked into a folder of the PATH.
-//! Source: krew `internal/index/validation/validate.go`, `internal/installation`.
+//! krew is not available as a Go module where these tests run, so the test does krew's work: it checks the manifest
+//! against krew's rules and the archive against the manifest, and links the program into a folder of the PATH. Source:
+//! krew `internal/index/validation/validate.go`, `internal/installation`.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -29,20 +29,20 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a command prints on standard output.
+/// The standard output of a command that must succeed.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// An archive as a release makes it, and the manifest that is filled in for it.
+/// An archive like that of a release, and its completed manifest.
 fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
     std::fs::create_dir(&files)?;
-    // Not copied, since it is large with its symbols. A hard link would be a change of the file that tar reads in
-    // another test.
+    // A link instead of a copy, because the program is large with its symbols. A hard link would change the file's
+    // metadata while tar reads the file in another test.
     symlink(std::path::absolute(tributary::binary()?)?, files.join(PROGRAM))?;
     std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
     output(
@@ -130,7 +130,7 @@ impl Setup {
     async fn new(context: &TestContext) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("plugin")?;
         let bin = install(folder.path())?;
-        // The plugin runs kubectl by its name.
+        // The plugin finds kubectl by its name in the PATH.
         symlink(context.fixture.tools().await?.server("kubectl"), bin.join("kubectl"))?;
         let path = std::env::join_paths(
             [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
@@ -141,7 +141,7 @@ impl Setup {
         Ok(Self { kubectl, path, namespace, members, _folder: folder })
     }
 
-    /// `kubectl tributary` with these arguments, which run from the folder of the PATH.
+    /// Runs `kubectl tributary` with these arguments, from the folder of the PATH.
     async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
         let mut command = self.kubectl.command(&[&["tributary"], arguments].concat());
         command.env("PATH", &self.path);
@@ -152,7 +152,7 @@ impl Setup {
         self.run(arguments).await?.success()
     }
 
-    /// A config map in a member, with one text.
+    /// Creates a config map with one text in a member.
     async fn map(&self, member: usize, name: &str, text: &str) -> anyhow::Result<()> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text, "same": "yes"},
@@ -215,7 +215,7 @@ async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Resu
     ensure!(turned.stdout.starts_with("--- member2/"), "{turned:?}");
     let every = setup.run(&with_namespace(&["diff", "cm/twin", "--all-fields"])).await?;
     ensure!(every.stdout.contains("uid") && every.stdout.contains("resourceVersion"), "{every:?}");
-    // Alike but for what each cluster sets by itself: what controllers make in each namespace.
+    // The objects that controllers make in each namespace differ only in fields that each cluster sets itself.
     eventually(SOON, async || {
         let alike = setup.run(&with_namespace(&["diff", "serviceaccount/default"])).await?;
         ensure!(alike.code == Some(0) && alike.stdout.is_empty(), "{alike:?}");
@@ -254,7 +254,7 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
     Ok(())
 }
 
-/// What `tributary status` shows: once, since there is no terminal here; by a cluster's own context, too.
+/// The output of `tributary status`: printed once, since there is no terminal here; also with a cluster's own context.
 async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
@@ -319,7 +319,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
     setup.map(1, "twin", "two").await?;
     let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
     ensure!(text == "two", "{text}");
-    // The context of any cluster names the server.
+    // The context of any cluster leads to the server.
     let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
     let has = |text: &str| described.lines().any(|line| line == text);
     ensure!(has("two") && !has("one"), "{described}");
@@ -339,7 +339,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
         ensure!(refused.code == Some(2) && refused.stderr.contains(part), "{part} in {refused:?}");
         ensure!(refused.stderr.lines().count() == 1, "one sentence: {refused:?}");
     }
-    // Output and exit code are kubectl's.
+    // Output and exit code are the same as kubectl's.
     let missing = setup.run(&at(&["get", "pod/nowhere"], &[])).await?;
     ensure!(missing.code == Some(1) && missing.stderr.contains("pods \"nowhere\" not found"), "{missing:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Dispatch policies in front of real clusters, as kubectl meets them; they change while it runs.
+//! Dispatch policies in front of real clusters, with kubectl as the client; the policies change while the server runs.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, sync::Arc, time::Duration};
 use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, namespace};
 
-/// How long a change of the files may take to be read.
+/// Longest time until the server has read a change of the files.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The first member has these policies, the second none.
+/// Writes these policies for the first member, and no policies for the second.
 pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Value) -> anyhow::Result<()> {
     for (number, member) in members.iter().enumerate() {
         let access = member.access();
@@ -33,7 +33,7 @@ pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Valu
             "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
             "spec": spec,
         });
-        // At once: a file that is half written would be refused for that.
+        // A rename is atomic: the server would refuse a half-written file.
         let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
         fs::write(&new, object.to_string())?;
         fs::rename(new, path)?;
@@ -84,11 +84,11 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
     let said = kubectl.run(&own).await?.failure()?;
     let place = format!("(UpstreamCluster \"{first}\": spec.dispatchPolicies[1].rules[0] denies this request)");
     ensure!(said.contains(&format!("config maps stay where they are {place}")), "{said}");
-    // By whatever means kubectl opens it.
+    // The policy denies exec over WebSockets and over SPDY.
     for websockets in ["true", "false"] {
         let mut exec = kubectl.command(&["--context", first, "exec", "-n", &name, "pod/none", "--", "true"]);
         exec.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
-        // It looks for the pod first, which nobody denies.
+        // kubectl reads the pod first, which no policy denies.
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"},
             "spec": {"containers": [{"name": "one", "image": "none"}], "automountServiceAccountToken": false}});
         let made = members[0].http().post(&format!("/api/v1/namespaces/{name}/pods"), &pod).send().await?;
@@ -101,7 +101,7 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
         }
     }
 
-    // They change while it runs: the other one's are lifted, and the cluster is frozen.
+    // The policies change while the server runs: `DenyAll` replaces them, and freezes the cluster.
     write(folder.path(), members, &json!({"dispatch": "DenyAll"}))?;
     eventually(SOON, async || {
         let listed = kubectl.ok(&list).await?;
@@ -119,7 +119,8 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
     Ok(())
 }
 
-/// What is no UTF-8 counts at a kube-apiserver: it would list and watch what policies took for something else.
+/// A kube-apiserver accepts parameters that are not UTF-8: it would list and watch, although the policies saw a
+/// different request.
 async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let first = members[0].name();
@@ -155,7 +156,7 @@ async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestCont
     .await?;
     let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
     let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
-    // What the kube-apiserver itself makes of them.
+    // The kube-apiserver's own reading of these parameters.
     let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
     ensure!(listed.contains("\"private\""), "{listed}");
     let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();

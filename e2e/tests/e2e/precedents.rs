@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, shown with real servers.
-//! `docs/precedents.md` lists all of them.
+//! Faults of other gateways in front of a Kubernetes API, tested with real servers. `docs/precedents.md` lists all of
+//! them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::deployment;
@@ -7,7 +7,7 @@ use anyhow::ensure;
 use std::time::Duration;
 use tributary_e2e::{MetricsServer, TestCluster, Tributary};
 
-/// How long a member may take to see that its aggregated API server is there.
+/// Longest time until a member sees that its aggregated API server is available.
 const SOON: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -19,9 +19,9 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// An aggregated API server that turns hostile and answers every request with a redirect. A kube-apiserver (1.36)
-/// refuses it with 502 and says nothing of the place (`upgradeaware.go`, `RejectForwardingRedirects`); so must we,
-/// whoever asks and however.
+/// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses it with 502
+/// and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for every client
+/// and request.
 async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away(
     context: TestContext,
 ) -> anyhow::Result<()> {
@@ -42,12 +42,12 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     let elsewhere = MetricsServer::start().await?;
     metrics.redirect_to(Some(&elsewhere));
     for (http, path, code) in [(member.http(), node, 502), (&merged, node, 503), (&merged, &*below, 502)] {
-        // In the merged view it is not known meanwhile whether the cluster has the object.
+        // Meanwhile the merged view does not know whether the cluster has the object.
         let answer = http.get(path).send().await?;
         ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
         ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");
     }
-    // The list is asked live, and says which cluster does not answer.
+    // Tributary lists live, and names the cluster that does not answer.
     let list = merged.get("/apis/metrics.k8s.io/v1beta1/nodes").send().await?;
     ensure!(!list.status.is_redirection() && list.header("location").is_empty(), "{list:?}");
     ensure!(!format!("{list:?}").contains(&elsewhere.url()), "{list:?}");
@@ -59,8 +59,8 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     Ok(())
 }
 
-/// A chart that gives rights to everything gives them to whoever takes the node that its pod runs on. The chart here
-/// gives none, and what accounts may do in clusters is named word by word.
+/// A chart that gives its pod all rights gives them also to an attacker who takes over the pod's node. This chart gives
+/// none, and the rights of accounts in clusters are listed word by word.
 async fn cve_2023_30622_the_chart_gives_no_rights_where_it_runs(context: TestContext) -> anyhow::Result<()> {
     let helm = deployment::helm(&context, 4).await?;
     for values in deployment::VALUES.map(deployment::values) {

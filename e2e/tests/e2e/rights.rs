@@ -1,4 +1,4 @@
-//! A member that stops accepting Tributary's user, or what it may read, and accepts it again.
+//! A member stops accepting Tributary's user, or takes away its rights, and restores them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -7,13 +7,13 @@ use std::{fs, sync::Arc, time::Duration};
 use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
-/// How long Tributary may take to see a change of rights: it tries again within seconds, on a busy machine.
+/// Longest time until Tributary sees a change of rights: it tries again within seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long the log is watched for lines that come again and again.
+/// Time in which the test looks for repeated lines in the log.
 const A_WHILE: Duration = Duration::from_secs(10);
 
-/// The user of Tributary in the member.
+/// The name of Tributary's user in the member.
 const READER: &str = "reader";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -23,8 +23,8 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Two members. Tributary reads the first as a user of its own, through a relay, so that its watches can be made to
-/// begin again: kube-apiserver asks for rights at the beginning of a watch alone.
+/// Two members. Tributary reads the first as a user of its own through a relay, so that the test can restart its
+/// watches: kube-apiserver checks rights only at the beginning of a watch.
 struct Pair {
     victim: TestCluster,
     other: Arc<TestCluster>,
@@ -72,7 +72,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until a list shows these names, and warns of the victim with this reason (of nothing, if that is empty).
+    /// Waits until a list shows these names, with a Warning of the victim for this reason (no Warning if the reason is
+    /// empty).
     async fn shows(&self, names: &[&str], reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let answer = self.http.get(&self.maps()).send().await?.expect(200)?;
@@ -84,14 +85,14 @@ impl Pair {
         .await
     }
 
-    /// What is served while the victim refuses: its old state, marked, the other's live one,
-    /// and a plain word everywhere.
+    /// While the victim refuses, Tributary serves the victim's old state with a Warning, the other member's live state,
+    /// and the reason everywhere.
     async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;
         self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
-        // What was never read is missing, and said to be; the reason may be another for a moment,
-        // where a connection has just gone.
+        // A collection that was never listed is missing, and a Warning says so. The reason may be another for a moment,
+        // if a connection has just closed.
         let never_read = format!("/api/v1/namespaces/{}/endpoints", self.namespace);
         eventually(SOON, async || warns(&self.http.get(&never_read).send().await?.expect(200)?, reason)).await?;
         eventually(SOON, async || {
@@ -102,20 +103,20 @@ impl Pair {
             Ok(())
         })
         .await?;
-        // The cluster's own line has the reason that came first, which may be that its connections have just gone.
+        // The cluster's own line has the first reason, which may be that its connections have just closed.
         let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("is in trouble"));
         let lines = |log: &str| log.lines().filter(is_one).count();
         let before = lines(&self.tributary.log());
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // One question for each collection, also in the namespace alone, one for the cluster, and one each for
+        // One line for each collection and once more for its namespace, one for the cluster, and one each for
         // CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
     }
 
-    /// What is served when the victim accepts again: the present, without a warning.
+    /// When the victim accepts again, Tributary serves the present state without a Warning.
     async fn recovers(&self) -> anyhow::Result<()> {
         self.create(&self.victim, "after").await?;
         self.shows(&["after", "elsewhere", "kept", "meanwhile"], "").await?;
@@ -135,8 +136,8 @@ fn names_of(answer: &HttpResponse) -> anyhow::Result<Vec<String>> {
     Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
 }
 
-/// Whether an answer warns of the victim, and of no other cluster, with this reason; without one, that it does not
-/// warn. That v1 Endpoints are deprecated is the members' own warning.
+/// Checks that an answer warns only of the victim, with this reason; with an empty reason, that it has no such Warning.
+/// The members' own warning that v1 Endpoints are deprecated does not count.
 fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
     let all = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = all.filter(|warning| !warning.contains("is deprecated")).collect();
@@ -150,7 +151,7 @@ fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Lets the reader do everything.
+/// Gives the reader all rights.
 async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},
@@ -160,7 +161,7 @@ async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(BINDING, &binding).send().await?.expect(201).map(drop)
 }
 
-/// Makes the reader's token known, or unknown, which takes a restart.
+/// Adds the reader's token to the member, or removes it, which takes a restart.
 async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     let path = member.folder().join("tokens.csv");
     let text = fs::read_to_string(&path).context("read the token file")?;

@@ -1,5 +1,6 @@
-//! The same namespaces and names in several clusters, as controllers make them: `kube-root-ca.crt` and the default
-//! service account of each namespace. A client that keys by name keeps one of them, and never loses a name that exists.
+//! Several clusters have the same namespaces and names, because controllers make them: `kube-root-ca.crt` and the
+//! default service account of each namespace. A client that keys by name holds one of the objects, and never loses an
+//! existing name.
 
 use crate::{
     clients::follower::Follower,
@@ -13,10 +14,11 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a key may be absent while another cluster's object takes its place: the two events come together.
+/// Longest absence of a key while another cluster's object takes its place: the two events come together.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// What makes a namespace, its service account and its authority's configmap, and takes them away with it.
+/// The controllers that create a namespace's service account and config map of the authority, and delete them with the
+/// namespace.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,root-ca-certificate-publisher-controller";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -26,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The keys that every namespace has: of the namespace, of what the controllers put into it.
+/// The keys of a namespace: the namespace itself, and the objects that controllers put into it.
 fn keys(namespace: &str) -> [(&'static str, String); 3] {
     [
         ("namespaces", namespace.to_owned()),
@@ -35,7 +37,7 @@ fn keys(namespace: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-/// The uids that the members have of a key.
+/// The uids of a key's objects in the members.
 async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
     let path = match key.split_once('/') {
         Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/{resource}/{name}"),
@@ -51,7 +53,7 @@ async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow
     Ok(uids)
 }
 
-/// Waits until the informers hold, of each of these keys, an object that a member has.
+/// Waits until, for each of these keys, the informers hold an object of a member.
 async fn hold(follower: &mut Follower, members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -104,7 +106,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
             let object = key.split('/').next_back().unwrap_or_default();
             let path = format!("/api/v1/namespaces/{name}/{resource}/{object}");
             for member in members.iter().cycle().take(6) {
-                // Its controller makes it, and makes it anew.
+                // The controller creates the object, and recreates it after the deletion.
                 exists_in(member, &path, true).await?;
                 member.http().delete(&path).send().await?.expect(200)?;
                 exists_in(member, &path, true).await?;
@@ -112,7 +114,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
         }
         hold(&mut follower, &members, &name).await.context("after deletions that controllers undid")?;
 
-        // One cluster gives the namespace up, with all that is in it, and has it again.
+        // One cluster deletes the namespace with all its objects, and then has it again.
         for member in &members {
             let path = format!("/api/v1/namespaces/{name}");
             member.http().delete(&path).send().await?.expect(200)?;
@@ -129,7 +131,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
     Ok(())
 }
 
-/// No key of this namespace was absent for longer than it takes another cluster's object to follow a deletion.
+/// No key of this namespace was absent for longer than the replacement by another cluster's object takes.
 fn never_lost(dump: &Value, namespace: &str) -> anyhow::Result<()> {
     let absences = dump["absences"].as_object().context("no absences")?;
     for (resource, key) in keys(namespace) {

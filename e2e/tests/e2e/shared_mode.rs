@@ -1,5 +1,5 @@
-//! Many users of one endpoint over two real members, each known by a certificate: what they see, what they do, and what
-//! they are refused.
+//! Many users of one endpoint over two real members, each with a certificate: the tests check their reads, their writes
+//! and their refusals.
 
 mod acting_as;
 mod authorizers;
@@ -31,7 +31,7 @@ use tributary_e2e::{
     HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard, kubeconfig, namespace,
 };
 
-/// How long a change of rights or of a file may take to be seen on a busy machine.
+/// Longest time until a change of rights or of a file takes effect, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// An endpoint that people share, and what makes people of it.
+/// An endpoint in the shared mode, and the authority that signs its users' certificates.
 struct Shared {
     tributary: Arc<Tributary>,
     people: PeopleAuthority,
@@ -67,13 +67,13 @@ struct Shared {
 }
 
 impl Shared {
-    /// Over the two members of all tests.
+    /// Starts the endpoint over the two members of all tests.
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
         let kubeconfig = context.fixture.pair_kubeconfig().await?;
         Self::over(context, context.fixture.pair().await?.clone(), &kubeconfig, &[]).await
     }
 
-    /// Over these members, whose contexts the kubeconfig has, with further arguments.
+    /// Starts the endpoint over these members, whose contexts are in the kubeconfig, with further arguments.
     async fn over(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -89,7 +89,7 @@ impl Shared {
         .await
     }
 
-    /// As [`Self::over`], of members that are served as the builder says.
+    /// Like [`Self::over`], for a builder that already has the members.
     async fn of(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -107,8 +107,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Whether the endpoint says that it knows what users may do in each member: until then it answers what depends on
-    /// that by 503.
+    /// Checks that the endpoint knows the users' rights in each member: before that, requests that depend on rights get
+    /// 503.
     fn knows_all(&self) -> anyhow::Result<()> {
         let log = self.tributary.log();
         let is_of =
@@ -120,7 +120,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A kubeconfig of somebody, with a certificate of their own.
+    /// A kubeconfig of this user, with a new certificate.
     fn kubeconfig(&self, name: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         self.kubeconfig_with(&self.people.user(name, groups)?)
     }
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-/// Makes a role with these rules, in a namespace or (with an empty one) everywhere, and gives it to a user.
+/// Makes a role with these rules, in a namespace or (with an empty one) in the whole cluster, and binds it to a user.
 pub(crate) async fn grant(
     member: &TestCluster,
     namespace: &str,
@@ -167,18 +167,18 @@ pub(crate) async fn grant(
     Ok(())
 }
 
-/// Takes away what [`grant`] gave in a namespace.
+/// Deletes the binding that [`grant`] made in a namespace.
 async fn revoke(member: &TestCluster, namespace: &str, name: &str) -> anyhow::Result<()> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{name}");
     member.http().delete(&path).send().await?.expect(200).map(drop)
 }
 
-/// Rules for somebody who reads ConfigMaps.
+/// Rules of a role that reads ConfigMaps.
 pub(crate) fn reads_config_maps() -> Value {
     json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}])
 }
 
-/// Makes a ConfigMap whose text has this many bytes.
+/// Makes a ConfigMap with a text of this many bytes.
 pub(crate) async fn make_config_map(
     member: &TestCluster,
     namespace: &str,
@@ -191,7 +191,8 @@ pub(crate) async fn make_config_map(
     member.http().post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).send().await?.expect(201).map(drop)
 }
 
-/// The names of the ConfigMaps of a list, with their namespaces and clusters, but for what each namespace has.
+/// Names of the ConfigMaps in a list, with their namespaces and clusters, without the ConfigMap that every namespace
+/// has.
 fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |metadata: &Value| {
@@ -214,7 +215,7 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     grant(two, "", &ann, &ann, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await?;
     let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
 
-    // Whom members see is the user, and whom the endpoint knows.
+    // The members and the endpoint see the same user.
     let who = kubectl.run(&["auth", "whoami", "-o", "json"]).await?;
     ensure!(who.code == Some(0) && who.stderr.is_empty(), "{who:?}");
     let who: Value = serde_json::from_str(&who.stdout)?;
@@ -227,12 +228,12 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
 
-    // A write goes to the only cluster that there is for her, in her name.
+    // A write goes to the only cluster in which she has rights, in her name.
     kubectl.ok(&["create", "configmap", "hers", "-n", &own]).await?;
     let made = one.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(200)?;
     ensure!(!made.text().contains("tributary"), "{}", made.text());
     two.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(404)?;
-    // What is elsewhere is nowhere for her.
+    // She cannot see that an object exists in the other cluster.
     let hidden = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hidden"}});
     two.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &hidden).send().await?.expect(201)?;
     eventually(SOON, async || {
@@ -249,7 +250,7 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     ensure!(refused.stderr.contains(&words), "{}", refused.stderr);
     kubectl.ok(&["delete", "configmap", "hers", "-n", &own]).await?;
 
-    // Nobody becomes somebody else: not by headers, not by a certificate that says so.
+    // A user cannot become another user by headers, or by a certificate that names system groups.
     let refused = kubectl.run(&["get", "configmaps", "-n", &own, "--as", &eve]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot impersonate"), "{}", refused.stderr);
     let masters = shared.http(&eve, &["system:masters", "system:nodes"]).await?;
@@ -262,14 +263,14 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     told_of_all(&shared, &ann, &[one, two]).await
 }
 
-/// Who has no certificate, or one of another authority, is nobody, and may ask whether the endpoint lives.
+/// A client without a certificate of the endpoint's authority is unauthenticated, and may read only the health path.
 async fn strangers(shared: &Shared) -> anyhow::Result<()> {
     let elsewhere = PeopleAuthority::new("the people's authority")?;
     for user in [json!({}), elsewhere.user("ann", &["system:masters"])?, json!({"token": "guessed"})] {
         let path = shared.folder.path().join("stranger");
         shared.tributary.kubeconfig_of(&path, &user, &[])?;
         for target in ["/api/v1/pods", "/version", "/metrics", "/readyz?verbose"] {
-            // A connection on which nobody was known is closed.
+            // The server closes an unauthenticated connection.
             HttpClient::from_kubeconfig(&path, None).await?.get(target).send().await?.expect(401)?;
         }
         let http = HttpClient::from_kubeconfig(&path, None).await?;
@@ -303,7 +304,7 @@ async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestCont
     Ok(())
 }
 
-/// What tells of all clusters is for whom each of them lets read it.
+/// A user may read a path about all clusters if each cluster allows it.
 async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
     let http = shared.http(ann, &[]).await?;
     for path in
@@ -318,7 +319,7 @@ async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2
     grant(members[0], "", &format!("{ann}-metrics"), ann, rules).await?;
     eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
     http.get("/readyz?verbose").send().await?.expect(403)?;
-    // A page of another site has a browser send the certificate along.
+    // For a page of another site, the browser sends the user's certificate.
     let page = http.get("/metrics").header("origin", "https://evil.example");
     page.send().await?.expect(403)?;
     Ok(())
@@ -328,7 +329,7 @@ async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let http = shared.http("ann", &[]).await?;
     http.get("/version").send().await?.expect(200)?;
-    // What cannot be used changes nothing.
+    // An invalid file of authorities changes nothing.
     fs::write(&shared.client_ca, "no certificate")?;
     eventually(SOON, async || {
         let log = shared.tributary.log();
@@ -337,7 +338,7 @@ async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
     http.get("/version").send().await?.expect(200)?;
-    // Another authority counts on connections that are open, too.
+    // A new authority takes effect on open connections too.
     let others = PeopleAuthority::new("the next authority")?;
     fs::write(&shared.client_ca, others.pem())?;
     eventually(SOON, async || http.get("/version").send().await?.expect(401).map(drop)).await?;

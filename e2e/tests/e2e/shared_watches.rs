@@ -1,5 +1,5 @@
-//! Watches of a cluster's own view, of many clients: they share a few connections to its kube-apiserver, and who does
-//! not read takes nothing from the others there.
+//! Watches of many clients through a cluster's own path share a few connections to its kube-apiserver. A client that
+//! does not read does not slow the others on its connection.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -9,16 +9,16 @@ use std::{collections::HashSet, fs, time::Duration};
 use tributary_e2e::http::EventStream;
 use tributary_e2e::{HttpClient, TestCluster, Tributary, namespace};
 
-/// How long an event, an answer or the end of a stream may take.
+/// Longest time until an event, an answer or the end of a stream.
 const SOON: Duration = Duration::from_secs(60);
 
-/// So many clients, each by a connection of its own, have a watch each.
+/// Number of clients, each with its own connection and watch.
 const CLIENTS: usize = 300;
 
-/// So many more read nothing of what they watch.
+/// Number of further clients that read no events of their watches.
 const SLOW: usize = 20;
 
-/// How large an object is that they watch, in bytes, and how often it changes: many times what may be on its way.
+/// Size of the watched object in bytes, and number of its changes: many times the bytes that fit into the windows.
 const LARGE_BYTES: usize = 200 << 10;
 const CHANGES: usize = 10;
 
@@ -27,11 +27,11 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// How many connections this process has to that port of 127.0.0.1.
+/// Number of the process' connections to this port of 127.0.0.1.
 fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     let far = format!("0100007F:{port:04X}");
     let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
-    // Of each line: its number, both addresses, the state (01 is ESTABLISHED), six more, and the inode.
+    // A line has its number, both addresses, the state (01 is ESTABLISHED), six more fields, and the inode.
     let inodes: HashSet<String> = table
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
@@ -43,7 +43,7 @@ fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     Ok(links.filter(|link| link.to_str().is_some_and(|link| inodes.contains(link))).count())
 }
 
-/// A watch by a client of its own, who comes by a connection of its own.
+/// A watch by a new client with a connection of its own.
 async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient, EventStream)> {
     let client = tributary.http().await?;
     let watch = client.watch(path).await?;
@@ -67,7 +67,7 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
 
     let small = format!("{here}?watch=1&labelSelector=size=small&resourceVersion={since}");
     let large = format!("{here}?watch=1&labelSelector=size=large&resourceVersion={since}");
-    // One after the other or many at once: both.
+    // The first watch opens alone, the others in groups of 50 at once.
     let mut watches = vec![watch(&tributary, &small).await?];
     for round in 1..=(CLIENTS - 1).div_ceil(50) {
         let more = 50.min(CLIENTS - watches.len());
@@ -80,10 +80,10 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
     try_join_all((0..100).map(|_| short())).await?;
     let now = connections(tributary.pid(), member.apiserver_port())?;
     let most = (CLIENTS + SLOW + 1).div_ceil(100) + 1;
-    // The short ones, which there were before, may have another.
+    // Short requests may need one more connection than before.
     ensure!(now <= before + most + 1, "{before} connections before, {now} with {CLIENTS} watches");
 
-    // Those who do not read hold up nobody, on the same connections.
+    // Clients that do not read do not delay the others on the same connections.
     let object = |name: &str, size: &str, value: String| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"size": size}},
             "data": {"value": value}})
@@ -106,13 +106,13 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
         );
         seen = version(&event["object"]).context("a version")?;
     }
-    // And what they left is there for them.
+    // The slow clients still find their unread events.
     for (_, mut watch) in slow {
         let event = watch.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "large", "{}", event["type"]);
     }
 
-    // All of them end with the kube-apiserver, and go on where they were once it is back.
+    // All watches end with the kube-apiserver, and resume where they were once it is back.
     member.kill_apiserver().await?;
     for (_, watch) in &mut watches {
         let ended = watch.next(SOON).await;

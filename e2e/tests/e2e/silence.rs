@@ -1,5 +1,5 @@
-//! How soon the trouble of a member is said, and how soon all that is held of it is fresh once it is well. It measures,
-//! so it wants a machine that is idle otherwise and is no part of the usual run.
+//! Measures how soon Tributary reports a member's outage, and how soon all collections of the member are fresh after it
+//! recovers. The measurement needs an idle machine, so it does not belong to the usual run.
 
 use crate::context::{Case, TestContext, eventually};
 use crate::kubectl::pod;
@@ -12,23 +12,24 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether a Warning is there.
+/// Interval of checks for a Warning.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How soon a Warning is to come after a member fell silent, and after it was killed.
+/// Longest time until a Warning after a member was frozen, and after it was killed.
 const FROZEN_IS_SAID: Duration = Duration::from_secs(10);
 const KILLED_IS_SAID: Duration = Duration::from_secs(1);
 
-/// How soon all collections of a member are to be fresh once its `/readyz` is 200.
+/// Longest time until all collections of a member are fresh, after its `/readyz` answers 200.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How soon a write that means no cluster is to be refused.
+/// Longest time until a write without a cluster is refused.
 const REFUSED: Duration = Duration::from_millis(50);
 
-/// How soon a log that is followed is to end when its cluster is killed, kubectl's own work included.
+/// Longest time until a followed log ends after its cluster was killed, kubectl's own work included.
 const LOG_ENDS: Duration = Duration::from_secs(2);
 
-/// Twenty collections that every kube-apiserver has, and warns of none: of Endpoints it says that they are deprecated.
+/// Twenty collections that every kube-apiserver has and that are not deprecated. (Reads of a deprecated kind, such as
+/// Endpoints, always get a Warning.)
 const COLLECTIONS: [&str; 20] = [
     "/api/v1/configmaps",
     "/apis/discovery.k8s.io/v1/endpointslices",
@@ -56,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("silence::proof_of_warnings_and_of_recovery", warnings_and_recovery)]
 }
 
-/// The Warnings of the collections that are answered with one.
+/// The Warnings in the answers to lists of all [`COLLECTIONS`].
 async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     let mut stale = Vec::new();
     for collection in COLLECTIONS {
@@ -69,7 +70,7 @@ async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     Ok(stale)
 }
 
-/// How long it takes until all collections have a Warning, or none has.
+/// Measures the time until this many collections have a Warning: all or none.
 async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
@@ -82,7 +83,7 @@ async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
     }
 }
 
-/// Waits until the member says that it is ready.
+/// Waits until the member's `/readyz` answers 200.
 async fn ready(member: &TestCluster) -> anyhow::Result<()> {
     eventually(SOON, async || {
         timeout(Duration::from_secs(1), member.http().get("/readyz").send()).await??.expect(200)?;
@@ -113,7 +114,7 @@ async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
 
     victim.freeze().await?;
     let said = until(&http, COLLECTIONS.len()).await;
-    // By now the next attempt of each collection alone would be up to half a minute away.
+    // After this time the next attempt of each collection alone would be up to half a minute away.
     sleep(Duration::from_secs(60)).await;
     victim.thaw().await?;
     within("frozen, all have a Warning", said?, FROZEN_IS_SAID)?;
@@ -149,7 +150,7 @@ async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
     within("started again, all are fresh", until(&http, 0).await?, FRESH)
 }
 
-/// A write that means no cluster.
+/// A write that names no cluster.
 async fn refused_at_once(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     let object: Value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nowhere"}});
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");

@@ -1,15 +1,13 @@
-//! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two: what passes
-//! on the bare member passes through Tributary, but for what [`differences`] lists.
+//! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two. A spec that
+//! passes on the bare member must pass through Tributary, except for the specs in [`differences`].
 //!
-//! Continuous integration runs those of the API machinery over one member. The rest is a proof of its own,
-//! `proof_specs::all`, which runs what `e2e/specs/passing.txt` lists at all targets. It keeps what it knows of each
-//! spec in the target folder (`tmp/specs`, or the folder that `TRIBUTARY_SPECS_LEDGERS` names), and goes on there when
-//! it is called again, unless Tributary or the specs have been built anew. Half an hour on two cores, and a line on the
-//! terminal for each spec:
+//! Continuous integration runs the specs of the API machinery over one member. The proof `proof_specs::all` runs the
+//! list in `e2e/specs/passing.txt` at all targets: half an hour on two cores, and a line on the terminal for each spec.
+//! It records each result in the target folder (`tmp/specs`, or the folder in `TRIBUTARY_SPECS_LEDGERS`). The next call
+//! continues there, unless Tributary or the specs were rebuilt.
 //!
-//! * `TRIBUTARY_SPECS_RESULTS=<file>` has it write its results there, once it has run whole;
-//! * `TRIBUTARY_SPECS_FIND=1` has it look, first, among all other specs for those that pass on the bare member,
-//!   and add them to the list;
+//! * `TRIBUTARY_SPECS_RESULTS=<file>` writes the results to a file after a complete run;
+//! * `TRIBUTARY_SPECS_FIND=1` first tries all other specs on the bare member, and adds the passing ones to the list;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod catalog;
@@ -35,31 +33,31 @@ use std::{
 };
 use tributary_e2e::{Tools, tributary};
 
-/// In continuous integration. No second attempt: a spec that fails now and then is to be seen.
+/// Limits in continuous integration. A spec has only one attempt, so that an unreliable spec is noticed.
 const MACHINERY_LIMITS: Limits = Limits { processes: 4, patience: Duration::from_secs(150), attempts: 1 };
 
-/// While looking for specs: most that fail wait for containers to run until their time is over, at no cost.
+/// Limits for the search: most failing specs wait for running containers until they time out, at no cost.
 const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_secs(60), attempts: 1 };
 
-/// For the whole list. Specs wait more than they compute; each has more time than when it was looked for, for its
-/// neighbours are others.
+/// Limits for the whole list. Specs wait more than they compute. Each has more time than in the search, because other
+/// specs run beside it.
 const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
-/// What the specs run against.
+/// The server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A kube-apiserver: the oracle.
     Bare,
     /// Tributary over one member.
     OverOne,
-    /// Tributary over two members, of which specs write to one.
+    /// Tributary over two members; specs write to one of them.
     OverTwo,
 }
 
 impl Target {
     const ALL: [Self; 3] = [Self::Bare, Self::OverOne, Self::OverTwo];
 
-    /// Its name in files and variables.
+    /// Name of the target in files and variables.
     fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -68,7 +66,7 @@ impl Target {
         }
     }
 
-    /// Its name in text.
+    /// Name of the target in text.
     fn words(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -85,7 +83,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The specs of the API machinery over one member. That they pass on the bare one is the other proof's to show.
+/// Runs the specs of the API machinery over one member. The other proof shows that they pass on the bare member.
 async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let specs = tools.specs().await?;
@@ -101,7 +99,7 @@ async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
     settle(&[(target, results::faults(target, &wanted, &results::verdicts(&ledger)))])
 }
 
-/// Every spec that passes on the bare member, at all targets.
+/// Runs every spec that passes on the bare member, at all targets.
 async fn all(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
@@ -134,12 +132,12 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
     }
     let faults = verdicts.iter().map(|(target, verdicts)| (*target, results::faults(*target, &wanted, verdicts)));
     settle(&faults.collect::<Vec<_>>())?;
-    // What is proven is proven anew the next time.
+    // Without the ledgers, the next run proves everything anew.
     if is_whole { ledgers.into_iter().try_for_each(|(_, ledger)| ledger.remove()) } else { Ok(()) }
 }
 
-/// The specs beside those that are known which pass on the bare member, twice: with many others beside them, where
-/// little is waited for, and as they will be run from now on.
+/// Finds unlisted specs that pass on the bare member twice: first with many others at once and little patience, then
+/// with the limits of the whole list.
 async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::Result<Vec<String>> {
     let mut names = catalog::all(&tools.specs().await?).await?;
     names.retain(|name| catalog::is_worth_trying(name) && !known.contains(name) && name.contains(focus));
@@ -152,7 +150,7 @@ async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::R
     Ok(names)
 }
 
-/// What is known from an earlier call of the same programs.
+/// The results of an earlier run of the same programs.
 async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Result<Ledger> {
     let mut programs = vec![tools.server("kube-apiserver"), tools.specs().await?.join("e2e.test")];
     if through_tributary {
@@ -164,7 +162,7 @@ async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Res
     Ledger::open(folder.join(format!("{name}.jsonl")), &subject.join(" "))
 }
 
-/// What changes when a program is built anew.
+/// A text that changes when a program is rebuilt.
 fn version(program: &PathBuf) -> anyhow::Result<String> {
     let read = || {
         let metadata = fs::metadata(program)?;
@@ -174,7 +172,7 @@ fn version(program: &PathBuf) -> anyhow::Result<String> {
     read().with_context(|| format!("look at {}", program.display()))
 }
 
-/// Runs what the ledger does not know yet.
+/// Runs the specs that have no result in the ledger.
 async fn run_at(
     tools: &Tools,
     target: Target,

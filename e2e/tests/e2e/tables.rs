@@ -1,5 +1,5 @@
-//! Tables, cell by cell: the samples of the printers are created in a member, and what Tributary prints is compared
-//! with what the member prints.
+//! Tables, cell by cell: the test creates the printers' samples in a member, and compares Tributary's Tables with the
+//! member's.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, bail, ensure};
@@ -16,14 +16,13 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary};
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Fewer kinds with rows than this and the samples were not created: the comparison would say nothing.
+/// Lowest number of kinds with rows. With fewer, the samples were not created, and the comparison would show nothing.
 const FEWEST_KINDS: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["tables"; as_the_member_prints_them]
 }
 
-/// One listable resource of a member.
 #[derive(Clone, Debug)]
 struct Resource {
     path: String,
@@ -35,7 +34,7 @@ struct Resource {
 async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // Its own member: samples of webhooks and policies would meet the writes of other tests.
+    // A member of its own: webhooks and policies among the samples would affect the writes of other tests.
     let member =
         TestCluster::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
     let created = create_samples(member.http()).await?;
@@ -57,7 +56,7 @@ async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Both tables of a path until they agree: ages of objects move on between two requests.
+/// Compares both Tables of a path until they agree: ages of objects change between the two requests.
 async fn compare(member: &HttpClient, tributary: &HttpClient, path: &str) -> anyhow::Result<usize> {
     let rows = AtomicUsize::new(0);
     eventually(Duration::from_secs(60), async || {
@@ -106,7 +105,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     for (key, (cells, conditions)) in &own_rows {
         let (ours, our_conditions) = rows.get(key).with_context(|| format!("no row of {key}"))?;
         for (index, (ours, theirs)) in ours.iter().zip(cells).enumerate() {
-            // A row may have more cells than there are columns.
+            // A row may have more cells than the table has columns.
             let column = own_columns.get(index).map_or(&Value::Null, |column| &column["name"]);
             ensure!(ours == theirs, "{key}: {column} is {ours} instead of {theirs}");
         }
@@ -119,7 +118,7 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     Ok(rows.len())
 }
 
-/// What a member can list, by group, version and kind.
+/// The listable resources of a member, by group, version and kind.
 async fn resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
     let mut found = HashMap::new();
     for (root, document) in [
@@ -156,7 +155,7 @@ async fn resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, Strin
     Ok(found)
 }
 
-/// Creates every sample that this server takes, with its status; returns how many.
+/// Creates every sample that the server accepts, with its status. Returns the number of created samples.
 async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../printers/testdata/samples");
     let mut files: Vec<_> = fs::read_dir(&folder)
@@ -164,7 +163,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
-    // Webhooks and policies last: they meet the writes that follow them.
+    // Webhooks and policies come last, because they affect the writes after them.
     files.sort_by_key(|path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         (
@@ -190,7 +189,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     Ok(created)
 }
 
-/// The same once the custom resource definitions just created are served.
+/// Like [`resources`], after the server serves the custom resource definitions that the samples created.
 async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
     eventually(Duration::from_secs(60), async || {
         let known = resources(member).await?;
@@ -201,7 +200,7 @@ async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(S
     resources(member).await
 }
 
-/// Whether the server took it. One that it does not serve, or refuses, is no row in either table.
+/// Returns whether the server created the object. A rejected sample is no row in either Table.
 async fn create(
     member: &HttpClient,
     known: &HashMap<(String, String), Resource>,

@@ -1,5 +1,5 @@
-//! Our annotation is in no member's storage, however a client writes it, and what somebody has put there past Tributary
-//! leads nobody astray. Every way of writing it is shown to a kube-apiserver first, which must understand it.
+//! No member stores Tributary's annotation in any form that a client can write. An annotation that was stored past
+//! Tributary misleads no client. A kube-apiserver must understand each form first, which shows that the form is valid.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// How a body comes: its media type, and whether it makes an object or changes one.
+/// Form of a body: its media type, and whether it creates or changes an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Json,
@@ -27,14 +27,14 @@ enum How {
     Patch(&'static str),
 }
 
-/// A way to write the annotation. `NAME` and `CLUSTER` stand for what they say.
+/// One form of a write of the annotation, with placeholders `NAME` and `CLUSTER`.
 type Written = (How, &'static str);
 
 const MERGE: How = How::Patch("merge-patch+json");
 const STRATEGIC: How = How::Patch("strategic-merge-patch+json");
 const JSON_PATCH: How = How::Patch("json-patch+json");
 
-/// Of the object `NAME`, which has an annotation already where it is changed.
+/// Writes of the object `NAME`, which already has an annotation if the write changes it.
 const WAYS: [Written; 21] = [
     (How::Json, r#"{"metadata":{"name":"NAME","annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#),
     (How::Json, r#"{"met\u0061data":{"name":"NAME","annotations":{"\u0074ributary.dev\/cluster":"CLUSTER"}}}"#),
@@ -91,7 +91,7 @@ fn entry(value: &str) -> Vec<u8> {
     out
 }
 
-/// Sends one way of writing it to a place: an object that is made, or the change of one that is there.
+/// Sends one form of the write to the path of a collection or of an object.
 async fn send(
     http: &HttpClient,
     maps: &str,
@@ -103,7 +103,7 @@ async fn send(
     let one = format!("{maps}/{name}");
     let kind = "\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",";
     let in_json = text.replacen('{', &format!("{{{kind}"), 1);
-    // In YAML the document's keys come after its directives.
+    // In YAML the document's keys follow its directives.
     let (directives, document) = text.split_once("---\n").unwrap_or(("", &text));
     let begin = if directives.is_empty() { String::new() } else { format!("{directives}---\n") };
     let in_yaml = format!("{begin}apiVersion: v1\nkind: ConfigMap\n{document}");
@@ -121,7 +121,7 @@ async fn send(
     request.send().await
 }
 
-/// What a member has stored of the annotation.
+/// The annotation that a member has stored.
 async fn stored(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<Option<Value>> {
     let answer = member.http().get(&format!("{maps}/{name}")).send().await?;
     if answer.status == 404 {
@@ -130,7 +130,7 @@ async fn stored(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<
     Ok(Some(answer.expect(200)?.json()?["metadata"]["annotations"][ANNOTATION].take()))
 }
 
-/// An object that is to be changed, with a label of our annotation's name, which is no secret of ours.
+/// Makes an object for a later change. It has a label with the annotation's name, which is allowed.
 async fn make(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -182,7 +182,7 @@ async fn our_annotation_is_never_stored_however_it_is_written(context: TestConte
     what_is_not_written_as_a_text(&http, &members[0], &maps).await
 }
 
-/// What a patch brings from elsewhere in the object, what only Go reads in protobuf, and CBOR.
+/// A patch that copies from elsewhere in the object, protobuf that only Go can read, and CBOR.
 async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     let own = format!("/clusters/member1{maps}");
     make(member, maps, "copied").await?;
@@ -192,7 +192,7 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     send(member.http(), maps, copy, "copied", "").await?.expect(200)?;
     ensure!(stored(member, maps, "copied").await? == Some(json!("member2")), "it cannot be copied at all");
 
-    // A number that Go cuts to 32 bits; a key of a type that Go does not look at, whose bytes are of another shape.
+    // A field number that Go cuts to 32 bits; a key whose wire type Go ignores, with bytes of another shape.
     let of_another_type = [&[1 << 3 | 5, 21][..], ANNOTATION.as_bytes(), &[2 << 3 | 2, 101], &[b'x'; 101]].concat();
     for (name, entry, number, expected) in [
         ("cut-number", entry("member2"), (1 << 32) + 12, json!("member2")),
@@ -214,8 +214,8 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     Ok(())
 }
 
-/// Bait: an object whose annotation, stored past Tributary, names another cluster. It is shown with its own, and what
-/// is done with what was shown reaches it.
+/// Bait: an object whose annotation, stored past Tributary, names another cluster. The merged view shows its true
+/// cluster, and a write of the shown object reaches it.
 async fn what_a_member_has_stored_leads_nobody_astray(context: TestContext) -> anyhow::Result<()> {
     let members: [Arc<TestCluster>; 2] = context.fixture.pair().await?.clone();
     let tributary = context.fixture.over_two().await?;
@@ -245,7 +245,7 @@ async fn what_a_member_has_stored_leads_nobody_astray(context: TestContext) -> a
     let table = kubectl.ok(&[&words[..], &["get", "configmap", "replaced"]].concat()).await?;
     ensure!(table.contains("member1") && !table.contains("member2"), "{table}");
 
-    // What the merged view gave goes where the object is.
+    // An object from the merged view is written back to its cluster.
     for (name, command) in
         [("replaced", &["replace", "-f"][..]), ("applied", &["apply", "--server-side", "--force-conflicts", "-f"])]
     {
@@ -260,7 +260,7 @@ async fn what_a_member_has_stored_leads_nobody_astray(context: TestContext) -> a
         ensure!(stored(&members[1], &maps, name).await?.is_none(), "{name} was made in member2");
     }
     ensure!(stored(&members[0], &maps, "replaced").await? == Some(Value::Null), "the bait stays after a replacement");
-    // Its own view shows what is stored, and refuses what names another cluster.
+    // The cluster's own path shows the stored annotation, and refuses a write that names another cluster.
     let raw = http.get(&format!("/clusters/member1{maps}/deleted")).send().await?.expect(200)?.json()?;
     ensure!(raw["metadata"]["annotations"][ANNOTATION] == "member2", "{raw}");
     http.put(&format!("/clusters/member1{maps}/deleted"), &raw).send().await?.expect(409)?;

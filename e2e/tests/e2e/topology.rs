@@ -1,4 +1,4 @@
-//! Members that are restored, replaced and upgraded, resources that come and go, and several processes over one set of
+//! Members are restored, replaced and upgraded; resources appear and disappear; several processes serve the same
 //! members.
 
 pub(crate) mod informer;
@@ -13,7 +13,7 @@ use tributary_e2e::{EventStream, HttpClient, HttpResponse, TestCluster, Tributar
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// How often an informer of these tests loses its connection.
+/// Interval between two cuts of an informer's connection.
 const CUT: Duration = Duration::from_millis(700);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -24,7 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Held so that it runs, and its log is printed when the test fails.
+    /// Held so that the process runs, and its log is printed when the test fails.
     tributary: Arc<Tributary>,
     http: HttpClient,
 }
@@ -61,7 +61,7 @@ async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::
     .await
 }
 
-/// The 410 of a list, with a token to go on with where it was half read.
+/// Checks the 410 of a list; its token continues a half-read list.
 fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
     let status = answer.json()?;
@@ -69,7 +69,8 @@ fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     Ok(status)
 }
 
-/// What was handed out before is refused in every way, so that clients list anew; a list half read can be read on.
+/// Checks that all requests with an old version are refused, so that clients list anew. A half-read list can be
+/// continued. Returns the names on the remaining page.
 async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> anyhow::Result<Vec<String>> {
     for query in ["", "&resourceVersionMatch=Exact"] {
         expired(&http.get(&format!("{maps}?resourceVersion={version}{query}")).send().await?)?;
@@ -83,8 +84,8 @@ async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> a
     Ok(names_of(&rest))
 }
 
-/// A real restore: etcd's data are put back to what they were, with the same uids; then the member is made anew under
-/// its old address, with other uids and low revisions. Nothing of what was undone stays anywhere.
+/// A real restore puts etcd's data back to an older state with the same uids. Then the member is made anew under its
+/// old address, with other uids and low revisions. No undone state remains anywhere.
 async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -97,7 +98,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     own.victim.back_up().await?;
     names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
 
-    // So many that the revisions after the restore stay below.
+    // Enough writes that the revisions after the restore stay below.
     for number in 0..300 {
         own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
     }
@@ -131,7 +132,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
 
-    // Another cluster at the same address and under the same name.
+    // A different cluster gets the address and the name.
     let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
     let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
     own.victim.make_anew().await?;
@@ -146,7 +147,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     ensure!(rest == ["new"], "{rest:?}");
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
-    // Discovery tells who it is, a moment after its revisions did.
+    // Discovery shows the cluster's new identity a moment after its revisions did.
     eventually(SOON, async || {
         let log = own.tributary.log();
         ensure!(log.contains("the name means another cluster by now"), "{log}");
@@ -155,9 +156,9 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     .await?;
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
-    // The log has a line at the begin and a line at the end of each outage, independent of the number of collections.
-    // An outage between two requests to the member has no line. A kube-apiserver that starts may be down, unready and
-    // well in turn.
+    // The log has one line at the beginning and one at the end of each outage, independent of the number of
+    // collections. An outage between two requests to the member has no line. A starting kube-apiserver may be down,
+    // unready and ready in turn.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
     ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
@@ -191,7 +192,7 @@ async fn define(member: &TestCluster, definition: &Value, path: &str) -> anyhow:
     served(member, path, true).await
 }
 
-/// Waits until the member itself serves a path, or no longer does.
+/// Waits until the member itself serves a path, or stops serving it.
 async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status.as_u16();
@@ -220,12 +221,12 @@ async fn nothing(stream: &mut EventStream, within: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// A CRD in one cluster, then in both in different versions, a restart in between, and its removal.
+/// A CRD in one cluster, then in both with different versions, a restart in between, and its removal.
 async fn custom_resources_come_and_go(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
-    // The other member is shared with other tests.
+    // Other tests share the second member.
     own.other.http().delete(DEFINITION).send().await?;
     outcome
 }
@@ -238,7 +239,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let widget = |version: &str, name: &str| json!({"apiVersion": format!("topology.example.com/{version}"), "kind": "Widget", "metadata": {"name": name}});
     http.get(&first).send().await?.expect(404)?;
 
-    // In one cluster: the other does not serve it at all, and that is no failure.
+    // Only one cluster serves the CRD; the other one's 404 is no failure.
     define(other, &definition("Widget", "Namespaced", &[("v1", true)]), &first).await?;
     other.http().post(&first, &widget("v1", "of-other")).send().await?.expect(201)?;
     eventually(SOON, async || http.get(&first).send().await?.expect(200).map(drop)).await?;
@@ -246,7 +247,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut stream = http.watch(&format!("{first}?watch=true")).await?;
     ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
 
-    // In both, here with another version as well: its objects arrive in the open watch.
+    // Both clusters serve the CRD, and the victim serves a second version too: the open watch reports the victim's
+    // objects.
     define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
     victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;
     ensure!(next(&mut stream).await? == "ADDED victim/of-victim", "not the second object");
@@ -260,7 +262,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
     ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
 
-    // A kube-apiserver that has just started does not know its CRDs yet. Nobody may read that as deleted.
+    // A kube-apiserver that has just started does not know its CRDs yet. Clients must not see a 404 meanwhile, which
+    // means a deletion.
     victim.kill9().await?;
     let restarted = async {
         victim.start_again().await?;
@@ -285,7 +288,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     nothing(&mut stream, Duration::from_secs(1)).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // A version that is served no longer: its objects are gone there, and nowhere else.
+    // The cluster stops serving a version: a watch of this version, and no other watch, reports its objects as deleted.
     let mut upgraded = definition("Widget", "Namespaced", &[("v1", false), ("v2", true)]);
     upgraded["spec"].as_object_mut().context("no spec")?.remove("names");
     victim.http().patch(DEFINITION, "merge-patch+json", &upgraded).send().await?.expect(200)?;
@@ -294,7 +297,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     names_are(http, &second, &["of-victim"]).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // The CRD is removed: DELETED for each object, then nobody serves it.
+    // The CRD is removed: watches report DELETED for each object, then the path is 404.
     victim.http().delete(DEFINITION).send().await?.expect(200)?;
     ensure!(next(&mut of_second).await? == "DELETED victim/of-victim", "not the object of the CRD that went");
     other.http().delete(DEFINITION).send().await?.expect(200)?;
@@ -307,7 +310,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     })
     .await?;
 
-    // Made anew as something else.
+    // The CRD is created again with another scope.
     served(other, &first, false).await?;
     let all = "/apis/topology.example.com/v1/widgets";
     define(other, &definition("Gadget", "Cluster", &[("v1", true)]), all).await?;
@@ -321,8 +324,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     .await
 }
 
-/// Two processes over the same members, one of them started anew in between, and clients that are led from one to the
-/// other: nothing is lost, and nothing goes back.
+/// Two processes serve the same members, one of them restarts, and clients move from one to the other: they lose no
+/// change and see no older state.
 async fn two_processes(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
@@ -336,7 +339,7 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
 
     follow_writes(&mut informers, &members, &maps, 1).await?;
 
-    // One is started anew; what it knows of the past is what its clients bring along.
+    // One process restarts; it knows the past only from the versions that clients send.
     let status = second.stop().await?;
     ensure!(status.success(), "{status}");
     let second = start().await?;
@@ -360,8 +363,8 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the informers follow what is written to the members, in this half of the test: for some seconds, and until each
-/// has been told and has asked often enough for something to be found, however slow the machine is.
+/// Lets the informers follow writes to the members during one half of the test. It lasts some seconds, and until each
+/// informer has seen enough events and sent enough requests for a useful check, even on a slow machine.
 async fn follow_writes(
     informers: &mut [Informer],
     members: &[Arc<TestCluster>],
@@ -383,7 +386,7 @@ async fn follow_writes(
     }
 }
 
-/// Writes config maps of a member, some of whose names the other one has as well, in ascending generations.
+/// Writes config maps of a member in ascending generations; some of their names exist in the other member too.
 async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result<()> {
     for round in 0_u32.. {
         if Instant::now() > end {
@@ -392,7 +395,7 @@ async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result
         let name =
             if round % 3 == 0 { format!("twin-{}", round % 4) } else { format!("{}-{}", member.name(), round % 5) };
         let path = format!("{maps}/{name}");
-        // Generations go on where the last run of this function ended.
+        // Generations continue after the last call's generations.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
         let labels = json!({"generation": now.as_micros().to_string()});
         let http = member.http();

@@ -84,7 +84,7 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // The end of the member removes the rest.
+            // The end of the member removes all other objects.
             let _gone = member.http().delete(&path).send().await;
         }
     }

@@ -1,5 +1,4 @@
-//! A member of a test's own that comes to harm, behind a wire that can be cut; beside it `member2`, and Tributary over
-//! both.
+//! A member of the test's own for faults, behind a relay that can be cut; beside it `member2`, and Tributary over both.
 
 use crate::context::TestContext;
 use serde_json::json;
@@ -7,24 +6,24 @@ use std::sync::Arc;
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 use tributary_simulator::{Relay, Weather};
 
-/// What happens to a member.
+/// A fault of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// Its processes are killed.
+    /// The member's processes are killed.
     Killed,
-    /// Its kube-apiserver is stopped, with its connections open.
+    /// The member's kube-apiserver is stopped, with its connections open.
     Frozen,
-    /// Every connection to it ends before an answer.
+    /// Every connection to the member ends before an answer.
     Cut,
 }
 
 impl Harm {
-    /// All of them, with the word for the name of a test.
+    /// All faults, with a word for the name of a test.
     pub(crate) const ALL: [(Self, &'static str); 3] =
         [(Self::Killed, "killed"), (Self::Frozen, "frozen"), (Self::Cut, "cut_off")];
 }
 
-/// The member, what is on the way to it, and who stands beside it.
+/// The member with the relay in front of it, the second member, and Tributary.
 pub(crate) struct Victim {
     pub(crate) member: Arc<TestCluster>,
     pub(crate) other: Arc<TestCluster>,
@@ -34,7 +33,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    /// Starts them; the contexts are `victim` and `member2`.
+    /// Starts both members and Tributary; the contexts are `victim` and `member2`.
     pub(crate) async fn start(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Self> {
         let member = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
         let other = Arc::clone(&context.fixture.pair().await?[1]);
@@ -49,7 +48,7 @@ impl Victim {
         Ok(Self { member, other, tributary, wire, _folder: folder })
     }
 
-    /// Does it harm.
+    /// Starts the fault, which lasts until [`Self::recover`].
     pub(crate) async fn suffer(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.kill9().await,
@@ -62,7 +61,7 @@ impl Victim {
         }
     }
 
-    /// Ends what was done to it.
+    /// Ends the fault, and does not wait for the member.
     pub(crate) async fn recover(&self, harm: Harm) -> anyhow::Result<()> {
         match harm {
             Harm::Killed => self.member.start_again().await,

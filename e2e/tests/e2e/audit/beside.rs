@@ -1,5 +1,5 @@
-//! The audit log of Tributary beside those of its members: what kubectl does is in both under one ID, at the level that
-//! each policy says, and no Secret or token is in ours.
+//! Compares Tributary's audit log with the logs of its members: a kubectl command appears in both under one ID, at the
+//! level of each policy, and no Secret or token is in Tributary's log.
 
 use super::events;
 use crate::context::{TestContext, eventually};
@@ -13,13 +13,13 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, Tools, Tributary, guard, kubeconfig, namespace};
 
-/// How long an event may take to reach a log.
+/// Longest time until an event reaches a log.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What must not be in any log of ours.
+/// A secret text that must not be in Tributary's log.
 const CANARY: &str = "canary-in-a-coal-mine";
 
-/// Ours asks for all of Secrets' bodies, and gets none of them.
+/// The policy asks for all bodies of Secrets; Tributary writes none.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -87,7 +87,7 @@ impl Beside {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// Does something of each kind, as kubectl does it.
+    /// Runs a kubectl command of each kind.
     async fn act(&self, tools: &Tools, http: &HttpClient) -> anyhow::Result<()> {
         let kubectl = self.tributary.kubectl(tools)?;
         let namespace = self.namespace.as_str();
@@ -95,7 +95,7 @@ impl Beside {
         let file = kubectl.file("c.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}")?;
         for arguments in [
             &["create", "-f", &file][..],
-            // In protobuf.
+            // kubectl sends the body as protobuf.
             &["create", "configmap", "d", "--from-literal=a=b"],
             &["create", "secret", "generic", "s", &secret],
             &["get", "configmaps"],
@@ -108,7 +108,7 @@ impl Beside {
         ] {
             kubectl.ok(&[arguments, &["-n", namespace]].concat()).await?;
         }
-        // What is refused may quote what was sent.
+        // An error may quote the rejected body.
         let wrong = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "data": {"a": CANARY}});
         http.post(&format!("/api/v1/namespaces/{namespace}/secrets"), &wrong).send().await?;
         http.get(&format!("/api/v1/namespaces/{namespace}/pods?access_token={CANARY}")).send().await?.expect(200)?;
@@ -116,7 +116,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Asks for a token, and has one reviewed. Gives it.
+    /// Requests a token and a review of the token; returns the token.
     async fn send_tokens(&self, http: &HttpClient) -> anyhow::Result<String> {
         let accounts = format!("/clusters/one/api/v1/namespaces/{}/serviceaccounts", self.namespace);
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -127,13 +127,13 @@ impl Beside {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let reviews = "/clusters/one/apis/authentication.k8s.io/v1/tokenreviews";
         http.post(reviews, &review).send().await?.expect(201)?;
-        // One that is sent where none belongs.
+        // A body with a token at a path of another kind.
         let maps = format!("/clusters/one/api/v1/namespaces/{}/configmaps", self.namespace);
         http.post(&maps, &review).send().await?.expect(400)?;
         Ok(token)
     }
 
-    /// The one complete event of ours for a verb and a resource.
+    /// Tributary's only complete event with this verb and resource.
     fn ours(&self, verb: &str, resource: &str) -> anyhow::Result<Value> {
         let is_meant = |event: &Value| {
             event["stage"] == "ResponseComplete" && event["verb"] == verb && event["objectRef"]["resource"] == resource
@@ -182,13 +182,13 @@ impl Beside {
     }
 }
 
-/// The member's last event of the same request.
+/// The member's last event for the request of Tributary's event.
 fn of_id(log: &Path, ours: &Value) -> anyhow::Result<Value> {
     let own = |event: &Value| event["auditID"] == ours["auditID"] && event["stage"] == "ResponseComplete";
     events(log)?.into_iter().rfind(own).with_context(|| format!("no event of {} in {}", ours["auditID"], log.display()))
 }
 
-/// What both say of one request is the same.
+/// Checks that Tributary and the member describe a request in the same way.
 fn compare(ours: &Value, theirs: &Value) -> anyhow::Result<()> {
     let both = |pointer: &str| (ours.pointer(pointer).cloned(), theirs.pointer(pointer).cloned());
     for pointer in [

@@ -1,10 +1,11 @@
-//! A policy and requests of few words, so that they meet often.
+//! A policy and requests from a small vocabulary, so that rules often match.
 
 use http::Method;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
 
-/// How many rules a policy has before the one that matches what is left: each is narrow, so that many decide something.
+/// Number of narrow rules before the final rule, which matches everything. Narrow rules let many of them decide a
+/// request.
 const RULES: usize = 60;
 
 const LEVELS: &[&str] = &["None", "Metadata", "Request", "RequestResponse"];
@@ -41,7 +42,7 @@ fn some<'a>(random: &mut StdRng, from: &[&'a str]) -> Vec<&'a str> {
     from.choose_multiple(random, count).copied().collect()
 }
 
-/// A policy that kube-apiserver takes.
+/// A policy that kube-apiserver accepts.
 pub(crate) fn policy(random: &mut StdRng) -> Value {
     let mut rules: Vec<Value> = (0..RULES).map(|_| rule(random)).collect();
     rules.push(json!({"level": "Metadata", "verbs": ["get", "list", "watch", "create", "update"]}));
@@ -79,7 +80,7 @@ fn rule(random: &mut StdRng) -> Value {
     rule.into()
 }
 
-/// Methods, and what follows the path of a collection or an object.
+/// Methods, and the rest of a path after a collection or an object.
 const FORMS: &[(&str, &str)] = &[
     ("GET", ""),
     ("GET", "?limit=1"),
@@ -103,7 +104,7 @@ const FORMS: &[(&str, &str)] = &[
     ("HEAD", "/x"),
 ];
 
-/// Collections, whether they exist or not.
+/// Collections, both existing and missing.
 const COLLECTIONS: &[&str] = &[
     "/api/v1/namespaces/one/pods",
     "/api/v1/namespaces/two/pods",
@@ -115,11 +116,10 @@ const COLLECTIONS: &[&str] = &[
     "/apis/example.io/v1/namespaces/one/things",
 ];
 
-/// Paths that are no resource's.
 const OTHER_PATHS: &[&str] =
     &["/healthz", "/healthz/ping", "/version", "/api", "/api/v1", "/apis/apps/v1", "/nowhere", "/nowhere/else"];
 
-/// A request that changes nothing: what would write is malformed, or names what does not exist.
+/// A request that changes nothing: a write is malformed, or names a missing object.
 pub(crate) fn request(random: &mut StdRng) -> (Method, String) {
     let (method, target) = match random.random_bool(0.2) {
         true => (pick(random, &["GET", "GET", "HEAD", "POST", "OPTIONS"]), pick(random, OTHER_PATHS).to_owned()),

@@ -1,5 +1,5 @@
-//! One policy, given to a real kube-apiserver and to the checker: of each request both write at the same level, and at
-//! the same stages.
+//! One policy, given to a real kube-apiserver and to the checker: both must write each request at the same level and
+//! stages.
 
 use super::{events, generated};
 use crate::context::{TestContext, eventually};
@@ -17,19 +17,19 @@ use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, Stage};
 use tributary_e2e::{HttpClient, TestCluster, guard};
 
-/// How many requests are asked about.
+/// Number of compared requests.
 const COUNT: usize = 500;
 
-/// How many are sent at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// How long an event may take to reach the log.
+/// Longest time until an event reaches the log.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Who asks.
+/// The sender of a request.
 struct Person {
     credential: Option<String>,
-    /// Name and groups; `None` for who is refused.
+    /// Name and groups; `None` for a sender that is refused.
     user: Option<(&'static str, Vec<String>)>,
 }
 
@@ -39,7 +39,7 @@ impl Person {
     }
 }
 
-/// A request and who sends it.
+/// A request and its sender.
 struct Question<'a> {
     id: String,
     person: &'a Person,
@@ -95,7 +95,7 @@ pub(super) async fn policies(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-/// An administrator, a ServiceAccount, somebody without credentials, and somebody with a wrong one.
+/// An administrator, a ServiceAccount, a client without credentials, and a client with a wrong credential.
 async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}});
     http.post("/api/v1/namespaces", &namespace).send().await?.expect(201)?;
@@ -120,7 +120,7 @@ async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
 }
 
 async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<()> {
-    // A kube-apiserver closes the connection of whom it does not know.
+    // A kube-apiserver closes the connection of an unauthenticated client.
     let is_known = question.person.is_known();
     let client = match is_known {
         true => member.http().anonymous(),
@@ -140,7 +140,7 @@ async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<(
     }
 }
 
-/// What the checker says is written.
+/// The events that the checker expects.
 fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Level, Written)> {
     let (path, query) = match question.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -151,7 +151,7 @@ fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Le
     let user = question.person.user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
     let decision = policy.decide(&AuditAttributes::from_request(&info, user));
     let stages: &[Stage] = match (user, info.class().is_long_running()) {
-        // Who is refused is written of once.
+        // An unauthenticated request has only one event.
         (None, _) => &[Stage::ResponseStarted],
         (Some(_), true) => &[Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete],
         (Some(_), false) => &[Stage::RequestReceived, Stage::ResponseComplete],

@@ -1,6 +1,5 @@
-//! The audit log of an endpoint that many users share beside that of a real kube-apiserver with the same policy: each
-//! request is sent to both by the same people with the same credentials, and the events of both are compared field by
-//! field.
+//! Compares the audit log of an endpoint in the shared mode with that of a real kube-apiserver with the same policy.
+//! The same users send each request to both with the same credentials, and the test compares the events field by field.
 
 use super::events;
 use crate::{
@@ -21,16 +20,16 @@ use std::{
 };
 use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// How long rights, keys and lines may take.
+/// Longest time until rights, keys and log lines take effect.
 const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
-/// How many bodies of requests, and how many requests that came to the member through the endpoint, are compared at
-/// least: most of the writes are.
+/// Lowest numbers of compared request bodies, and of compared requests that reached the member through the endpoint:
+/// most writes count.
 const BODIES_MIN: usize = 8;
 const THROUGH_MIN: usize = 12;
-/// What a collection is named by in most requests.
+/// The collection of most requests.
 const MAPS: &str = "/api/v1/namespaces/one/configmaps";
-/// The member's own paths.
+/// Path prefix of the member at the endpoint.
 const CLUSTER: &str = "/clusters/audited";
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -57,29 +56,29 @@ rules:
 - {level: Metadata, omitStages: [RequestReceived]}
 "#;
 
-/// Where events differ of what is refused in other words.
+/// Fields that differ for requests that the two refuse with different texts.
 const WORDS: &[&str] = &["/responseObject", "/responseStatus/message"];
-/// Where they differ of what is answered otherwise.
+/// Fields that differ for requests with different answers.
 const ANSWER: &[&str] = &["/responseObject", "/responseStatus"];
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
-    /// By a certificate.
+    /// A user with a certificate.
     Ann,
-    /// By a certificate, of whom the policy writes nothing.
+    /// A user with a certificate; the policy writes none of their requests.
     LeftOut,
-    /// By a certificate that says what counts in the cluster alone.
+    /// A certificate with a group that only the cluster itself accepts.
     Master,
-    /// By a certificate that says what counts nowhere.
+    /// A certificate with a system user that no server accepts.
     KubeProxy,
-    /// By an issuer's token.
+    /// A user with an issuer's token.
     OfIssuer,
-    /// By a ServiceAccount's token.
+    /// A ServiceAccount with its token.
     Robot,
-    /// Without credentials.
+    /// A client without credentials.
     Nobody,
-    /// By a wrong token.
+    /// A client with a wrong token.
     Guesser,
 }
 
@@ -96,7 +95,7 @@ impl Who {
     ];
 }
 
-/// A request.
+/// A request, and the expected differences between its events.
 #[derive(Clone, Debug)]
 struct Question {
     who: Who,
@@ -104,14 +103,14 @@ struct Question {
     target: String,
     headers: Vec<(&'static str, String)>,
     body: String,
-    /// Whether it is sent to the member's own paths of the endpoint, where its answer is passed on as it is.
+    /// Whether the request goes to the member's own path of the endpoint, which passes its answer unchanged.
     below_cluster: bool,
-    /// What is known to differ.
+    /// Fields of the events that are known to differ.
     unlike: &'static [&'static str],
 }
 
 impl Question {
-    /// The same with places in events that may differ: what is answered does.
+    /// Allows these fields of the events to differ, because the answers do.
     fn but(self, unlike: &'static [&'static str]) -> Self {
         Self { unlike, ..self }
     }
@@ -161,7 +160,7 @@ pub(super) async fn beside_a_real_server_for_many_users(context: TestContext) ->
 }
 
 struct Audited {
-    /// Of each, a client of the endpoint, and one of the member.
+    /// For each sender, a client of the endpoint and a client of the member.
     clients: BTreeMap<Who, [HttpClient; 2]>,
     member: Arc<TestCluster>,
     _tributary: Arc<Tributary>,
@@ -227,7 +226,7 @@ impl Audited {
         Ok(audited)
     }
 
-    /// Whether everybody is known, with their rights, to both.
+    /// Checks that both servers know all users and their rights.
     async fn is_known(&self) -> anyhow::Result<()> {
         for who in [Who::Ann, Who::OfIssuer, Who::Robot] {
             for http in &self.clients[&who] {
@@ -238,18 +237,18 @@ impl Audited {
         here.get(MAPS).header("Impersonate-User", "bob").send().await?.expect(200).map(drop)
     }
 
-    /// Sends a request to both.
+    /// Sends a request to both servers.
     async fn ask(&self, at: usize, question: &Question) -> anyhow::Result<()> {
         for (http, name) in self.clients[&question.who].iter().zip(["ours", "theirs"]) {
             let http = match question.who {
-                // A kube-apiserver closes the connection of whom it does not know.
+                // A kube-apiserver closes the connection of an unauthenticated client.
                 Who::Nobody | Who::Guesser => {
                     HttpClient::from_kubeconfig(&kubeconfig_of(self.folder.path(), question.who, name), None).await?
                 }
                 _ => http.below(if question.below_cluster && name == "ours" { CLUSTER } else { "" }),
             };
             let sent = question.send(&http, &format!("{name}-{at}")).await;
-            // The connection of a stranger may be closed before the answer has arrived.
+            // The connection of an unauthenticated client may be closed before the answer has arrived.
             if question.who != Who::Guesser {
                 sent.with_context(|| format!("{question:?} of {name}"))?;
             }
@@ -257,7 +256,7 @@ impl Audited {
         Ok(())
     }
 
-    /// What differs between the events of the two.
+    /// The differences between the two servers' events.
     fn compare(&self, questions: &[Question]) -> anyhow::Result<Vec<String>> {
         let (ours, theirs) = (self.by_id("ours")?, self.by_id("theirs")?);
         let (mut unlike, mut bodies, mut through_endpoint) = (Vec::new(), 0, 0);
@@ -273,7 +272,8 @@ impl Audited {
                 continue;
             }
             for (here, there) in here.iter().zip(&there) {
-                // No field of it is lost; beside the real server's event those that it adds are left out.
+                // Every field that the client sent is in the event; fields that only the real server's event has do not
+                // count.
                 let sent = serde_json::from_str::<Value>(&question.body);
                 if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
                     bodies += 1;
@@ -288,14 +288,14 @@ impl Audited {
                     }
                 });
             }
-            // The member sees them as if they had come to it themselves.
+            // The member's log shows the same user as for a direct request.
             let through = of(&theirs, "ours");
             if let (Some(through), Some(direct)) = (through.last(), there.last()) {
                 through_endpoint += 1;
                 let own = if question.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
                 if question.who == Who::OfIssuer && own == "user" {
-                    // The member is not told uids, but of its own users.
+                    // Tributary sends no uid to the member, except of the member's own users.
                     direct.as_object_mut().map(|fields| fields.remove("uid"));
                 }
                 differences("", &seen, &direct, &mut |_, what| unlike.push(format!("{asked} in the member: {what}")));
@@ -306,7 +306,7 @@ impl Audited {
         Ok(unlike)
     }
 
-    /// The events of a log by their IDs, those of each in their order.
+    /// The events of a log by their IDs, in order.
     fn by_id(&self, name: &str) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
         let mut all = BTreeMap::<String, Vec<Value>>::new();
         for event in events(&log(self.folder.path(), name))? {
@@ -331,7 +331,7 @@ fn sends(who: Who, method: &str, target: impl Into<String>) -> Question {
     }
 }
 
-/// Objects and rules in the member.
+/// Creates objects and rules in the member.
 async fn furnish(member: &TestCluster) -> anyhow::Result<()> {
     for namespace in ["one", "two"] {
         namespace::create(namespace, &[member]).await?;
@@ -371,7 +371,7 @@ async fn token_of_robot(member: &TestCluster) -> anyhow::Result<String> {
     Ok(issued["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-/// What is sent, which changes nothing.
+/// The requests of the test; none of them changes an object.
 fn questions() -> Vec<Question> {
     let map = |name: &str| {
         json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": "c"}}).to_string()
@@ -389,7 +389,7 @@ fn questions() -> Vec<Question> {
             sends(who, "GET", format!("{MAPS}/nowhere")),
             sends(who, "GET", "/api/v1/namespaces/one/pods/x"),
             sends(who, "GET", "/version"),
-            // No cluster is asked for what is no resource's.
+            // Tributary asks no cluster for an unknown path.
             sends(who, "GET", "/nowhere").but(ANSWER),
             sends(who, "POST", &create).body(JSON, map("new")),
             sends(who, "PATCH", format!("{made}?dryRun=All")).body(merge, patch),
@@ -427,7 +427,7 @@ fn questions() -> Vec<Question> {
         sends(ann, "PATCH", format!("{made}?dryRun=All&fieldManager=m")).body(apply, map("made")),
         sends(ann, "PATCH", format!("{made}?dryRun=All")).body("application/json-patch+json", r#"[{"op":"remove","path":"/data"}]"#),
         sends(ann, "DELETE", format!("{made}?dryRun=All")).body(JSON, r#"{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}"#),
-        // Answered by what was done in each cluster.
+        // The merged view answers with the results of each cluster.
         sends(ann, "DELETE", format!("{MAPS}?dryRun=All&labelSelector=none%3Dsuch"))
             .but(&["/responseObject", "/responseStatus/status"]),
         sends(ann, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").body(
@@ -443,7 +443,7 @@ fn questions() -> Vec<Question> {
         sends(Who::Nobody, "GET", "/livez"),
         sends(Who::Guesser, "GET", &made).but(WORDS),
     ]);
-    // A name of the system is known in no cluster through the endpoint, nor is a master.
+    // Through the endpoint, no cluster accepts a system user or a member of `system:masters`.
     let deployments = "/apis/apps/v1/namespaces/one/deployments";
     for who in [Who::Master, Who::KubeProxy] {
         questions.push(sends(who, "GET", deployments).but(ANSWER));
@@ -469,7 +469,7 @@ fn questions() -> Vec<Question> {
     questions
 }
 
-/// A user as a member sees them: credentials are the endpoint's to see.
+/// A user as a member sees them: only the endpoint sees the credential.
 fn as_seen(user: &Value) -> Value {
     let mut user = user.clone();
     if let Some(fields) = user.as_object_mut() {
@@ -484,7 +484,7 @@ fn as_seen(user: &Value) -> Value {
     user
 }
 
-/// What is compared of an event: one of ours with the real server's beside it, or that.
+/// The comparable part of an event. For Tributary's event, `beside` is the real server's event.
 fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     let mut event = event.clone();
     let Some(fields) = event.as_object_mut() else { return event };
@@ -495,21 +495,21 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
         as_of_any_server(object);
     }
     let Some(beside) = beside else { return event };
-    // Whom somebody asks to be is known from the beginning here, and there once it is allowed.
+    // Tributary knows the impersonated user from the beginning, a kube-apiserver once the impersonation is allowed.
     if beside["impersonatedUser"].is_null() && event["stage"] == "RequestReceived" {
         event.as_object_mut().map(|fields| fields.remove("impersonatedUser"));
     }
     if let Some(uri) = event["requestURI"].as_str().and_then(|uri| uri.strip_prefix(CLUSTER)) {
         event["requestURI"] = uri.into();
     }
-    // Here as it was sent, there as it was understood: with what it left out.
+    // Tributary writes the object as it was sent; a kube-apiserver writes it after decoding, with default fields.
     if let Some(object) = event.get_mut("requestObject") {
         fill(object, &beside["requestObject"]);
     }
     event
 }
 
-/// Takes out of an answer what no two answers have alike, and what is of the endpoint alone.
+/// Removes fields that differ between any two answers, and fields of the endpoint alone.
 fn as_of_any_server(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for own in ["uid", "creationTimestamp", "resourceVersion"] {
@@ -525,7 +525,7 @@ fn as_of_any_server(object: &mut Value) {
     for parts in ["items", "rows"] {
         for part in object.get_mut(parts).and_then(Value::as_array_mut).into_iter().flatten() {
             as_of_any_server(part);
-            // The two servers print a row at different moments.
+            // The two servers print the age in a row at different moments.
             if let Some(cells) = part.get_mut("cells").and_then(Value::as_array_mut) {
                 cells.retain(|cell| !cell.as_str().is_some_and(is_age_in_seconds));
             }
@@ -541,19 +541,19 @@ fn is_age_in_seconds(cell: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Adds the fields of another value that this one lacks.
+/// Adds the fields of `there` that `here` lacks.
 fn fill(here: &mut Value, there: &Value) {
     let (Some(own), Some(theirs)) = (here.as_object_mut(), there.as_object()) else { return };
     for (key, value) in theirs {
         match own.get_mut(key) {
             Some(own) if key != "apiVersion" => fill(own, value),
-            // Of DeleteOptions a real server names the version that it has inside.
+            // A real server writes DeleteOptions with its internal version.
             _ => drop(own.insert(key.clone(), value.clone())),
         }
     }
 }
 
-/// Tells each place in which two values differ.
+/// Reports each field in which two values differ.
 fn differences(place: &str, here: &Value, there: &Value, tell: &mut impl FnMut(&str, String)) {
     match (here, there) {
         (Value::Object(own), Value::Object(theirs)) => {

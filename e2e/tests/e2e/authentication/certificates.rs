@@ -1,4 +1,4 @@
-//! Client certificates, good and bad.
+//! Valid and invalid client certificates.
 
 use anyhow::Context;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -13,7 +13,7 @@ pub(super) struct ClientAuthority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate, its key, and whether it is refused here and not by a kube-apiserver.
+/// A certificate, its key, and whether Tributary refuses it although a kube-apiserver accepts it.
 pub(super) struct CertificateCase {
     pub(super) name: &'static str,
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -63,7 +63,7 @@ impl ClientAuthority {
     }
 }
 
-/// The table.
+/// The certificates of the test.
 pub(super) fn cases(authority: &ClientAuthority) -> anyhow::Result<Vec<CertificateCase>> {
     let stranger = ClientAuthority::new("the clients' authority")?;
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);

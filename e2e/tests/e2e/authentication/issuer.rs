@@ -1,4 +1,4 @@
-//! An issuer of tokens: its server, its keys, and tokens good and bad.
+//! An issuer of tokens: its server, its keys, and valid and invalid tokens.
 
 use super::claim;
 use anyhow::Context;
@@ -23,29 +23,29 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tributary_e2e::certificates::TestCertificates;
 
-/// What makes a token differ from a good one of ES256.
+/// One change of a valid ES256 token.
 pub(crate) enum Change {
-    /// Another claim, or none where it is null.
+    /// Replaces a claim; a null removes it.
     Claim(&'static str, Value),
-    /// A claim that really is null.
+    /// Sets a claim to null.
     NullClaim(&'static str),
-    /// Another header, or none where it is null.
+    /// Replaces a header; a null removes it.
     Header(&'static str, Value),
-    /// Another algorithm, and what signs by it.
+    /// Signs with this algorithm, and names it in the header.
     Algorithm(&'static str),
-    /// The algorithm is named and the signature is not made by it.
+    /// Names this algorithm in the header, but does not sign with it.
     Claimed(&'static str),
-    /// `exp` this many seconds from now.
+    /// `exp`, in seconds from now.
     Expires(i64),
-    /// `nbf` this many seconds from now.
+    /// `nbf`, in seconds from now.
     Begins(i64),
-    /// The signature is cut off, turned over, or followed by another part.
+    /// Changes the signature: cut off, reversed, or followed by another part.
     Signature(fn(String) -> String),
-    /// The claims are this text.
+    /// Replaces the text of the claims.
     Payload(fn(String) -> String),
 }
 
-/// The issuer's server answers until it is dropped.
+/// A token issuer; its server answers until the value is dropped.
 pub(crate) struct TestIssuer {
     url: String,
     certificates: TestCertificates,
@@ -92,7 +92,7 @@ impl Signers {
         ]})
     }
 
-    /// The key's id and the signature.
+    /// The key's ID and the signature.
     fn sign(&self, algorithm: &str, message: &[u8]) -> anyhow::Result<(&'static str, Vec<u8>)> {
         let random = SystemRandom::new();
         let by_rsa: &dyn signature::RsaEncoding = match algorithm {
@@ -105,7 +105,7 @@ impl Signers {
             "ES256" => return Ok(("p256", self.p256.sign(&random, message)?.as_ref().to_vec())),
             "ES384" => return Ok(("p384", self.p384.sign(&random, message)?.as_ref().to_vec())),
             "ES512" => return Ok(("p521", self.p521.sign(&random, message)?.as_ref().to_vec())),
-            // The classic confusion: the public key, which everybody has, as the secret of an HMAC.
+            // The classic confusion: the RSA public key, which is public, as the secret of an HMAC.
             "HS256" => {
                 let key = hmac::Key::new(hmac::HMAC_SHA256, self.rsa.public_key().as_ref());
                 return Ok(("rsa", hmac::sign(&key, message).as_ref().to_vec()));
@@ -141,7 +141,7 @@ impl TestIssuer {
         Ok(Self { url, certificates, signers, server })
     }
 
-    /// The file of `--authentication-config`.
+    /// Contents of the file for `--authentication-config`.
     pub(crate) fn configuration(&self) -> String {
         let authority = &self.certificates.authority;
         let (url_a, url_b) = (format!("{}/a", self.url), format!("{}/b", self.url));
@@ -171,7 +171,7 @@ impl TestIssuer {
         self.signers.key_set().to_string()
     }
 
-    /// A token of issuer `a` or `b`; without changes it is good.
+    /// A token of issuer `a` or `b`; without changes it is valid.
     pub(crate) fn token(&self, which: &str, changes: &[Change]) -> anyhow::Result<String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().cast_signed();
         let (mut algorithm, mut claimed, mut signature_change) = ("ES256", None, None::<fn(String) -> String>);
@@ -234,7 +234,7 @@ async fn answer(acceptor: &TlsAcceptor, socket: tokio::net::TcpStream, base: &st
     Ok(())
 }
 
-/// The table: a name, the issuer, what is changed, and whether it is refused here alone.
+/// The tokens of the test: name, issuer, changes, and whether Tributary alone refuses the token.
 pub(super) fn cases() -> Vec<(&'static str, &'static str, Vec<Change>, bool)> {
     use Change as C;
     let mut cases: Vec<(&'static str, &'static str, Vec<Change>, bool)> = Vec::new();

@@ -1,5 +1,5 @@
-//! People sign in at an issuer of a certified library, as they do in production: the real kubectl asks a plugin, which
-//! gets a code with PKCE and exchanges it. Whom a real kube-apiserver knows by that, the endpoint knows.
+//! Users sign in at an issuer built with a certified library, as in production: the real kubectl starts a plugin, which
+//! gets a code with PKCE and exchanges it for a token. The endpoint and a real kube-apiserver accept the same tokens.
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::context::eventually;
 const PASSWORD: &str = "a test's password";
 const UNAUTHORIZED: u16 = 401;
 
-/// The issuer's process, which ends with it.
+/// The issuer's process; dropping the value ends it.
 pub(super) struct SignInIssuer {
     program: PathBuf,
     url: String,
@@ -51,7 +51,7 @@ impl SignInIssuer {
         Ok(Self { program, url, authority: folder.join("ca.crt"), certificates, _process: process })
     }
 
-    /// Its entry in an AuthenticationConfiguration.
+    /// The issuer's entry in an AuthenticationConfiguration.
     pub(super) fn configuration(&self) -> Value {
         json!({
             "issuer": {
@@ -64,7 +64,7 @@ impl SignInIssuer {
         })
     }
 
-    /// The user of a kubeconfig who signs in by a plugin.
+    /// A kubeconfig user who signs in with a plugin.
     fn user(&self, name: &str) -> Value {
         json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": self.program,
@@ -74,7 +74,7 @@ impl SignInIssuer {
         }})
     }
 
-    /// A token, as the plugin gets it.
+    /// A token from kubectl's plugin.
     async fn token(&self, name: &str) -> anyhow::Result<String> {
         let user = self.user(name);
         let arguments = user["exec"]["args"].as_array().context("arguments")?.iter().filter_map(Value::as_str);
@@ -84,7 +84,7 @@ impl SignInIssuer {
         Ok(credential["status"]["token"].as_str().context("no token")?.to_owned())
     }
 
-    /// Another key signs from now on, and the one before is served no longer.
+    /// Makes the issuer sign with a new key, and stop serving the old one.
     async fn rotate(&self, folder: &Path) -> anyhow::Result<()> {
         let path = folder.join("issuer.kubeconfig");
         let cluster = json!({"server": self.url, "certificate-authority": self.authority});
@@ -96,7 +96,7 @@ impl SignInIssuer {
     }
 }
 
-/// The member itself and the endpoint over it.
+/// A member, and the endpoint in front of the member.
 pub(super) struct Places<'a> {
     pub(super) member: &'a TestCluster,
     /// A kubeconfig of the endpoint.
@@ -116,7 +116,7 @@ impl Places<'_> {
         Ok(paths)
     }
 
-    /// What the member and the endpoint answer somebody with a token, each on a connection of its own.
+    /// The status codes of the member and of the endpoint for a token, each on a new connection.
     async fn statuses(&self, token: &str) -> anyhow::Result<[u16; 2]> {
         let paths = self.kubeconfigs(&json!({"token": token}))?;
         let mut statuses = [0; 2];
@@ -147,7 +147,8 @@ pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places:
     let refused = Kubectl::new(tools, &places.kubeconfigs(&issuer.user("eve"))?[1])?.run(&["get", "pods"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("not sign in"), "{}", refused.stderr);
 
-    // Keys change without a word to anybody: who signs in now is known at once, by the new key's name in the token.
+    // The issuer changes its keys without notice: a new token is accepted at once, because its header names the new
+    // key.
     let before = issuer.token("ann").await?;
     ensure!(places.statuses(&before).await? == [200, 200]);
     issuer.rotate(places.folder).await?;
@@ -158,7 +159,7 @@ pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places:
         Ok(())
     })
     .await?;
-    // And what was signed by the key that is gone is refused, once what was remembered of it is forgotten.
+    // A token that the removed key signed is refused, once the cached result has expired.
     eventually(SOON, async || {
         let statuses = places.statuses(&before).await?;
         ensure!(statuses == [UNAUTHORIZED, UNAUTHORIZED], "by the old key: {statuses:?}");

@@ -1,4 +1,4 @@
-//! Roles, bindings, people and questions of few words, so that they meet often.
+//! Roles, bindings, people and questions from a small vocabulary, so that rules often match.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
@@ -13,20 +13,19 @@ const NAMES: &[&str] = &["x", "y", "", "*", "one"];
 const PATHS: &[&str] = &["/healthz", "/healthz/*", "*", "/metrics*", "/a**", "/version"];
 const ROLES: &[&str] = &["r", "s", "system:t", "U.u"];
 const PEOPLE: &[&str] = &["ann", "bob", "system:serviceaccount:one:s", "system:serviceaccount:two:ann", "x:y", "Ann"];
-/// Not `system:authenticated`: bindings of roles that are not there would spoil everybody's own rules review.
+/// Without `system:authenticated`: its bindings to missing roles would spoil every user's rules review.
 const TEAMS: &[&str] = &["g", "h", "ann", "system:nodes", "system:serviceaccounts:one"];
 
 fn pick<'a>(random: &mut StdRng, from: &[&'a str]) -> &'a str {
     from.choose(random).unwrap_or_else(|| unreachable!("no list is empty"))
 }
 
-/// One to three of them, or none where `may_be_empty`.
+/// One to three elements of `from`, or none with `may_be_empty`.
 fn some<'a>(random: &mut StdRng, from: &[&'a str], may_be_empty: bool) -> Vec<&'a str> {
     let count = if may_be_empty && random.random_bool(0.6) { 0 } else { random.random_range(1..=3) };
     from.choose_multiple(random, count).copied().collect()
 }
 
-/// A role or a binding.
 pub(crate) struct Object {
     pub(crate) kind: RbacKind,
     pub(crate) value: Value,
@@ -102,7 +101,7 @@ fn subject(random: &mut StdRng, namespace: &str) -> Value {
         0 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": pick(random, PEOPLE)}),
         1 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": pick(random, TEAMS)}),
         _ => {
-            // Only a ClusterRoleBinding must say its ServiceAccounts' namespace.
+            // Only a ClusterRoleBinding must have the namespace of its ServiceAccounts.
             let own = if namespace.is_empty() || random.random_bool(0.5) { pick(random, &NAMESPACES) } else { "" };
             let mut account = json!({"kind": "ServiceAccount", "name": pick(random, &["s", "ann"])});
             if !own.is_empty() {
@@ -113,7 +112,7 @@ fn subject(random: &mut StdRng, namespace: &str) -> Value {
     }
 }
 
-/// Who asks.
+/// The user of a request.
 pub(crate) struct Person {
     pub(crate) name: String,
     pub(crate) groups: Vec<String>,
@@ -129,7 +128,7 @@ impl Person {
         Self { name: pick(random, PEOPLE).to_owned(), groups }
     }
 
-    /// One whom no generated object names, by whose name or group an impersonated request reads its own rules.
+    /// A user without generated bindings, for impersonated reviews of the user's own rules.
     pub(crate) fn of_nobody_else() -> Self {
         Self { name: "carol".to_owned(), groups: vec!["carols".to_owned()] }
     }
@@ -143,7 +142,7 @@ impl Person {
     }
 }
 
-/// What is asked.
+/// The request of a SubjectAccessReview.
 pub(crate) enum Question {
     Resource([&'static str; 6]),
     Path(&'static str, &'static str),
@@ -199,7 +198,7 @@ impl Question {
     }
 }
 
-/// What gives a person of their own rules for objects in the first namespace, everywhere, and for paths.
+/// Roles and bindings that give one user rules in the first namespace, in all namespaces, and for paths.
 pub(crate) fn of_one_user(person: &Person) -> [Object; 4] {
     let [namespace, ..] = NAMESPACES;
     let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": person.groups[0]}]);
@@ -215,7 +214,7 @@ pub(crate) fn of_one_user(person: &Person) -> [Object; 4] {
     ]
 }
 
-/// One more rule for them.
+/// A role and a binding with one more rule for this user.
 pub(crate) fn more_of_one_user(person: &Person) -> [Object; 2] {
     let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}]);
     let subjects = json!([{"kind": "User", "name": person.name}]);

@@ -1,4 +1,4 @@
-//! The Go client program, spoken to in lines of JSON.
+//! Runs the Go client program, which reads commands and writes events as lines of JSON.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -11,14 +11,14 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{Process, guard};
 
-/// How long an answer to `dump` may take.
+/// Longest time until the answer to `dump`.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running `tributary-e2e-clients`. Dropping it kills it.
+/// A running `tributary-e2e-clients`. Dropping it kills the process.
 pub(crate) struct Follower {
     process: Process,
     input: ChildStdin,
-    /// How many lines were read already.
+    /// Number of lines that were already read.
     read: usize,
     _folder: tempfile::TempDir,
 }
@@ -40,7 +40,7 @@ impl Follower {
         Ok(Self { process, input, read: 0, _folder: folder })
     }
 
-    /// The next whole line, if there is one.
+    /// The next complete line of output, if it has arrived.
     fn next_line(&mut self) -> anyhow::Result<Option<Value>> {
         let output = self.process.output();
         let whole = output.rfind('\n').map_or("", |end| &output[..end]);
@@ -49,7 +49,7 @@ impl Follower {
         serde_json::from_str(line).map(Some).with_context(|| format!("the client printed {line}"))
     }
 
-    /// Reads on to the next line whose `event` is this one.
+    /// Reads lines up to the next one with this `event`.
     pub(crate) async fn wait_for(&mut self, event: &str, patience: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + patience;
         loop {
@@ -72,23 +72,23 @@ impl Follower {
         }
     }
 
-    /// Tells the client something that it does not answer.
+    /// Sends the client a command without an answer.
     pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.input.write_all(line.as_bytes()).context("write to the client")
     }
 
-    /// The last lines of what it wrote to standard error.
+    /// The last lines of the client's standard error.
     pub(crate) fn log_tail(&self, lines: usize) -> String {
         self.process.log_tail(lines)
     }
 
-    /// What the client holds now.
+    /// The objects that the client holds now.
     pub(crate) async fn dump(&mut self) -> anyhow::Result<Value> {
         self.input.write_all(b"dump\n").context("write to the client")?;
         self.wait_for("dump", DUMP_TIMEOUT).await
     }
 
-    /// Ends it; it must end well.
+    /// Ends the client, which must exit with 0.
     pub(crate) async fn exit(mut self) -> anyhow::Result<()> {
         self.input.write_all(b"exit\n").context("write to the client")?;
         let status = self.process.wait(DUMP_TIMEOUT).await?;

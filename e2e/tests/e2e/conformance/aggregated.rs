@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["aggregated"; subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata]
 }
 
-/// A server behind the first member alone, in a group of its own.
+/// An aggregated server behind only the first member, with its own API group.
 struct Aggregated {
     server: AggregatedServer,
     target: Target,

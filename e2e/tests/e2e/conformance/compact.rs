@@ -1,5 +1,5 @@
-//! Versions in the compact form, which a server of many clusters hands out: what is asked with one is answered as with
-//! the long form. A kube-apiserver's own versions have one form, so it is asked with that.
+//! Versions in the compact form, which a server of many clusters sends: a request with one has the same answer as with
+//! the long form. A kube-apiserver's own versions have only one form, which these cases send to it.
 
 use super::{
     Conformance, conformance,
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// A version over clusters that nobody has: an epoch of zeros, one component.
+/// A version of clusters that do not exist: an epoch of zeros, one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
 async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
     let version = target.compact(&version_of(&before)).await?;
     let again = target.read(&target.maps(&format!("?resourceVersion={version}&resourceVersionMatch=Exact"))).await?;
     ensure!(again == before, "{again}\ninstead of\n{before}");
-    // Where there is no match, a limit pins the version.
+    // Without a match parameter, a limit pins the version.
     let page = target.read(&target.maps(&format!("?resourceVersion={version}&limit=50"))).await?;
     ensure!(page == before, "{page}\ninstead of\n{before}");
     Ok(())
@@ -74,7 +74,7 @@ async fn watch_goes_on(target: Target) -> anyhow::Result<()> {
     for (index, step) in steps.iter().enumerate() {
         target.change_map(["map-00", "map-02"][index % 2], step).await?;
     }
-    // From event to event, each time with the other form of what the last one said.
+    // Each watch starts from the last event's version, in the other form.
     for step in &steps {
         let version = target.compact(&from).await?;
         let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -115,7 +115,7 @@ async fn get(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The version of an event is a precondition in either form: held once, and no longer after that.
+/// The version of an event is a precondition in either form: true for one write, and false afterwards.
 async fn write(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;

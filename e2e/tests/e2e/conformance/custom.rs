@@ -1,4 +1,4 @@
-//! Custom resources: the fields that a definition makes selectable, and the columns that it has printed.
+//! Custom resources: the selectable fields and the printed columns of a definition.
 
 use super::{
     Conformance,
@@ -20,7 +20,7 @@ use tributary_e2e::HttpClient;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// How long until everybody serves a new definition.
+/// Longest time until all servers serve a new definition.
 const SERVED: Duration = Duration::from_secs(60);
 
 /// The events of a Table watch that [`change`] makes, with or without the selector.
@@ -55,7 +55,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     CASES.into_iter().map(case).collect()
 }
 
-/// A custom resource of one case, in a group of its own.
+/// A custom resource of one case, with its own API group.
 struct Gauges {
     target: Target,
     group: String,
@@ -82,7 +82,7 @@ impl Gauges {
         })
     }
 
-    /// Makes the definition in every member and waits until each serves it.
+    /// Makes the definition in every member, and waits until each serves it.
     async fn define(&self) -> anyhow::Result<()> {
         let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
         let mut columns = vec![
@@ -124,12 +124,12 @@ impl Gauges {
     async fn remove(&self) {
         for member in &self.target.members {
             let path = format!("{DEFINITIONS}/{}", self.name());
-            // What cannot be removed goes with the member.
+            // If the deletion fails, the end of the member removes the definition.
             let _gone = member.http().delete(&path).send().await;
         }
     }
 
-    /// Creates gauges in the members by turns and waits until the target shows all.
+    /// Creates gauges in the members in turn, and waits until the target shows all.
     async fn seed(&self, gauges: &[(&str, Value)]) -> anyhow::Result<()> {
         for (index, (name, spec)) in gauges.iter().enumerate() {
             let member = &self.target.members[index % self.target.members.len()];
@@ -150,7 +150,7 @@ impl Gauges {
     }
 }
 
-/// Gauges of every sort, over both members.
+/// Gauges with all kinds of fields, in both members.
 fn all_sorts() -> [(&'static str, Value); 6] {
     [
         ("red-1", json!({"colour": "red", "size": 1, "on": true})),
@@ -168,7 +168,7 @@ async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
         ("spec.colour=red", &["red-1", "red-2"]),
         ("spec.colour==blue", &["blue-1", "blue-12"]),
         ("spec.colour!=red", &["blue-1", "blue-12", "empty", "plain"]),
-        // A field that is not there is empty.
+        // A missing field counts as empty.
         ("spec.colour=", &["empty", "plain"]),
         ("spec.colour=green", &[]),
         ("spec.size=1", &["blue-1", "red-1"]),
@@ -184,7 +184,7 @@ async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
         let mut query = format!("?fieldSelector={}", escape(selector));
         let whole: BTreeSet<String> = names_of(&gauges.target.read(&gauges.path(&query)).await?).into_iter().collect();
         ensure!(whole.iter().eq(expected), "{selector}: {whole:?} instead of {expected:?}");
-        // The same page by page.
+        // The same list page by page.
         let mut paged = BTreeSet::new();
         query.push_str("&limit=1");
         let mut page = gauges.target.read(&gauges.path(&query)).await?;
@@ -245,7 +245,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     let expected = [
         "ADDED moving red 1",
         "MODIFIED moving red 2",
-        // As it was while it matched.
+        // DELETED has the last state that matched.
         "DELETED moving red 2",
         "ADDED moving red 5",
         "DELETED moving red 5",
@@ -254,7 +254,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     ];
     let seen: Vec<String> = events.iter().map(shown).collect();
     ensure!(seen == expected, "{seen:?}");
-    // With the version of the event that took it away: a client goes on from there.
+    // The DELETED event has the version of the change: a client can resume from it.
     let mut resumed = gauges.target.http.watch(&red(&version_of(&events[2]["object"]))).await?;
     let seen: Vec<String> = take(&mut resumed, 4).await?.iter().map(shown).collect();
     ensure!(seen == expected[3..], "resumed: {seen:?}");
@@ -295,8 +295,8 @@ async fn initial_events_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A Table without what Tributary adds to it: names and types of its columns, and of each row the cells, and the kind
-/// and name of its object.
+/// A Table without Tributary's additions: names and types of its columns, and for each row the cells, and the kind and
+/// name of its object.
 fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
     let mut columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
     let mut rows = table["rows"].as_array().cloned().context("no rows")?;
@@ -323,14 +323,14 @@ fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
 }
 
 impl Gauges {
-    /// The target and its first member, each with the name of the cluster that it says objects are of.
+    /// The target and its first member, each with the cluster name that its objects show.
     fn both(&self) -> [(&HttpClient, Option<&str>); 2] {
         let member = &self.target.members[0];
         let cluster = self.target.differs(&CLUSTER_COLUMN).then(|| member.name());
         [(&self.target.http, cluster), (member.http(), None)]
     }
 
-    /// A gauge in the first member alone, which the target shows.
+    /// Creates a gauge in the first member alone, and waits until the target shows it.
     async fn only(&self) -> anyhow::Result<()> {
         let spec = json!({"colour": "red", "size": 1, "on": true, "made": "2001-02-03T04:05:06Z", "tags": ["a", "b"]});
         self.seed(&[("one", spec)]).await
@@ -352,7 +352,7 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kube-apiserver shows the columns before the first one that it cannot parse. A definition may have its own column
+/// A kube-apiserver shows the columns up to the first column with an invalid path. A definition may have its own column
 /// `Cluster`.
 async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
@@ -379,7 +379,7 @@ async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     .await
 }
 
-/// What [`CHANGES`] events tell of: one object that is there, changes, leaves the selection, returns and is deleted.
+/// Makes [`CHANGES`] events: an existing object changes, leaves the selection, returns and is deleted.
 async fn change(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.change("one", json!({"size": 2, "tags": null})).await?;
     gauges.change("one", json!({"colour": "blue"})).await?;
@@ -396,7 +396,7 @@ async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
         let mut streams = Vec::new();
         for (http, cluster) in gauges.both() {
             let mut stream = http.get(&path).accept(TABLE).stream().await?.events()?;
-            // The first object is told before the next change, so that both see the same.
+            // The first object arrives before the next change, so that both streams report the same events.
             let first = stream.expect(SOON).await?;
             streams.push((stream, cluster, vec![first]));
         }
@@ -406,7 +406,7 @@ async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
             let mut ended = false;
             while events.iter().filter(|event| event["type"] != "BOOKMARK").count() < CHANGES {
                 let event = stream.expect(SOON).await?;
-                // Where objects carry integers a bookmark follows each burst of events.
+                // With integer versions, a bookmark follows each burst of events.
                 if event["type"] != "BOOKMARK" || !std::mem::replace(&mut ended, true) {
                     events.push(event);
                 }
@@ -417,7 +417,7 @@ async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
                 .collect::<anyhow::Result<_>>()?;
             told.push(events);
         }
-        // The end of the initial events is told before or after the first change; it is compared by itself.
+        // The end of the initial events comes before or after the first change; it is compared separately.
         let bookmarks: Vec<Vec<&Value>> =
             told.iter().map(|events| events.iter().filter(is_bookmark).collect()).collect();
         ensure!(!query.contains("sendInitial") || bookmarks[0] == bookmarks[1], "{query}: {bookmarks:#?}");
@@ -443,7 +443,7 @@ fn is_bookmark(event: &&Value) -> bool {
     event[0] == "BOOKMARK"
 }
 
-/// Objects of all members in one Table watch: each row as its own member prints it, and the cluster that it is of.
+/// Objects of all members in one Table watch: each row has the cells of its own member, and its cluster.
 async fn table_watch_of_all(gauges: &Gauges) -> anyhow::Result<()> {
     let (sorts, members) = (all_sorts(), &gauges.target.members);
     gauges.seed(&sorts).await?;

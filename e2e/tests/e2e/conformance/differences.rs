@@ -1,13 +1,14 @@
-//! Where Tributary answers otherwise than kube-apiserver on purpose, and why. Nothing else may differ.
+//! The deliberate differences between Tributary's answers and kube-apiserver's, with their reasons. All other answers
+//! must be the same.
 
-/// One deliberate difference.
+/// One deliberate difference between the answers.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// What kube-apiserver does.
+    /// The answer of kube-apiserver.
     pub(crate) kubernetes: &'static str,
-    /// What Tributary does.
+    /// The answer of Tributary.
     pub(crate) tributary: &'static str,
-    /// Why.
+    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 
@@ -53,7 +54,7 @@ pub(crate) const LIST_AT_A_PLAIN_NUMBER: Difference = Difference {
     reason: "it names no cluster; a Reflector lists from scratch on 410 alone",
 };
 
-/// A version in the compact form over clusters that are not the ones served.
+/// A version in the compact form, of clusters that are not served.
 pub(crate) const VERSION_OF_OTHER_CLUSTERS: Difference = Difference {
     kubernetes: "a text that does not decode: 400 on list, 500 on get and watch",
     tributary: "410 Expired on list, in the stream on watch, with a token to go on from on continue; 400 on get",
@@ -88,14 +89,14 @@ pub(crate) const MORE_THAN_IS_LOOKED_AT: Difference = Difference {
     reason: "each requirement is asked of each object that is held, and nobody writes so many by hand",
 };
 
-/// A Table's columns.
+/// The columns of a Table.
 pub(crate) const CLUSTER_COLUMN: Difference = Difference {
     kubernetes: "the columns of the kind",
     tributary: "the same with Cluster as the second",
     reason: "a reader of several clusters has to see which one a row is from; Name stays column 0, as clients expect",
 };
 
-/// Annotations of an object.
+/// The annotations of an object.
 pub(crate) const CLUSTER_ANNOTATION: Difference = Difference {
     kubernetes: "the object's own",
     tributary: "the same and tributary.dev/cluster",
@@ -109,7 +110,7 @@ pub(crate) const PROTOBUF_ALONE: Difference = Difference {
     reason: "answers are JSON until a later release; clients that also name JSON are answered in JSON",
 };
 
-/// How YAML is laid out.
+/// The style of YAML.
 pub(crate) const YAML_STYLE: Difference = Difference {
     kubernetes: "single quotes where a text has to be quoted, none around keys with a colon, long texts folded, keys by their numbers",
     tributary: "double quotes, each text on one line, keys by their bytes",
@@ -130,7 +131,7 @@ pub(crate) const UNDECODABLE_QUERY: Difference = Difference {
     reason: "a selector or limit that is silently left out shows more than was asked for, and a request that is read in two ways is judged as one and done as the other",
 };
 
-/// The metadata of a list of nothing.
+/// The metadata of an empty list.
 pub(crate) const EMPTY_METADATA_LIST: Difference = Difference {
     kubernetes: "\"items\":null",
     tributary: "\"items\":[]",
@@ -151,21 +152,21 @@ pub(crate) const NO_TOKEN_ISSUER: Difference = Difference {
     reason: "several clusters have several issuers, and Tributary is none; each cluster's own stands below /clusters/<name>",
 };
 
-/// `/index.html`.
+/// The path `/index.html`.
 pub(crate) const NO_INDEX_PAGE: Difference = Difference {
     kubernetes: "the list of paths, as at /",
     tributary: "404",
     reason: "a leftover of an early user interface; / says the same",
 };
 
-/// `/`.
+/// The root path `/`.
 pub(crate) const ROOT_PATHS: Difference = Difference {
     kubernetes: "the list of all paths, those of its health checks, metrics and logs included",
     tributary: "the paths of discovery, health, OpenAPI and version",
     reason: "it lists what this process serves",
 };
 
-/// `/api`, in its old form.
+/// The old form of `/api`.
 pub(crate) const SERVER_ADDRESS: Difference = Difference {
     kubernetes: "serverAddressByClientCIDRs names the address that it advertises",
     tributary: "it names the address that the client used",
@@ -179,7 +180,7 @@ pub(crate) const VERB_WITHOUT_RESOURCE: Difference = Difference {
     reason: "nothing stands there, and the server is not at fault",
 };
 
-/// POST, PUT, PATCH, DELETE or an unknown method to a path of no resource.
+/// POST, PUT, PATCH, DELETE or an unknown method to a non-resource path.
 pub(crate) const WRITE_TO_A_DOCUMENT: Difference = Difference {
     kubernetes: "some documents are answered as to GET (or 406), some paths are 404",
     tributary: "405 MethodNotAllowed",
@@ -207,21 +208,21 @@ pub(crate) const TOKEN_BEFORE_FIELDS: Difference = Difference {
     reason: "a token is judged before clusters are waited for, whose word on fields is needed",
 };
 
-/// A write with a body that cannot be read as its kind, or with bad options, to an object that does not exist.
+/// A write with a body that does not decode as its kind, or with bad options, to an object that does not exist.
 pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     kubernetes: "400 or 422 that tells what is wrong with the body or the options",
     tributary: "404, or 400 with words of its own where the body is no JSON",
     reason: "bodies and options are judged by the cluster that owns the object, and none does",
 };
 
-/// What a member warns of.
+/// The text of a member's Warning.
 pub(crate) const WARNING_OF_A_MEMBER: Difference = Difference {
     kubernetes: "the text alone",
     tributary: "behind the name of the cluster, and ten at most",
     reason: "the text of one cluster could pass for what another, or all of them, say",
 };
 
-/// A member's warning without the cluster that Tributary names with it.
+/// A member's warning without the cluster name that Tributary adds.
 pub(crate) fn without_cluster(warning: &str) -> String {
     match warning.split_once("\"cluster") {
         Some((before, named)) => match named.split_once(": ") {
@@ -239,7 +240,7 @@ pub(crate) const WARNING_OF_A_DELETE: Difference = Difference {
     reason: "the warning is the owner's, and there is none",
 };
 
-/// A write whose answer cannot be given in the form that is asked for.
+/// A write whose answer cannot be encoded in the requested media type.
 pub(crate) const FORM_OF_A_WRITE: Difference = Difference {
     kubernetes: "carried out, then 406",
     tributary: "406, and nothing is done",

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tributary_apimachinery::built_in::built_in;
 
-/// What client-go asks for.
+/// The media types that client-go requests.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 pub(super) fn cases() -> Vec<Conformance> {
@@ -57,7 +57,7 @@ async fn legacy_groups(target: Target) -> anyhow::Result<()> {
     let members = target.members[0].http().get("/apis").send().await?.json()?;
     let names = |list: &Value| -> Vec<String> {
         let groups = list["groups"].as_array().cloned().unwrap_or_default();
-        // Those of other cases' custom resources come and go.
+        // Groups of other cases' custom resources appear and disappear.
         let lasts = |group: &&Value| !group["name"].as_str().is_some_and(|name| name.ends_with(".example.com"));
         let of_group = |group: &Value| format!("{} {}", group["name"], group["preferredVersion"]["version"]);
         let mut names: Vec<String> = groups.iter().filter(lasts).map(of_group).collect();
@@ -75,7 +75,7 @@ async fn legacy_group(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resources by name with what a client decides by.
+/// Resources by name, with the fields by which clients decide.
 fn resources(list: &Value) -> BTreeMap<String, Vec<Value>> {
     list["resources"]
         .as_array()
@@ -127,7 +127,7 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// Kubernetes' own resources are what our table says that they are.
+/// Tributary's table of built-in resources agrees with the server's discovery.
 async fn built_in_resources(target: Target) -> anyhow::Result<()> {
     let mut differing = Vec::new();
     for path in ["/api", "/apis"] {
@@ -172,7 +172,7 @@ async fn aggregated_groups(target: Target) -> anyhow::Result<()> {
 }
 
 async fn aggregated_etag(target: Target) -> anyhow::Result<()> {
-    // The groups of other cases' custom resources may come or go between the two requests.
+    // The groups of other cases' custom resources may appear or disappear between the two requests.
     eventually(SOON, async || {
         for path in ["/api", "/apis"] {
             let first = target.http.get(path).accept(AGGREGATED).send().await?.expect(200)?;

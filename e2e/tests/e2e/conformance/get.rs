@@ -52,7 +52,7 @@ async fn missing(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A ComponentStatus is asked for live, and has neither uid nor version.
+/// A ComponentStatus is read live, and has neither uid nor version.
 async fn without_a_version(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
     if target.members.len() > 1 {
@@ -108,7 +108,7 @@ async fn missing_namespace(target: Target) -> anyhow::Result<()> {
 
 async fn at_version_zero(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // A list first: version 0 may be any state, but then not one before this.
+    // The list comes first: version 0 may return any state, but no state older than an earlier answer.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");

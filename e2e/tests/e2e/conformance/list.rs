@@ -1,4 +1,4 @@
-//! Lists: contents, versions, paging, selectors, and every combination that is refused.
+//! Lists: contents, versions, paging, selectors, and every refused combination.
 
 use super::{
     Conformance, conformance,
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// A query that is refused. `VERSION` stands for the version of a list and `TOKEN` for a continue token.
+/// A refused query. `VERSION` stands for the version of a list and `TOKEN` for a continue token.
 struct Refused {
     name: &'static str,
     query: &'static str,
@@ -117,7 +117,7 @@ async fn refuse(target: Target, refused: &Refused) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Escapes what a query may not hold.
+/// Escapes characters that a query may not contain.
 pub(super) fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
 }
@@ -208,7 +208,7 @@ async fn pods_by_node(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As the records of a Helm release are asked for.
+/// The list by which Helm reads the records of its releases.
 async fn secrets_by_type(target: Target) -> anyhow::Result<()> {
     let typed = |name: &str, of_type: &str| {
         let labels = json!({"owner": "helm", "name": "r"});
@@ -244,7 +244,7 @@ async fn missing_namespace(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Pages through the namespace and returns the pages. `always` stands in every request, `first` in the first alone.
+/// Pages through the namespace and returns the pages. Every request has `always`; only the first has `first`.
 async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
     let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{always}{first}"))).await?];
     while let Some(token) =
@@ -261,7 +261,7 @@ async fn pages_are_one_snapshot(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(11).await?;
     let first = target.read(&target.maps("?limit=4")).await?;
     let token = first["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
-    // Changes between the pages are not in this list.
+    // Changes between the pages do not appear in this list.
     target.create_map("zz-later", &[]).await?;
     target.delete_map("map-10").await?;
     let mut all = names_of(&first);
@@ -431,7 +431,7 @@ async fn unchanged_item_keeps_its_version(target: Target) -> anyhow::Result<()> 
 
 async fn garbage_parameters(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
-    // Unknown parameters and a repeated one (the first counts) are no errors.
+    // Unknown parameters and a repeated one (the first value counts) are no errors.
     let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
     ensure!(names_of(&list).len() == 2, "{list}");
     Ok(())

@@ -1,4 +1,4 @@
-//! What answers look like: Table, PartialObjectMetadata, YAML, and what cannot be given.
+//! Forms of answers: Table, PartialObjectMetadata, YAML, and forms that the server cannot produce.
 
 use super::{
     Conformance, conformance,
@@ -8,7 +8,7 @@ use super::{
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// What kubectl asks for.
+/// The media types that kubectl requests.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const TABLE_ALONE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
@@ -29,7 +29,7 @@ fn columns(table: &Value) -> Vec<String> {
     columns.iter().map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// The columns without the one that Tributary adds, and the cells of each row likewise.
+/// Checks the columns and the cells of each row, without the column that Tributary adds.
 fn check_columns(target: &Target, table: &Value, expected: &[&str]) -> anyhow::Result<()> {
     let mut shown = columns(table);
     if target.differs(&CLUSTER_COLUMN) {
@@ -234,7 +234,7 @@ async fn yaml_watch_is_refused(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The answer to a question has no rows: a Table of it is refused, and what the client takes beside that is given.
+/// A review has no rows: the server refuses a Table of it, and uses the client's second media type if there is one.
 async fn review_as_a_table_is_refused(target: Target) -> anyhow::Result<()> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({
@@ -254,7 +254,7 @@ async fn error_in_json_where_the_type_is_unknown(target: Target) -> anyhow::Resu
     Ok(())
 }
 
-/// Every read of a deprecated version says so.
+/// Every read of a deprecated version has a Warning.
 async fn deprecation_is_warned_of(target: Target) -> anyhow::Result<()> {
     let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "one"}});
     target.http.post(&target.core("endpoints", ""), &endpoints).send().await?.expect(201)?;

@@ -1,4 +1,4 @@
-//! Paths that mean harm, or nothing.
+//! Hostile and meaningless paths.
 
 use super::{
     Conformance, conformance,
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// `NS` stands for the namespace of the case, which has a config map `secret`.
+/// Hostile paths. `NS` stands for the namespace of the case, which has a config map `secret`.
 const HOSTILE: [(&str, &str); 9] = [
     ("double_slash_inside", "/api/v1//namespaces/NS/configmaps/secret"),
     ("double_slash_at_the_start", "//api/v1/namespaces/NS/configmaps/secret"),
@@ -80,7 +80,7 @@ async fn root(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The parameter by which a request limits itself.
+/// The parameter `timeout` limits the duration of a request.
 async fn timeouts(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let maps = target.maps("");
@@ -98,12 +98,12 @@ async fn timeouts(target: Target) -> anyhow::Result<()> {
             ensure!(status["message"] == message && status["reason"] == "BadRequest", "{path}: {status}");
         }
     }
-    // What lasts has no limit, and may say anything.
+    // A watch has no such limit, and the server ignores an invalid value.
     target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
     Ok(())
 }
 
-/// As much as clients send, and more.
+/// Selectors and queries at the limits of their length, and beyond.
 async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");
@@ -127,7 +127,7 @@ async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A pair of a query that does not decode.
+/// A query with a pair that does not decode.
 async fn undecodable_query(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for query in ["labelSelector=%zz", "labelSelector=a;b", "x=%ff"] {

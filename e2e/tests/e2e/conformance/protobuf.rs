@@ -1,4 +1,4 @@
-//! Metadata in protobuf, as client-go's metadata clients and informers ask for it.
+//! Metadata in protobuf, as client-go's metadata clients and informers request it.
 
 use super::{Conformance, conformance, target::Target};
 use anyhow::{Context, ensure};
@@ -9,7 +9,7 @@ const ONE: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;
 const LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const LIST_IN_JSON: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Numbers of fields in Kubernetes' own messages.
+/// Field numbers in Kubernetes' messages.
 mod number {
     pub(super) const METADATA: u64 = 1;
     pub(super) const ITEMS: u64 = 2;
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["protobuf"; metadata_of_one, metadata_of_a_list, metadata_of_nothing, metadata_of_a_patch, metadata_watch]
 }
 
-/// The contents of every field of this number.
+/// The contents of every field with this number.
 fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
@@ -37,7 +37,7 @@ fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(one(message, number)?.to_vec())?)
 }
 
-/// The message in an envelope, which has to be of this kind.
+/// The message in an envelope, which must have this kind.
 fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let type_meta = one(envelope, 1)?;

@@ -1,4 +1,4 @@
-//! What a client is told that may do something with one resource and nothing with another.
+//! Answers to a client that has rights to one resource and no rights to another.
 
 use super::{
     Conformance, conformance,
@@ -17,11 +17,11 @@ pub(super) fn cases() -> Vec<Conformance> {
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A user of the case alone, who may get, list, watch and create config maps of the namespace.
+/// A user of this case alone, who may get, list, watch and create config maps of the namespace.
 struct User(String);
 
 impl User {
-    /// Gives the user the rights in every member.
+    /// Creates the user's role and binding in every member.
     async fn of(target: &Target) -> anyhow::Result<Self> {
         let user = Self(format!("user-of-{}", target.namespace));
         let rules =
@@ -36,7 +36,7 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // Authorizers learn of it by watches.
+            // Authorizers learn of new rights by watches.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -76,12 +76,12 @@ async fn of_one_resource(target: Target) -> anyhow::Result<()> {
         eventually(SOON, async || target.read(&target.core(resource, "/x")).await.map(drop)).await?;
     }
 
-    // What may be done.
+    // Allowed requests succeed.
     let made = config_map("made", &[]);
     user.asks(&target.http, &Method::POST, &target.maps(""), Some(&made)).await?.expect(201)?;
     user.asks(&target.http, &Method::GET, &target.map("made"), None).await?.expect(200)?;
 
-    // What may not is refused in the words of the cluster that has the object, or would have it.
+    // A forbidden request is refused with the message of the cluster that has, or would have, the object.
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     let (secrets, one_secret, no_secret) =
         (target.core("secrets", ""), target.core("secrets", "/x"), target.core("secrets", "/nowhere"));
@@ -103,7 +103,7 @@ async fn of_one_resource(target: Target) -> anyhow::Result<()> {
         ensure!(shown == own, "{method} {path}: {shown}\ninstead of\n{own}");
     }
 
-    // Collections.
+    // Reads of collections.
     for (path, may) in [(target.maps(""), true), (target.maps("?watch=true&timeoutSeconds=1"), true), (secrets, false)]
     {
         let answer = user.asks(&target.http, &Method::GET, &path, None).await?;

@@ -81,7 +81,8 @@ async fn scale_get(target: Target) -> anyhow::Result<()> {
 async fn scale_update(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     crate::context::eventually(super::target::SOON, async || {
-        // A controller may change the deployment between, so this is tried again; a scale just read must hold then.
+        // A controller may change the deployment in between, so the case repeats: one write with a fresh scale must
+        // succeed.
         let mut scale = target.read(&format!("{path}/scale")).await?;
         scale["spec"]["replicas"] = json!(2);
         target.http.put(&format!("{path}/scale"), &scale).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
-//! Whole tables: every combination of parameters, headers or methods, asked of the target and of its first member,
-//! which has all the objects. The two have to agree on each.
+//! Every combination of parameters, headers or methods, sent to the target and to its first member, which has all the
+//! objects. The two answers must agree.
 
 use super::{
     Conformance, conformance,
@@ -17,10 +17,10 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// How many requests are under way at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 24;
 
-/// What stands for `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
+/// The values of `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
 struct Words {
     http: HttpClient,
     version: String,
@@ -46,7 +46,8 @@ impl Words {
     }
 }
 
-/// Five config maps in the first member alone, and the words of the target and of that member.
+/// Creates five config maps in the first member alone; returns the placeholders' values for the target and for that
+/// member.
 async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
     let member = target.members[0].http();
     for index in 0..5 {
@@ -58,7 +59,7 @@ async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
     Ok([Words::of(target, &target.http).await?, Words::of(target, member).await?])
 }
 
-/// Asks both for each path and collects where they disagree.
+/// Sends each path to both servers and collects the differences.
 async fn compare(
     words: &[Words; 2],
     paths: Vec<String>,
@@ -96,7 +97,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
     queries
 }
 
-/// A Status as clients see it, without what only one of the two can say.
+/// The parts of a Status that both servers can have alike.
 fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
@@ -125,7 +126,7 @@ async fn list_options(target: Target) -> anyhow::Result<()> {
         let metadata = &list["metadata"];
         let selects = selectors_end_pages && answer.request.contains("labelSelector");
         let goes_on = metadata["continue"].is_string() && !selects;
-        // Where it is not asked for, the version moves on with what other cases write.
+        // Unless the request names an exact version, the list's version grows with the writes of other cases.
         let exact = answer.request.contains("Exact") || answer.request.contains("continue=");
         let at_version = exact.then(|| version_of(&list) == words.version);
         format!("{:?} {goes_on} {} at the version: {at_version:?}", names_of(&list), metadata["remainingItemCount"])
@@ -157,7 +158,7 @@ async fn watch_options(target: Target) -> anyhow::Result<()> {
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // Whether a plain one comes within a second is chance.
+                // A plain bookmark may or may not come within a second.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
                 "ERROR" => Some(format!("ERROR {} {}", event["object"]["code"], event["object"]["reason"])),
@@ -169,7 +170,7 @@ async fn watch_options(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-/// `Accept` headers that no protobuf is asked for by.
+/// `Accept` headers that do not request protobuf.
 const ACCEPTS: [&str; 38] = [
     "",
     "*/*",
@@ -211,7 +212,7 @@ const ACCEPTS: [&str; 38] = [
     ",,application/json,",
 ];
 
-/// What an answer is: status, type, kind, version, and whether it is indented.
+/// The form of an answer: status, type, kind, version, and whether it is indented.
 fn form(answer: &HttpResponse) -> String {
     let text = answer.text();
     let line = if text.starts_with("{\n") { &*text } else { text.lines().next().unwrap_or_default() };
@@ -287,7 +288,7 @@ async fn methods(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks both for each selector, as the value of this parameter.
+/// Sends each selector to both servers, as the value of this parameter.
 async fn compare_selectors(target: &Target, parameter: &str, selectors: &[&str]) -> anyhow::Result<()> {
     let words = seeded(target).await?;
     let escaped = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02x}")).collect() };

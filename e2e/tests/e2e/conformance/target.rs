@@ -1,4 +1,4 @@
-//! What a case runs against.
+//! The server under test of a case.
 
 use super::differences::{Difference, ORDER_BY_CLUSTER};
 use crate::context::{TestContext, eventually};
@@ -13,22 +13,22 @@ use std::{
 use tributary_e2e::{EventStream, HttpClient, HttpResponse, Kubectl, TestCluster, Tools};
 use tributary_simulator::compact;
 
-/// How long an event may take that is due now, on a busy machine.
+/// Longest time until an expected event arrives, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// How long nothing must come for "nothing came" to be said.
+/// Time without an event, after which a test concludes that no event comes.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
-/// The four targets.
+/// The kinds of servers under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A kube-apiserver itself.
+    /// A kube-apiserver without Tributary.
     Bare,
     /// Tributary over that kube-apiserver.
     OverOne,
     /// Tributary over two members.
     OverTwo,
-    /// The same, where objects carry integer versions.
+    /// Tributary over two members, with integer versions in objects.
     OverTwoIntegers,
 }
 
@@ -43,12 +43,12 @@ impl Kind {
     }
 }
 
-/// A server under test, and a namespace of that case alone.
+/// A server under test, and a namespace of this case alone.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
     pub(crate) http: HttpClient,
-    /// The members behind it, in the order of their names.
+    /// The members behind the target, sorted by name.
     pub(crate) members: Vec<Arc<TestCluster>>,
     pub(crate) namespace: String,
     tools: Tools,
@@ -79,7 +79,7 @@ impl Target {
         Ok(Self { kind, http, members, namespace, tools })
     }
 
-    /// Whether this target shows a deliberate difference: every Tributary does.
+    /// Returns whether this target shows a deliberate difference: every Tributary does.
     pub(crate) fn differs(&self, difference: &Difference) -> bool {
         let Difference { kubernetes, tributary, reason } = difference;
         tracing::debug!(kubernetes, tributary, reason, target = self.kind.name(), "a deliberate difference");
@@ -91,12 +91,12 @@ impl Target {
         format!("/api/v1/namespaces/{}/{resource}{query}", self.namespace)
     }
 
-    /// The config maps of the namespace.
+    /// Path of the namespace's config maps, with a query.
     pub(crate) fn maps(&self, query: &str) -> String {
         self.core("configmaps", query)
     }
 
-    /// One config map.
+    /// Path of one config map.
     pub(crate) fn map(&self, name: &str) -> String {
         self.core("configmaps", &format!("/{name}"))
     }
@@ -122,14 +122,14 @@ impl Target {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
-    /// Creates config maps `map-00`, `map-01`, … directly in the members, by turns, and waits until the target shows
+    /// Creates config maps `map-00`, `map-01`, … directly in the members, in turn, and waits until the target shows
     /// all. Odd ones carry the label `parity=odd`, even ones `parity=even`.
     pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for index in 0..count {
             let name = format!("map-{index:02}");
             let parity = if index % 2 == 1 { "odd" } else { "even" };
-            // Every other pair, so that both parities live in both members.
+            // The member changes after every pair, so that each member has both parities.
             let member = &self.members[(index / 2) % self.members.len()];
             let object = config_map(&name, &[("parity", parity)]);
             member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
@@ -145,7 +145,7 @@ impl Target {
         Ok(names)
     }
 
-    /// The order in which a list shows objects that [`Target::seed_maps`] made.
+    /// The order in which a list shows the objects of [`Target::seed_maps`].
     pub(crate) fn in_list_order(&self, names: &[String]) -> Vec<String> {
         if !self.differs(&ORDER_BY_CLUSTER) {
             return names.to_vec();
@@ -173,8 +173,7 @@ impl Target {
         Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
     }
 
-    /// The compact form of a version, as a server of many clusters would give it.
-    /// What is a number already has no other form.
+    /// The compact form of a version, as a server of many clusters would send it. An integer version has no other form.
     pub(crate) async fn compact(&self, version: &str) -> anyhow::Result<String> {
         if version.parse::<u64>().is_ok() {
             return Ok(version.to_owned());
@@ -188,7 +187,7 @@ impl Target {
         compact::encode(&vector(version)?, &clusters).with_context(|| format!("{version} has a cluster of no member"))
     }
 
-    /// kubectl for the first member itself.
+    /// kubectl for a direct connection to the first member.
     pub(crate) fn kubectl_of_the_member(&self) -> anyhow::Result<Kubectl> {
         Kubectl::new(&self.tools, &self.members[0].kubeconfig())
     }
@@ -198,7 +197,7 @@ impl Target {
         self.http.watch(&self.maps(&format!("?watch=true&{query}"))).await
     }
 
-    /// Removes what Tributary adds to an object on purpose, so that it can be compared with a member's.
+    /// Removes the annotation that Tributary adds, so that the object can be compared with a member's.
     pub(crate) fn without_cluster_annotation(&self, mut object: Value) -> Value {
         if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
             annotations.remove("tributary.dev/cluster");
@@ -210,13 +209,13 @@ impl Target {
     }
 }
 
-/// The vector that a composite version in its long form stands for: cluster → component, a revision or a part of one.
+/// The vector of a composite version in its long form: cluster → component, a revision or a part of one.
 fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
     serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))
 }
 
-/// How many revisions no member gets on during a test.
+/// Number of revisions that no member advances during a test.
 const AHEAD: u64 = 1_000_000;
 
 /// A revision that a member has not reached.
@@ -226,7 +225,6 @@ fn ahead_of(component: &str) -> anyhow::Result<String> {
     Ok((revision + AHEAD).to_string())
 }
 
-/// A config map.
 pub(crate) fn config_map(name: &str, labels: &[(&str, &str)]) -> Value {
     let labels: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     json!({
@@ -236,7 +234,7 @@ pub(crate) fn config_map(name: &str, labels: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A pod that nothing runs: its node does not exist.
+/// A pod that no kubelet runs: its node does not exist.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -245,7 +243,7 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// A deployment of no replicas.
+/// A deployment without replicas.
 pub(crate) fn deployment(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -279,12 +277,12 @@ pub(crate) fn summary(event: &Value) -> (String, String, String) {
     (text(&event["type"]), text(&object["metadata"]["name"]), text(&object["data"]["step"]))
 }
 
-/// Whether an event is the bookmark that ends the initial events.
+/// Returns whether the event is the bookmark that ends the initial events.
 pub(crate) fn ends_initial_events(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
 
-/// Checks a `Status` of a failed request.
+/// Checks the `Status` of a failed request.
 pub(crate) fn assert_status(
     answer: &HttpResponse,
     code: u16,

@@ -1,4 +1,4 @@
-//! Watches: how they begin, what they say, how they end.
+//! Watches: start, events and end.
 
 use super::{
     Conformance, conformance,
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// Reads events until `count` that are not bookmarks have come.
+/// Reads events until `count` of them are not bookmarks.
 pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Result<Vec<Value>> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -36,7 +36,7 @@ pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Resu
     Ok(events)
 }
 
-/// Fails if anything but bookmarks comes for a while.
+/// Fails if an event other than a bookmark comes within [`QUIET`].
 pub(super) async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
     let (events, ended) = stream.drain(QUIET).await?;
     let others: Vec<&Value> = events.iter().filter(|event| event["type"] != "BOOKMARK").collect();
@@ -128,7 +128,7 @@ async fn send_initial_events(target: Target) -> anyhow::Result<()> {
     let shown: Vec<String> = events.iter().map(|event| summary(event).1).collect();
     ensure!(shown == target.in_list_order(&names), "{shown:?}");
     ensure!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
-    // The bookmark is a place to resume from, without repetition.
+    // A watch from the bookmark's version resumes without repeated events.
     let mut again = target.watch_maps(&format!("resourceVersion={}", version_of(&bookmark["object"]))).await?;
     nothing_more(&mut again).await?;
     target.change_map("map-01", "1").await?;
@@ -199,7 +199,7 @@ async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether or not the time can be added to the present.
+/// A valid timeout opens a watch even if the end time overflows.
 async fn any_timeout_opens_a_watch(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     for timeout in ["-1", "31536000", "9223372036", "9223372037", "9223372036854775807"] {
@@ -229,7 +229,7 @@ async fn garbage_version(target: Target) -> anyhow::Result<()> {
         target.http.get(&path).send().await?.expect(500)?;
         return Ok(());
     }
-    // A plain number names no cluster and cannot be resumed from either.
+    // A plain number names no cluster, so a watch cannot resume from it.
     for path in [path, target.maps("?watch=true&resourceVersion=1")] {
         let mut stream = target.http.watch(&path).await?;
         let event = stream.expect(SOON).await?;
@@ -259,7 +259,7 @@ async fn resume_from_an_event(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     for step in 1..=6 {
-        // By turns objects of both members.
+        // Objects of the two members change in turn.
         target.change_map(if step % 2 == 0 { "map-00" } else { "map-02" }, &step.to_string()).await?;
     }
     let mut whole = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -287,11 +287,11 @@ async fn label_transitions(target: Target) -> anyhow::Result<()> {
     target.delete_map("moving").await?;
     let events = take(&mut stream, 5).await?;
     let shown: Vec<(String, String)> = events.iter().map(summary).map(|(kind, _, step)| (kind, step)).collect();
-    // The object that leaves is shown as it was while it matched.
+    // DELETED shows an object that leaves the selection in its last state that matched.
     let expected = [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2"), ("ADDED", "5"), ("DELETED", "5")];
     ensure!(shown == expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{shown:?}");
     ensure!(events[2]["object"]["metadata"]["labels"]["state"] == "in", "{}", events[2]);
-    // But with the version of the event, from which a client resumes: the next is the return.
+    // The DELETED event carries its own version: a client that resumes from it sees the return next.
     let mut rest = target
         .watch_maps(&format!("resourceVersion={}&labelSelector=state%3Din", version_of(&events[2]["object"])))
         .await?;
@@ -412,7 +412,8 @@ async fn event_has_the_version_of_the_write(target: Target) -> anyhow::Result<()
     if target.kind == Kind::OverTwoIntegers {
         version_of(&written).parse::<u64>().with_context(|| format!("not an integer: {written}"))?;
     }
-    // Over several members an event carries the vector and a write response its component: an update with either holds.
+    // Over several members an event carries the vector, and a write's answer only its component: an update with either
+    // succeeds.
     let mut object = event["object"].clone();
     object["data"]["step"] = "with the event's version".into();
     target.http.put(&target.map("one"), &object).send().await?.expect(200)?;
@@ -467,7 +468,7 @@ async fn many_changes_in_order(target: Target) -> anyhow::Result<()> {
     let (written, events) =
         tokio::join!(futures::future::try_join_all(writers), take(&mut stream, 59 * target.members.len()));
     written?;
-    // The first write changes nothing (the step was 0 before), so it is no event.
+    // The first write changes nothing (the step was 0 before), so it causes no event.
     for (index, _) in target.members.iter().enumerate() {
         let name = format!("map-{:02}", index * 2);
         let steps: Vec<String> = events

@@ -1,4 +1,4 @@
-//! Creates, updates, patches and deletes, and what their preconditions refuse.
+//! Creates, updates, patches and deletes, and refusals because of their preconditions.
 
 use super::{
     Conformance, conformance,
@@ -290,7 +290,7 @@ async fn json_patch_test_of_an_old_version(target: Target) -> anyhow::Result<()>
 }
 
 async fn json_patch_annotations(target: Target) -> anyhow::Result<()> {
-    // A client adds to the map of annotations that it was shown, or makes one where it was shown none.
+    // A client adds to the annotations that the server showed, or creates the map if there was none.
     let shown = target.create_map("one", &[]).await?;
     let patch = match shown["metadata"].get("annotations") {
         Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),
@@ -345,7 +345,7 @@ async fn apply_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An apply that depends on a version makes the object all the same where there is none.
+/// An apply with a resourceVersion still creates a missing object.
 async fn apply_missing(target: Target) -> anyhow::Result<()> {
     let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
     target.http.delete(&target.map("one")).send().await?.expect(200)?;
@@ -364,7 +364,7 @@ async fn delete(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The patch that takes the last finalizer of an object that is to be deleted deletes it, and is answered with it.
+/// The patch that removes the last finalizer of a deleted object deletes it, and its answer has the object.
 async fn delete_by_a_patch(target: Target) -> anyhow::Result<()> {
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     let patch =
@@ -468,7 +468,7 @@ async fn annotation_is_not_stored(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What refuses a write is told in the form that was asked for.
+/// An error has the media type that the client requested.
 async fn errors_in_yaml(target: Target) -> anyhow::Result<()> {
     let stale = target.create_map("new", &[]).await?;
     target.change_map("new", "1").await?;

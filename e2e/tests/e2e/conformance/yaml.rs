@@ -1,5 +1,5 @@
-//! YAML of texts that are easily taken for something else. Go's own parser, in kubectl,
-//! has to read from it what JSON says.
+//! YAML of texts that a parser easily takes for another type. Go's own parser, in kubectl, must read the same values as
+//! from JSON.
 
 use super::{
     Conformance, conformance,
@@ -15,8 +15,8 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["yaml"; odd_texts_in_a_get, odd_texts_in_a_list, ordinary_objects, empty_maps, pages]
 }
 
-/// Texts that a plain scalar would not stand for, or hardly. Left out are what kube-apiserver cannot write itself:
-/// U+007F, for which it answers 500, and U+0085, which it loses.
+/// Texts that need quotes, or nearly do. Without U+007F, for which kube-apiserver answers 500, and U+0085, which it
+/// loses.
 const ODD: [&str; 80] = [
     "y",
     "n",
@@ -100,7 +100,7 @@ const ODD: [&str; 80] = [
     "🜂 ä \u{0} é",
 ];
 
-/// Texts of several lines, with blanks and ends of every kind.
+/// Texts of several lines, with all kinds of blanks and line ends.
 const LINES: [&str; 22] = [
     "\n",
     "\n\n",
@@ -126,7 +126,7 @@ const LINES: [&str; 22] = [
     "\u{2028}\nä\n",
 ];
 
-/// Keys that have to be quoted, or hardly.
+/// Keys that need quotes, or nearly do.
 const KEYS: [&str; 21] = [
     "y",
     "No",
@@ -151,7 +151,7 @@ const KEYS: [&str; 21] = [
     "a2",
 ];
 
-/// A config map with all of them. Its annotations have more keys than Tributary's own.
+/// A config map with all of these texts. Its annotations have more keys than Tributary's own.
 fn odd() -> Value {
     let long = "word ".repeat(60) + "end";
     let unbroken = "x".repeat(300);
@@ -191,13 +191,13 @@ async fn read_by_kubectl(kubectl: &Kubectl, yaml: &str) -> anyhow::Result<Vec<Va
     Ok(objects)
 }
 
-/// Looking for items leaves a null behind.
+/// Removes the null that an access to `items` leaves behind.
 fn without_items(mut object: Value) -> Value {
     object.as_object_mut().map(|object| object.remove("items"));
     object
 }
 
-/// Where two values first differ, for a message that can be read.
+/// The first difference between two values, as a readable message.
 fn difference(path: &str, shown: &Value, expected: &Value) -> Option<String> {
     match (shown, expected) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -218,13 +218,13 @@ async fn yaml(target: &Target, path: &str) -> anyhow::Result<String> {
     String::from_utf8(answer.body.to_vec()).context("not UTF-8")
 }
 
-/// The YAML of a path says what its JSON says.
+/// Checks that the YAML of a path has the same values as its JSON.
 async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     let text = yaml(target, path).await?;
     let shown = read_by_kubectl(&target.kubectl_of_the_member()?, &text).await?;
     let whole = target.read(path).await?;
     let expected: Vec<Value> = match whole["items"].as_array() {
-        // In a list the kind is the list's.
+        // kubectl takes the kind of items from the list.
         Some(items) => {
             let kind = whole["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).context("no list")?;
             let of_kind = |item: &Value| {
@@ -249,8 +249,8 @@ async fn odd_texts_in_a_get(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is written of an object, without its version and the name of its cluster; and without its managed fields, whose
-/// keys have a colon, where quotes may differ.
+/// The lines of an object's YAML without its version and the name of its cluster. Tributary's managed fields are left
+/// out too, because the quotes of their keys (with a colon) may differ.
 fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     let mut managed = false;
     let kept = |line: &&str| {
@@ -262,7 +262,7 @@ fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     text.split('\n').filter(kept).collect()
 }
 
-/// Byte for byte as the member writes it.
+/// Tributary writes ordinary objects byte for byte as the member does.
 async fn ordinary_objects(target: Target) -> anyhow::Result<()> {
     let script = "#!/bin/sh\nset -e\n\nif [ -n \"$A\" ]; then\n  echo 'a: b'  # c\nfi\n";
     let map = json!({
@@ -314,7 +314,7 @@ async fn pages(target: Target) -> anyhow::Result<()> {
     agrees_with_json(&target, &path).await?;
     let text = yaml(&target, &path).await?;
     ensure!(text.contains("\n  remainingItemCount: 1\n"), "{text}");
-    // One line, however long, as others read YAML with less than a parser.
+    // The token is on one line, however long: some tools read YAML line by line.
     let token = text.lines().find_map(|line| line.strip_prefix("  continue: ")).context("no continue token")?;
     let next = target.maps(&format!("?limit=3&continue={}", escape(token)));
     agrees_with_json(&target, &next).await?;

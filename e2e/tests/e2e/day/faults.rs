@@ -1,4 +1,4 @@
-//! One fault each minute, drawn by a seed: each kind comes once before one comes again.
+//! One fault each minute, drawn by a seed: a kind returns only after all others were played.
 
 use super::harm::Reach::{self, Cluster, Front, Merged, Writes};
 use super::load::Met;
@@ -11,67 +11,67 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_simulator::Weather;
 
-/// How long a fault lasts that does not end by itself: a cluster is known to be silent after 9 s.
+/// Duration of a fault that does not end by itself, in seconds: Tributary notices a silent cluster after 9 s.
 const LASTS: std::ops::Range<u64> = 4..16;
 
-/// What one user sends at once in a storm.
+/// Number of concurrent requests of one user in a storm.
 const STORM: usize = 24;
 
-/// Clients that read nothing of what they asked for.
+/// Number of clients that do not read their answers.
 const SLOW_READERS: usize = 10;
 
-/// Requests that are given up in masses, so many at once.
+/// Number of concurrent requests that a client cancels.
 const GIVEN_UP: usize = 40;
 
-/// How long a kube-apiserver knows whom it has known (`TokenSuccessCacheTTL`).
+/// Lifetime of a kube-apiserver's cached authentication (`TokenSuccessCacheTTL`).
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// How long a changed file may take to be read.
+/// Longest time until Tributary has read a changed file.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// One of the two kube-apiservers of the first cluster is killed, and started again.
     EndpointKilled,
-    /// It stands still, its connections open.
+    /// One of the first cluster's kube-apiservers is stopped, its connections open.
     EndpointFrozen,
-    /// Both are restarted one after the other, as an upgrade does.
+    /// Both kube-apiservers restart in turn, as in an upgrade.
     RollingRestart,
-    /// The only kube-apiserver of the second cluster stands still.
+    /// The only kube-apiserver of the second cluster is stopped.
     ClusterFrozen,
-    /// It is killed with its etcd.
+    /// The second cluster's kube-apiserver and etcd are killed.
     ClusterKilled,
-    /// Its etcd stands still.
+    /// The second cluster's etcd is stopped.
     EtcdFrozen,
-    /// Nothing passes between Tributary and the second cluster.
+    /// No byte passes between Tributary and the second cluster.
     CutOff,
-    /// Connections to it break again and again.
+    /// Connections to the second cluster break repeatedly.
     ConnectionsBreak,
-    /// Little passes.
+    /// The bandwidth to the second cluster is low.
     SlowWire,
     /// The third cluster leaves, and joins again.
     LeavesAndJoins,
-    /// Requests are limited otherwise, and not at all, and as before.
+    /// The limit of requests changes, is removed, and returns.
     LimitChanged,
-    /// Somebody is denied everything, and then is not.
+    /// A policy denies one user every request, and then no longer.
     PolicyChanged,
-    /// Tributary's token is exchanged, and the one before is good no more.
+    /// Tributary gets a new token, and then the old one is revoked.
     CredentialsRotated,
-    /// The same in the other order, as somebody does it who forgot.
+    /// Tributary's token is revoked before it has the new one, by mistake.
     CredentialsRevoked,
-    /// One user asks as much as they can.
+    /// One user sends requests at the highest possible rate.
     Storm,
-    /// Clients ask for what is long, and read nothing.
+    /// Clients request large answers, and do not read them.
     SlowReaders,
-    /// Clients' connections are cut.
+    /// The connections of clients are cut.
     ClientsCut,
-    /// Clients give up what they have asked for, at once and without end.
+    /// Clients cancel their requests, many at once and repeatedly.
     GivenUp,
-    /// etcd forgets all that has been.
+    /// etcd compacts its whole history.
     Compaction,
-    /// The configuration is read anew, and says the same.
+    /// Tributary reloads an unchanged configuration.
     Reload,
-    /// Nothing happens.
+    /// A minute without a fault.
     Nothing,
 }
 
@@ -99,16 +99,16 @@ const ALL: [Fault; 21] = [
     Fault::Nothing,
 ];
 
-/// Faults in the order of a seed, without end.
+/// An endless sequence of faults, in the order of a seed.
 pub(super) struct Deck {
     random: StdRng,
     left: Vec<Fault>,
-    /// The only ones that are played, by the words of [`Fault`]; all if there are none.
+    /// The only faults to play, by their names in [`Fault`]; empty means all.
     only: Vec<Fault>,
 }
 
 impl Deck {
-    /// `only` names those that are played, separated by commas; all where it is empty.
+    /// `only` names the faults to play, separated by commas; empty means all.
     pub(super) fn of(seed: u64, only: &str) -> anyhow::Result<Self> {
         let named = only.split(',').filter(|name| !name.is_empty());
         let only =
@@ -117,7 +117,7 @@ impl Deck {
         Ok(Self { random: StdRng::seed_from_u64(seed), left: Vec::new(), only })
     }
 
-    /// The next one, and for how long.
+    /// The next fault, and its duration.
     pub(super) fn draw(&mut self) -> (Fault, Duration) {
         if self.left.is_empty() {
             self.left = if self.only.is_empty() { ALL.to_vec() } else { self.only.clone() };
@@ -135,10 +135,10 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Whose requests may fail for it.
+    /// The requests that may fail because of this fault.
     fn reaches(self) -> &'static [Reach] {
         match self {
-            // Reads are asked of the other one; what was under way to one that stands still is not.
+            // Reads go to the other kube-apiserver; only requests in flight to a stopped one are lost.
             Self::EndpointKilled | Self::RollingRestart => &[Writes(0)],
             Self::EndpointFrozen | Self::CredentialsRevoked => &[Cluster(0)],
             Self::ClusterFrozen
@@ -161,7 +161,7 @@ impl Fault {
         }
     }
 
-    /// Plays it; in the end nothing fails any more.
+    /// Plays the fault; afterwards the scene is healthy again.
     pub(super) async fn play(self, scene: &Scene, met: &Met, lasts: Duration) -> anyhow::Result<()> {
         let _harm = met.harms.begin(self.reaches());
         let (first, second) = (&scene.members[0], &scene.members[1]);
@@ -179,7 +179,7 @@ impl Fault {
             Self::RollingRestart => {
                 for port in scene.ports {
                     first.restart_apiserver(port).await?;
-                    // An upgrade waits until the new one is used.
+                    // An upgrade waits until clients use the new server.
                     sleep(Duration::from_secs(5)).await;
                 }
                 Ok(())
@@ -247,7 +247,7 @@ impl Fault {
     }
 }
 
-/// The wire to the second cluster.
+/// Changes the relays to the second cluster.
 async fn weather(scene: &Scene, weather: Weather, lasts: Duration) -> anyhow::Result<()> {
     for wire in &scene.wires[1] {
         wire.set(weather);
@@ -283,7 +283,7 @@ async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nobody but the one who is denied notices.
+/// Only the denied user notices the policy.
 async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     const DENIED: &str = "denied";
     let http = scene.http(DENIED, false).await?;
@@ -296,7 +296,7 @@ async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     eventually(SOON, || is(200)).await
 }
 
-/// It is told to slow down, and nobody else is.
+/// The storm's user gets 429; the other users do not.
 async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("eve", false).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
@@ -317,14 +317,14 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each over a connection of its own, which is dropped with all that was asked for.
+/// The connections of the readers are separate, and end with all unread answers.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let large = format!("/api/v1/namespaces/{}/configmaps", scene.places.large);
     let mut open = Vec::new();
     for number in 0..SLOW_READERS {
         let http = scene.http(&format!("slow-{number}"), false).await?;
         for path in [large.clone(), format!("{large}?watch=1")] {
-            // What it is answered is not what this is about.
+            // The content of the answer does not matter.
             open.push(http.get(&path).stream().await?);
         }
     }
@@ -333,7 +333,7 @@ async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests of all kinds, none of which is waited for.
+/// Requests of all kinds that the client cancels before their answer.
 async fn given_up(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("fickle", false).await?;
     let maps = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);

@@ -1,5 +1,5 @@
-//! Clients that follow all day: real informers and watchers, each with its ledger of what it was told. Each minute they
-//! are compared with what the clusters hold.
+//! Clients that follow all day: real informers and watchers, each with a ledger of its events. Each minute the test
+//! compares them with the clusters' objects.
 
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
@@ -18,18 +18,18 @@ use tributary_e2e::Tools;
 /// Writes to each cluster in a second.
 const PACE: u32 = 25;
 
-/// How long a client may take to hold what the clusters hold once nothing fails any more: client-go waits up to 30 s
-/// before it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+/// Longest time after the last fault until a client holds the clusters' objects. client-go and kube-rs wait up to 30 s
+/// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// All of them, and the writers whom they follow.
+/// All following clients, and the writers of their objects.
 pub(super) struct Followers {
     observers: Vec<Observer>,
-    /// Informers of what all may read, in all clusters that there are.
+    /// Informers of the objects that all users may read, in all clusters.
     informers: Vec<(&'static str, Follower)>,
-    /// Those who write, while they do.
+    /// The running writers; `None` during a pause.
     writing: Option<Writers>,
-    /// And while they do not.
+    /// The writers during a pause.
     resting: Vec<Writer>,
 }
 
@@ -61,12 +61,11 @@ impl Followers {
         Ok(Self { observers, informers, writing: None, resting })
     }
 
-    /// Has the writers write.
     pub(super) fn go_on(&mut self) {
         self.writing = Some(Writers::start(std::mem::take(&mut self.resting)));
     }
 
-    /// Has them write no more; how much they have since the last time.
+    /// Stops the writers; returns the number of writes since their start.
     pub(super) async fn pause(&mut self) -> anyhow::Result<u64> {
         let Some(writing) = self.writing.take() else { return Ok(0) };
         let written = writing.written();
@@ -74,16 +73,16 @@ impl Followers {
         Ok(written)
     }
 
-    /// Waits until each holds what the clusters hold, no more and no less. How long that took.
+    /// Waits until each client holds exactly the clusters' objects. Returns the duration.
     ///
     /// # Errors
-    /// For the first that does not in time, or has seen what cannot have been.
+    /// A client that is too late, or that saw an impossible state.
     pub(super) async fn settle(&mut self, scene: &Scene) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let deadline = begun + SETTLE;
         for observer in &mut self.observers {
             loop {
-                // Anew each time: an earlier write may have been held up in a cluster that was frozen.
+                // Read the clusters again each time: a frozen cluster may delay an earlier write.
                 let union = union(&scene.members[..VISITOR], &scene.places.written).await?;
                 let seen = observer.look().await.with_context(|| observer.name().to_owned())?;
                 if !seen.violations.is_empty() {
@@ -154,7 +153,7 @@ async fn observers(
     Ok(observers)
 }
 
-/// What a client-go program is told: to stream its lists or not.
+/// Environment of a client-go program: whether it streams its lists.
 fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
     [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
 }

@@ -1,33 +1,34 @@
-//! What is broken at a time, and which requests may fail for it. Everything else has to be answered.
+//! The faults that are active at a time, and the requests that may fail because of them. All other requests must
+//! succeed.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long after its end a fault is still an excuse: an endpoint that was lost is dialed again at least each half
+/// Time after its end in which a fault is still an excuse: Tributary dials a lost endpoint again at least every half
 /// minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
-/// Whose requests a fault may have fail.
+/// The requests that a fault may make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Those that need this cluster.
+    /// Requests that need this cluster.
     Cluster(usize),
-    /// Those that write there: what may have been carried out is not sent again.
+    /// Writes to this cluster: Tributary does not repeat a request that the cluster may have executed.
     Writes(usize),
-    /// Those that come through the front wire.
+    /// Requests through the front relay.
     Front,
-    /// Those to the merged view: what users may do in one of its clusters is not known yet.
+    /// Requests to the merged view: the users' rights in one of its clusters are not known yet.
     Merged,
 }
 
-/// What a request needs.
+/// The conditions on which a request depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// The cluster without which there is no answer; `None` for what memory answers, or Tributary itself: no cluster
-    /// that is away may be seen in that.
+    /// The cluster without which there is no answer. `None` for answers from memory or of Tributary itself, which no
+    /// cluster's outage may affect.
     pub(super) cluster: Option<usize>,
-    /// Whether it is sent to the merged view, and answered by what its sender may do in the clusters.
+    /// Whether the request goes to the merged view, where the sender's rights in the clusters decide.
     pub(super) is_merged: bool,
     pub(super) is_write: bool,
     pub(super) through_front: bool,
@@ -41,18 +42,18 @@ pub(super) struct Harms(Mutex<Vec<Harm>>);
 struct Harm {
     reach: Reach,
     from: Instant,
-    /// `None` as long as it lasts.
+    /// `None` while the fault lasts.
     until: Option<Instant>,
 }
 
-/// One that lasts until this is dropped.
+/// A fault that ends when this value is dropped.
 pub(super) struct Lasting<'a> {
     harms: &'a Harms,
     numbers: Vec<usize>,
 }
 
 impl Harms {
-    /// A fault begins.
+    /// Begins a fault.
     pub(super) fn begin(&self, reaches: &[Reach]) -> Lasting<'_> {
         let mut all = self.0.lock();
         let first = all.len();
@@ -60,7 +61,7 @@ impl Harms {
         Lasting { harms: self, numbers: (first..all.len()).collect() }
     }
 
-    /// Whether a request that was sent then, and failed now, may have failed for a fault.
+    /// Returns whether a fault excuses a request that was sent at this time and failed now.
     pub(super) fn excuse(&self, needs: Needs, sent: Instant) -> bool {
         let lasts = |harm: &&Harm| harm.until.is_none_or(|until| until + AFTERMATH >= sent);
         self.0.lock().iter().filter(lasts).any(|harm| harm.from <= Instant::now() && harm.reach.has(needs))

@@ -1,7 +1,7 @@
-//! Kinds of requests, and how much of each a minute has to answer, whatever is broken in it: what excuses single
-//! requests must not excuse all of them.
+//! Kinds of requests, and the number of answers of each kind that every minute needs. A fault excuses single requests,
+//! but must not excuse all of a kind.
 
-/// What somebody asks for.
+/// The kind of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Get,
@@ -25,21 +25,21 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
-/// Which part of them may be lost to a fault in a minute, at most: half of the people are at home in the cluster that
-/// is broken, for less than a minute.
+/// Largest share of users' requests that a fault may lose in a minute: half of the users have their object in the
+/// broken cluster, for less than a minute.
 const OF_PEOPLE: f64 = 0.5;
 
-/// The same of those through the front wire: they are fewer, and what is under way breaks when it is cut, twice a
-/// second.
+/// Largest share of lost requests through the front relay: they are fewer, and each cut, twice a second, breaks the
+/// requests in flight.
 const OF_THE_FRONT: f64 = 0.25;
 
-/// The same of what needs one cluster, all of it: where that refuses at once there are many more than while it answers;
-/// of watches that last a few end in a minute.
+/// All requests to a single cluster may be lost. A cluster that refuses at once gets many more requests than while it
+/// answers, and only a few watches end in a minute.
 const OF_ONE_CLUSTER: f64 = 1.0;
 
-/// Each kind in order, its name for people, which part of them may be lost to a fault in a minute, at most, and how
-/// many are answered in one, at least: a tenth of what there are of the rarest, on a machine that has nothing else to
-/// do. Logs and exec take seconds each, and some faults leave a quarter of the minute.
+/// For each kind in order: its name, the largest share that a fault may lose in a minute, and the lowest number of
+/// answers in a minute. This number is a tenth of the rarest kind's on an idle machine. Logs and exec take seconds
+/// each, and some faults leave a quarter of the minute.
 const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::Get, "get", OF_PEOPLE, 18),
     (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),
@@ -62,7 +62,7 @@ const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::IdleWatch, "idle watch", OF_ONE_CLUSTER, 0),
 ];
 
-// A kind is found by its place.
+// A kind's number is its index in the table.
 const _: () = {
     let mut place = 0;
     while place < TABLE.len() {
@@ -77,17 +77,17 @@ impl Kind {
         TABLE.into_iter().map(|(kind, ..)| kind)
     }
 
-    /// For people.
+    /// The name of the kind in messages.
     pub(super) fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// Which part of them may be lost to a fault in a minute, at most.
+    /// Largest share of requests that a fault may lose in a minute.
     pub(super) fn lost_max(self) -> f64 {
         self.row().2
     }
 
-    /// How many of them are answered in a minute, at least.
+    /// Lowest number of answers in a minute.
     pub(super) fn answered_min(self) -> u64 {
         self.row().3
     }

@@ -1,6 +1,5 @@
-//! The mixed load: people who read, list, page, watch, ask for Tables, write and follow logs, and people who never
-//! write, at a steady pace, over connections that last, that are short, and that are idle. Whatever is answered is
-//! looked at: whose it is, and of which cluster.
+//! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs; others never write. They
+//! keep a steady pace over long, short and idle connections. Every answer is checked for its user and its cluster.
 
 mod bystander;
 mod merged_maps;
@@ -32,46 +31,45 @@ use tributary_e2e::HttpResponse;
 use bystander::Bystander;
 use person::Person;
 
-/// People who read, straight to Tributary, and as many through the wire that is cut.
+/// Number of users with a direct connection to Tributary, and of users behind the front relay.
 const READERS: usize = 8;
 const READERS_AT_FRONT: usize = 2;
 
-/// From one question of a person's to the next.
+/// Interval between two requests of a user.
 const PACE: Duration = Duration::from_millis(125);
 
-/// People who never write, the last of them through the wire that is cut, and from one question of theirs to the next.
+/// Number of users that never write (the last one is behind the front relay), and the interval between their requests.
 const BYSTANDERS: usize = 3;
 const BYSTANDER_PACE: Duration = Duration::from_millis(250);
 
-/// What chance gives them begins so far from what it gives the others.
+/// Distance between the seeds of these users and of the others.
 const BYSTANDER_SEED: u64 = 1 << 16;
 
-/// Clients that come for one request, each second.
+/// Interval of clients that connect for a single request.
 const BRIEF_PACE: Duration = Duration::from_millis(250);
 
-/// Clients that have watches of what does not change, and how many each.
+/// Number of clients with watches of unchanged objects, and watches of each.
 const IDLE: usize = 10;
 const IDLE_WATCHES: usize = 3;
 
-/// How long what is under way may take to end: as long as a client waits.
+/// Longest time until the requests in flight have ended: a client's own timeout.
 const ENDED_WITHIN: Duration = Duration::from_secs(100);
 
-/// So many problems are told; more say nothing new.
+/// Largest number of printed problems; more add no information.
 const TOLD: usize = 12;
 
-/// Why a request was not answered as it should be.
+/// The failure of a request.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It failed, which a fault may excuse.
+    /// The request failed, which a fault may excuse.
     Lost(anyhow::Error),
-    /// It was answered what must never be.
+    /// The answer was wrong, which no fault excuses.
     Wrong(anyhow::Error),
 }
 
-/// An answer's outcome.
 pub(super) type Outcome<T = ()> = Result<T, Trouble>;
 
-/// What clients met.
+/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     counts: Mutex<BTreeMap<Kind, Count>>,
@@ -80,23 +78,23 @@ pub(super) struct Met {
     busy: AtomicUsize,
 }
 
-/// Of one kind of request.
+/// The results of one kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     answered: u64,
     excused: u64,
-    /// The longest that one took which was answered.
+    /// Duration of the slowest answer.
     slowest: Duration,
 }
 
-/// The load, until dropped.
+/// The load, which runs until the value is dropped.
 pub(super) struct Load {
     pub(super) met: Arc<Met>,
     running: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
-/// What each client has of it.
+/// The shared state that each client has.
 #[derive(Clone)]
 pub(super) struct Part {
     pub(super) scene: Arc<Scene>,
@@ -104,17 +102,17 @@ pub(super) struct Part {
     running: watch::Receiver<bool>,
 }
 
-/// When somebody asks.
+/// The times of a client's requests.
 struct Pace {
     pace: Interval,
     part: Part,
 }
 
-/// One request is under way.
+/// Counts one request in flight until it is dropped.
 struct Busy(Arc<Met>);
 
 impl Load {
-    /// Makes the people, and waits until each may do what they do. Nobody asks yet.
+    /// Makes the users, and waits until each has its rights. The load has not started yet.
     pub(super) async fn prepare(scene: &Arc<Scene>, seed: u64) -> anyhow::Result<Self> {
         let met = Arc::<Met>::default();
         let running = watch::Sender::new(false);
@@ -141,16 +139,16 @@ impl Load {
         Ok(Self { met, running, _tasks: tasks })
     }
 
-    /// Has all ask.
+    /// Starts the requests of all clients.
     pub(super) fn go_on(&self) {
         self.running.send_replace(true);
     }
 
-    /// Has nobody ask any more, and waits until what is under way has ended.
+    /// Stops the requests of all clients, and waits until those in flight have ended.
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.running.send_replace(false);
         let deadline = Instant::now() + ENDED_WITHIN;
-        // Who has just seen that it runs has not begun yet.
+        // A client may have seen that the load runs, but not have started its request yet.
         sleep(Duration::from_millis(50)).await;
         while self.met.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");
@@ -161,20 +159,20 @@ impl Load {
 }
 
 impl Part {
-    /// A pace at which to ask.
+    /// The times of requests with this period.
     fn pace(&self, period: Duration) -> Pace {
         let mut pace = interval(period);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Pace { pace, part: self.clone() }
     }
 
-    /// Ends once it is to pause.
+    /// Completes when the load pauses.
     async fn paused(&self) {
         let mut running = self.running.clone();
         let _gone = running.wait_for(|running| !*running).await;
     }
 
-    /// Asks once, and notes what came of it.
+    /// Sends a request and records the result.
     async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
@@ -183,7 +181,7 @@ impl Part {
 }
 
 impl Met {
-    /// What came of a request.
+    /// Records the result of a request.
     pub(super) fn note(&self, kind: Kind, needs: Needs, sent: Instant, outcome: Outcome) {
         let mut counts = self.counts.lock();
         let (count, kind) = (counts.entry(kind).or_default(), kind.name());
@@ -201,17 +199,17 @@ impl Met {
         }
     }
 
-    /// Something is not as it should be.
+    /// Prints and records a violation of the day's promises.
     pub(super) fn problem(&self, text: String) {
         println!("day:   PROBLEM {text}");
         self.problems.lock().push(text);
     }
 
-    /// What was met since the last time: a line for people.
+    /// A line about the results since the last call.
     ///
     /// # Errors
-    /// The problems, if there were any; and a kind of which too many were lost, whatever excused each, or too few were
-    /// answered to say anything.
+    /// The violations, if there were any; a kind with too many lost or too few answered requests, even if each loss has
+    /// an excuse.
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());
@@ -238,7 +236,7 @@ impl Met {
 }
 
 impl Count {
-    /// Whether a minute may have so many lost and so few answered of this kind.
+    /// Checks the lost and answered requests of this kind in a minute.
     fn fits(self, kind: Kind) -> anyhow::Result<()> {
         let Self { answered, excused, .. } = self;
         let lost = excused as f64 / (answered + excused).max(1) as f64;
@@ -253,8 +251,8 @@ impl Count {
 }
 
 impl Pace {
-    /// Waits until it is time to ask, and nobody pauses; `None` once the load is gone. Until what it gives is dropped,
-    /// something is under way.
+    /// Waits until the next request is due and the load runs; `None` once the load is dropped. The result counts as a
+    /// request in flight until it is dropped.
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;
@@ -269,29 +267,29 @@ impl Drop for Busy {
     }
 }
 
-/// An answer that is to have this status. Another one is what a fault may bring, or what must never be.
+/// An answer that must have this status. Another status may be the effect of a fault, or a violation.
 pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<HttpResponse> {
     let answer = answer.map_err(Trouble::Lost)?;
     let got = answer.status.as_u16();
     match answer.expect(status) {
         Ok(answer) => Ok(answer),
-        // Too busy, or out of reach.
+        // The server is overloaded or cannot reach the cluster.
         Err(error) if matches!(got, 429 | 500 | 502 | 503 | 504) => Err(Trouble::Lost(error)),
         Err(error) => Err(Trouble::Wrong(error)),
     }
 }
 
-/// Something that an answer must say.
+/// Makes a failed check of an answer a violation.
 pub(super) fn must(outcome: anyhow::Result<()>) -> Outcome {
     outcome.map_err(Trouble::Wrong)
 }
 
-/// An answer's body.
+/// Decodes an answer's body as JSON.
 fn json_of(answer: HttpResponse) -> anyhow::Result<Value> {
     answer.json()
 }
 
-/// The number of a cluster.
+/// The index of a cluster.
 fn cluster(name: &str) -> Option<usize> {
     CLUSTERS.iter().position(|own| *own == name)
 }

@@ -1,37 +1,37 @@
-//! What Tributary holds at the end of each minute, once it is quiet: memory, files, connections, and what it counts of
-//! work that should be over.
+//! Measures Tributary at the end of each minute, after the load stops: memory, files, connections, and the counters of
+//! unfinished work.
 
 use anyhow::{Context as _, bail, ensure};
 use std::{collections::BTreeMap, fmt, fs, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::HttpClient;
 
-/// How long what is over may take to be counted so: what a client has given up is read for a second, and a tunnel is
-/// noticed to have ended when the next byte comes.
+/// Longest time until finished work is counted as finished: Tributary reads a cancelled answer for a second, and
+/// notices the end of a tunnel at its next byte.
 const OVER_WITHIN: Duration = Duration::from_secs(40);
 
-/// By how much more the last third of the minutes may hold than the first third, once it has warmed up.
+/// Largest growth of memory from the first third of the minutes to the last, after the warm-up.
 const GROWTH: f64 = 0.10;
 
-/// What the allocator keeps or gives back as it pleases, in bytes.
+/// Bytes that the allocator may keep or return.
 const SLACK: f64 = (12 << 20) as f64;
 
-/// How many files more than after the warm-up may be open: connections to clusters that nobody uses linger for 90 s.
+/// Number of open files allowed beyond those after the warm-up: unused connections to clusters stay for 90 s.
 const FILES_MORE: usize = 100;
 
-/// How many connections of clients, and how many requests that last, there may be more: the same clients are there all
-/// day, and one that has just come again may be counted twice.
+/// Number of client connections, and of long-running requests, allowed beyond those after the warm-up. The same clients
+/// stay all day; a client that has just reconnected may be counted twice.
 const CLIENTS_MORE: u64 = 12;
 
-/// At one time.
+/// The measured values at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Resident memory in bytes.
     memory: u64,
     files: usize,
-    /// Connections of clients.
+    /// Number of client connections.
     connections: u64,
-    /// Watches and the like that clients have.
+    /// Number of long-running requests: watches, logs, shells.
     lasting: u64,
 }
 
@@ -57,13 +57,13 @@ impl Metrics {
         Ok(Self(values.collect()))
     }
 
-    /// Of all labels together.
+    /// The sum of a metric over all labels.
     fn sum(&self, name: &str) -> f64 {
         let is_of = |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()
     }
 
-    /// What is held although nobody asks for anything. The request for these metrics is one itself.
+    /// Permits and requests that are still held after the load has stopped. The request for the metrics is one of them.
     fn held(&self) -> Vec<String> {
         let limit = |name: &str| format!("tributary_limit_used{{limit=\"{name}\"}}");
         let one = |name: String, most: f64| (self.sum(&name) > most).then(|| format!("{name} {}", self.sum(&name)));
@@ -81,10 +81,10 @@ impl Metrics {
     }
 }
 
-/// Looks once what is over is over.
+/// Takes a sample once no work is held.
 ///
 /// # Errors
-/// Where something is held that nobody needs, Tributary has panicked, or is gone.
+/// Permits are still held after the time limit, or Tributary has panicked or ended.
 pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Result<Sample> {
     if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
         bail!("Tributary has panicked: {line}");
@@ -110,11 +110,10 @@ pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Resu
     })
 }
 
-/// Whether nothing has grown since it had warmed up. Few samples say little: of fewer than two in each third the memory
-/// is not judged.
+/// Checks that no value has grown after the warm-up. With fewer than three samples memory is not judged.
 ///
 /// # Errors
-/// What has grown, and by how much.
+/// The value that has grown, and its growth.
 pub(super) fn is_flat(samples: &[Sample]) -> anyhow::Result<String> {
     let Some((first, rest)) = samples.split_first() else { return Ok("nothing was measured".to_owned()) };
     for sample in rest {

@@ -1,5 +1,4 @@
-//! What the day is played with: three clusters, the wires to them, Tributary before them with everything on, and
-//! people.
+//! The scene of the day: three clusters, the relays to them, Tributary with all features on, and users.
 
 use crate::context::{TestContext, eventually};
 use crate::shared_mode::grant;
@@ -16,29 +15,29 @@ use tokio::sync::Mutex;
 use tributary_e2e::{Access, HttpClient, PeopleAuthority, TestCluster, Tributary, guard, namespace};
 use tributary_simulator::Relay;
 
-/// How long a start, or a change of rights or files, may take to be seen on a busy machine.
+/// Longest time until a start, or a change of rights or files, takes effect on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
-/// The clusters: the first has two kube-apiservers, and pods that run; the third comes and goes.
+/// The clusters: the first has two kube-apiservers, and running pods; the third leaves and joins.
 pub(super) const CLUSTERS: [&str; 3] = ["day-one", "day-two", "day-three"];
 
-/// By number, the one that comes and goes.
+/// Index of the cluster that leaves and joins.
 pub(super) const VISITOR: usize = 2;
 
-/// How many ConfigMaps there are of each cluster that everybody reads.
+/// Number of ConfigMaps in each cluster that all users may read.
 pub(super) const MAPS: usize = 40;
 
-/// How many of the large ones, and how many bytes each has.
+/// Number of large ConfigMaps, and size of each in bytes.
 const LARGE_MAPS: usize = 12;
 const LARGE_BYTES: usize = 200_000;
 
-/// The pod whose logs are followed.
+/// The pod whose logs users follow.
 pub(super) const POD: &str = "talker";
 
-/// The group of everybody who reads what all may.
+/// The group with the right to read the common objects.
 pub(super) const EVERYBODY: &str = "day";
 
-/// Bounds that are reached within minutes instead of half an hour, so that what grows for ever is seen growing.
+/// Bounds that are reached within minutes instead of half an hour, so that unbounded growth becomes visible.
 const SCALED_DOWN: [&str; 8] = [
     "--history-seconds=20",
     "--history-bytes=1048576",
@@ -50,7 +49,7 @@ const SCALED_DOWN: [&str; 8] = [
     "--access-log-maxbackup=2",
 ];
 
-/// What is written of each request: bodies, too, so that they are held and let go.
+/// The audit policy also records bodies, so that Tributary holds and releases them.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -61,25 +60,25 @@ rules:
 
 /// Namespaces of the day.
 pub(super) struct Places {
-    /// What all may read, in all clusters; nothing changes there.
+    /// Objects that all users may read, in all clusters; they never change.
     pub(super) common: String,
-    /// Where each person has one object of their own.
+    /// The namespace in which each user has one object.
     pub(super) private: String,
-    /// What the writers change without pause.
+    /// Objects that the writers change without pause.
     pub(super) written: String,
-    /// What is long to read.
+    /// Objects of [`LARGE_BYTES`] each.
     pub(super) large: String,
 }
 
-/// All of it.
+/// All parts of the test.
 pub(super) struct Scene {
     pub(super) tributary: Arc<Tributary>,
     pub(super) members: [Arc<TestCluster>; 3],
-    /// Between Tributary and each kube-apiserver, by cluster.
+    /// Relays between Tributary and each kube-apiserver, by cluster.
     pub(super) wires: [Vec<Relay>; 3],
     /// The ports of the kube-apiservers of the first cluster.
     pub(super) ports: [u16; 2],
-    /// Between some clients and Tributary.
+    /// The relay between some clients and Tributary.
     pub(super) front: Relay,
     pub(super) places: Places,
     pub(super) configuration: Mutex<Configuration>,
@@ -87,14 +86,14 @@ pub(super) struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// What the files say now.
+/// The current contents of the configuration files.
 pub(super) struct Configuration {
     folder: PathBuf,
-    /// By cluster: the endpoints.
+    /// The URLs of each cluster's endpoints.
     endpoints: [Vec<String>; 3],
-    /// By cluster: the name of the Secret that the token in the file is bound to.
+    /// Name of the Secret to which the token in the file is bound, by cluster.
     tokens: [String; 3],
-    /// How many tokens there were.
+    /// Number of tokens issued so far.
     issued: usize,
 }
 
@@ -103,7 +102,7 @@ impl Scene {
         let tools = context.fixture.tools().await?;
         let start = |name: &str| {
             TestCluster::builder(name)
-                // Watches end with the server, or it waits a minute for them.
+                // Without this limit, the server waits a minute for the ends of its watches.
                 .apiserver_argument("--shutdown-watch-termination-grace-period=1s")
                 .apiserver_argument("--shutdown-send-retry-after=true")
         };
@@ -158,7 +157,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Makes what is there to be read, and what everybody may.
+    /// Creates the objects of the day, and the rights that all users have.
     async fn furnish(&self) -> anyhow::Result<()> {
         let Places { common, private, written, large } = &self.places;
         for member in &self.members {
@@ -184,7 +183,7 @@ impl Scene {
         Ok(())
     }
 
-    /// A ConfigMap that says where its home is.
+    /// Creates a ConfigMap with the name of the member in its data.
     pub(super) async fn make_map(
         &self,
         member: &TestCluster,
@@ -198,7 +197,7 @@ impl Scene {
         member.http().post(&path, &map).send().await?.expect(201).map(drop)
     }
 
-    /// A kubeconfig of somebody, straight to Tributary or through the wire that is cut.
+    /// A kubeconfig of a user, with a direct connection to Tributary or through the front relay.
     pub(super) fn kubeconfig(&self, name: &str, through_front: bool) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
         self.tributary.kubeconfig_of(&path, &self.people.user(name, &[EVERYBODY])?, &CLUSTERS)?;
@@ -211,17 +210,17 @@ impl Scene {
         Ok(path)
     }
 
-    /// A client of somebody's.
+    /// An HTTP client of a user.
     pub(super) async fn http(&self, name: &str, through_front: bool) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig(name, through_front)?, None).await
     }
 
-    /// Gives somebody rights in a namespace of a cluster.
+    /// Gives a user rights in a namespace of a cluster.
     pub(super) async fn grant(&self, cluster: usize, place: &str, user: &str, rules: Value) -> anyhow::Result<()> {
         grant(&self.members[cluster], place, user, user, rules).await
     }
 
-    /// Who reads what tells of all clusters at once: metrics. Everybody else is refused them.
+    /// A client of the user who may read the metrics of all clusters. All other users are refused.
     pub(super) async fn operator(&self) -> anyhow::Result<HttpClient> {
         let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
         for member in &self.members {
@@ -232,7 +231,7 @@ impl Scene {
         Ok(http)
     }
 
-    /// What ends with its process, kept where the scene's folder goes away; says where.
+    /// Copies Tributary's log out of the scene's temporary folder; returns the new path.
     pub(super) fn keep_log(&self, seed: u64) -> String {
         let path = std::env::temp_dir().join(format!("tributary-day-{seed}.log"));
         match fs::write(&path, self.tributary.log()) {
@@ -242,7 +241,7 @@ impl Scene {
     }
 }
 
-/// Lets everybody do this in a namespace.
+/// Gives all users these rights in a namespace.
 async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let path = |plural: &str| format!("/apis/{api}/v1/namespaces/{place}/{plural}");
@@ -258,14 +257,13 @@ async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow:
     member.http().post(&path("rolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// What requests of the merged view are limited by.
+/// The limit for requests of the merged view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// So many in a second for each user.
+    /// A rate of requests for each user.
     Usual,
-    /// So few at once for each user, in places of their own.
+    /// A number of concurrent requests for each user, with seats of their own.
     AtOnce,
-    /// Nothing.
     None,
 }
 
@@ -286,14 +284,14 @@ impl Configuration {
         Ok(own)
     }
 
-    /// At once: a file that is half written would be refused for that.
+    /// A rename is atomic: the server would refuse a half-written file.
     fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let next = self.folder.join(format!("{name}.next"));
         fs::write(&next, text)?;
         Ok(fs::rename(next, self.folder.join(name))?)
     }
 
-    /// Has the files name a cluster.
+    /// Adds a cluster to the files.
     pub(super) fn put_cluster(&self, number: usize, member: &TestCluster) -> anyhow::Result<()> {
         let name = member.name();
         self.put(&format!("{name}.ca"), &member.access().certificate_authority)?;
@@ -312,12 +310,12 @@ impl Configuration {
         self.put(&format!("{name}.yaml"), &object.to_string())
     }
 
-    /// Has them name it no longer.
+    /// Removes a cluster from the files.
     pub(super) fn remove_cluster(&self, member: &TestCluster) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.folder.join(format!("{}.yaml", member.name())))?)
     }
 
-    /// Limits requests of the merged view, and denies this user everything there.
+    /// Limits requests of the merged view, and denies all of this user's requests there.
     pub(super) fn put_limit(&self, limit: Limit, denied: Option<&str>) -> anyhow::Result<()> {
         let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let mut policies = Vec::new();
@@ -352,13 +350,13 @@ impl Configuration {
         self.put("all.yaml", &object.to_string())
     }
 
-    /// The Secret that a cluster's token is bound to.
+    /// The Secret to which a cluster's token is bound.
     pub(super) fn token_of(&self, number: usize) -> &str {
         &self.tokens[number]
     }
 
-    /// Has a cluster's token be another one. Gives the Secret that the one before was bound to: when it is gone, so is
-    /// that token.
+    /// Writes a new token for a cluster. Returns the Secret of the previous token, which is invalid after the deletion
+    /// of that Secret.
     pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
         self.issued += 1;
         let (secret, token) = issue_token(member, self.issued).await?;
@@ -369,7 +367,7 @@ impl Configuration {
 
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
-/// The account that Tributary has in a cluster.
+/// Creates Tributary's account in a cluster.
 async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     eventually(SOON, async || member.http().get(SYSTEM).send().await?.expect(200).map(drop)).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tributary"}});
@@ -383,7 +381,7 @@ async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(&format!("/apis/{api}/v1/clusterrolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// A token of that account that is good for as long as a Secret is there, and the Secret's name.
+/// A token of this account that is valid as long as a Secret exists, and the Secret's name.
 async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(String, String)> {
     let name = format!("token-{number}");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
@@ -399,12 +397,12 @@ async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(Str
     Ok((name, token))
 }
 
-/// Makes the token invalid that is bound to this Secret.
+/// Deletes this Secret. The token bound to the Secret is invalid afterwards.
 pub(super) async fn revoke_token(member: &TestCluster, secret: &str) -> anyhow::Result<()> {
     member.http().delete(&format!("{SYSTEM}/secrets/{secret}")).send().await?.expect(200).map(drop)
 }
 
-/// Has etcd forget all revisions but the last.
+/// Compacts all revisions of etcd except the last.
 pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
     let server = format!("http://127.0.0.1:{}", member.forwarded_port());
     let etcd = HttpClient::from_access(&Access { server, ..member.access() }).await?.anonymous();
@@ -414,7 +412,7 @@ pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
     etcd.post("/v3/kv/compaction", &asked).send().await?.expect(200).map(drop)
 }
 
-/// The objects of a list by name, with the cluster that each says it is of.
+/// The objects of a list by name, with the cluster in each object's data.
 pub(super) fn homes(list: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut homes = BTreeMap::new();
     for item in list["items"].as_array().context("no items")? {

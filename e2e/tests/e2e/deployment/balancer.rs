@@ -1,5 +1,5 @@
-//! A TCP load balancer that goes by `/readyz`, as a Service's endpoints do. It tries no second server where one refuses
-//! a connection.
+//! A TCP load balancer that uses `/readyz`, like a Service's endpoints. It does not try a second server after a refused
+//! connection.
 
 use parking_lot::Mutex;
 use std::{
@@ -18,13 +18,14 @@ use tokio::{
 };
 use tributary_e2e::HttpClient;
 
-/// How often each server is asked; what a delay before a drain has to outlast.
+/// Interval of the health checks; a delay before a drain must be longer.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How many failures in a row take a server out, as the chart's probe has it: one alone may be this machine's.
+/// Number of consecutive failures that remove a server, as in the chart's probe: the busy machine may cause a single
+/// one.
 const FAILURES: u32 = 2;
 
-/// A running balancer; dropping it ends it, and what goes through it.
+/// A running balancer; dropping it ends the balancer and its connections.
 pub(super) struct Balancer {
     pub(super) port: u16,
     ready: Arc<Mutex<Vec<bool>>>,
@@ -32,7 +33,7 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Before these servers; each client asks one of them for its health.
+    /// Starts a balancer in front of these servers; each client checks the health of one server.
     pub(super) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -46,7 +47,7 @@ impl Balancer {
         Ok(Self { port, ready, _tasks: tasks })
     }
 
-    /// Whether connections go to a server.
+    /// Returns whether connections go to a server.
     pub(super) fn is_ready(&self, index: usize) -> bool {
         self.ready.lock()[index]
     }
@@ -82,7 +83,7 @@ async fn accept(listener: TcpListener, servers: Vec<SocketAddr>, ready: Arc<Mute
         let server = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
         connections.spawn(async move {
             let Ok(mut server) = TcpStream::connect(server).await else { return };
-            // Either side ends it as it likes.
+            // Either side may end the connection at any time.
             let _ended = copy_bidirectional(&mut client, &mut server).await;
         });
     }

@@ -1,5 +1,5 @@
-//! What the container's image holds is enough: the program starts where there is nothing else, as the image's user, and
-//! resolves names by the files that a kubelet lays there, `/etc/hosts` and `/etc/resolv.conf`.
+//! The container's image is complete: the program starts in a root without other files, as the image's user. It
+//! resolves names with the files that a kubelet provides, `/etc/hosts` and `/etc/resolv.conf`.
 
 use super::{deploy, name_server::NameServer};
 use crate::context::{Case, TestContext, eventually};
@@ -18,10 +18,10 @@ use tributary_e2e::{
     HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::ContextParts, ports,
 };
 
-/// The user of the image.
+/// The image's user ID.
 const USER: u32 = 65_532;
 
-/// Everything is compiled anew for it: five minutes on two cores that have nothing else to do.
+/// Longest duration: the test compiles the whole program, which takes five minutes on two idle cores.
 const PATIENCE: Duration = Duration::from_secs(50 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(name, proof_it_starts_where_there_is_nothing_else).patience(PATIENCE)]
 }
 
-/// What `deploy/container/build.sh` makes; `TRIBUTARY_STATIC` names a folder where it is already.
+/// The output of `deploy/container/build.sh`; `TRIBUTARY_STATIC` names a folder that already has it.
 async fn image(folder: &Path) -> anyhow::Result<()> {
     let made = match std::env::var_os("TRIBUTARY_STATIC") {
         Some(made) => PathBuf::from(made),
@@ -48,21 +48,21 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of the member: one that is in `/etc/hosts`, and one that DNS alone knows. By a name it has to be resolved
-/// without the parts that a C library loads when it runs.
+/// Names of the member: one is in `/etc/hosts`, the other only in DNS. Resolving it must not need the parts that a C
+/// library loads at run time.
 const IN_HOSTS: &str = "member.internal";
 const IN_DNS: &str = "member.tributary.test";
 
-/// How long an answer may take, where a name is looked for in vain first: a C library gives each try 5 s.
+/// Longest time until an answer after failed lookups: a C library waits 5 s for each try.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Lays a file that the image's user reads.
+/// Writes a file that the image's user may read.
 fn lay(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
     chown(folder.join(name), Some(USER), Some(USER)).with_context(|| format!("give {name} away"))
 }
 
-/// Lays the files that the program is told of.
+/// Writes the files that the program's flags name.
 fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> anyhow::Result<()> {
     let (certificate, key) = people.serving(&["127.0.0.1"])?;
     for (name, text) in [
@@ -79,7 +79,7 @@ fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> a
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
 }
 
-/// Has the program reach the member by this name.
+/// Sets the host name by which the program reaches the member.
 fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
     let server = member.access().server.replace("127.0.0.1", name);
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
@@ -88,7 +88,7 @@ fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Resul
     lay(folder, "own.json", &object.to_string())
 }
 
-/// The program in its root, and somebody who asks it.
+/// The program in its root, and a client of it.
 struct Contained {
     process: Process,
     http: HttpClient,
@@ -99,7 +99,7 @@ impl Contained {
     async fn start(root: &Path, people: &PeopleAuthority) -> anyhow::Result<Self> {
         let port = ports::free_port()?;
         let mut command = Command::new("chroot");
-        // By which chroot itself is found.
+        // The PATH is for finding chroot itself.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.arg(format!("--userspec={USER}:{USER}")).arg(root).args(["/tributary", "serve"]);
         command.args(["--config=/own.json", "--client-ca-file=/people.crt", "--data-dir=/data"]);
@@ -118,7 +118,7 @@ impl Contained {
         Ok(Self { process, http, _outside: outside })
     }
 
-    /// Waits until it serves, and answers with this status what only the member can tell.
+    /// Waits until the program serves, and answers a request that needs the member with this status.
     async fn answers(&self, status: u16) -> anyhow::Result<()> {
         let http = &self.http;
         eventually(SOON, async || {
@@ -158,14 +158,14 @@ async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> an
     resolves_by_dns(root, &contained).await.with_context(|| contained.process.errors())?;
     contained.stop().await?;
 
-    // It has no simulator.
+    // The image's program has no simulator.
     let version = Command::new(root.join("tributary")).arg("demo").output()?;
     ensure!(!version.status.success(), "the image has the demo");
     Ok(())
 }
 
-/// Where no file says anything of names the program serves, and does not reach what has a name alone. Once a name
-/// server is named, it does, without being started again.
+/// Without a resolver file the program serves, but does not reach a member that only DNS knows. Once `resolv.conf`
+/// names a name server, the member is reachable, without a restart.
 async fn resolves_by_dns(root: &Path, contained: &Contained) -> anyhow::Result<()> {
     let server = NameServer::start(IN_DNS, Ipv4Addr::LOCALHOST).await?;
     contained.answers(503).await?;

@@ -1,5 +1,5 @@
-//! The pod of the chart, run as a process: its flags, files, user, probes and grace period are those of the rendered
-//! Deployment, with paths below a folder of the test's own.
+//! Runs the pod of the chart as a process: its flags, files, user, probes and grace period are those of the rendered
+//! Deployment, with paths below a folder of the test.
 
 use super::{deploy, helm, render, volumes};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -38,11 +38,11 @@ pub(super) fn cases() -> Vec<Case> {
 /// A kubelet for one pod.
 struct Kubelet {
     root: tempfile::TempDir,
-    /// The pod's spec.
+    /// The spec of the pod.
     spec: Value,
     /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
     sources: BTreeMap<String, Files>,
-    /// As whom the pod runs; `None` where only root may choose that, and this is somebody else.
+    /// The pod's user; `None` if the test does not run as root, which alone may choose the user.
     user: Option<u32>,
 }
 
@@ -71,12 +71,12 @@ impl Kubelet {
         Ok(Self { root, spec, sources, user })
     }
 
-    /// Where a path of the pod is.
+    /// The real path of a path in the pod.
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// A text with the paths of the pod as they are here.
+    /// Replaces the pod's paths in a text by the real ones.
     fn placed(&self, text: &str) -> String {
         let root = self.root.path().display().to_string();
         ["/etc/tributary/", "/var/lib/tributary"]
@@ -84,12 +84,11 @@ impl Kubelet {
             .fold(text.to_owned(), |text, path| text.replace(path, &format!("{root}{path}")))
     }
 
-    /// The container.
     fn container(&self) -> &Value {
         &self.spec["containers"][0]
     }
 
-    /// Lays all volumes where the container mounts them.
+    /// Writes all volumes to the paths where the container mounts them.
     fn mount(&self) -> anyhow::Result<()> {
         let group = self.user.map(|_| self.spec["securityContext"]["fsGroup"].as_u64().unwrap_or_default());
         let group = group.map(u32::try_from).transpose()?;
@@ -99,7 +98,7 @@ impl Kubelet {
             let volumes = self.spec["volumes"].as_array().into_iter().flatten();
             let volume = volumes.clone().find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
             if volume["emptyDir"].is_object() {
-                // As the kubelet makes it for a group.
+                // The kubelet creates the folder in the same way for a group.
                 fs::create_dir_all(&folder)?;
                 chown(&folder, None, group)?;
                 fs::set_permissions(&folder, Permissions::from_mode(0o2777))?;
@@ -110,7 +109,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// What a volume holds.
+    /// The files of a volume.
     fn files(&self, volume: &Value) -> anyhow::Result<Files> {
         let (source, spec) = match volume["secret"].as_object() {
             Some(_) => (format!("secret/{}", text(&volume["secret"]["secretName"])), &volume["secret"]),
@@ -126,12 +125,11 @@ impl Kubelet {
         Ok(chosen.collect())
     }
 
-    /// Starts the container.
     fn start(&self) -> anyhow::Result<Process> {
         let container = self.container();
         ensure!(container["command"].is_null(), "the image's own program is run: {container}");
         let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
-        // Where everybody may read it.
+        // A folder that every user may read.
         let program = self.path("/tributary");
         fs::copy(tributary::binary()?, &program).context("copy the program")?;
         let mut command = Command::new(program);
@@ -142,7 +140,7 @@ impl Kubelet {
         Process::spawn_with("pod", command, &self.path("/out"), &self.path("/err"), Stdio::null())
     }
 
-    /// Path and patience of a probe, which is one of the container's own port.
+    /// Path and patience of a probe, which must use the container's own port.
     fn probe(&self, name: &str) -> anyhow::Result<(String, Duration)> {
         let probe = &self.container()[name];
         let get = &probe["httpGet"];
@@ -152,7 +150,7 @@ impl Kubelet {
     }
 }
 
-/// What a test needs to reach the pod.
+/// The data by which a test reaches the pod.
 struct Reached {
     people: PeopleAuthority,
     server: String,
@@ -169,7 +167,7 @@ impl Reached {
     }
 }
 
-/// Values for one real member, as whoever installs the chart gives them. The port is a free one of this machine.
+/// Values for one real member, as a user of the chart writes them. The port is a free one of this machine.
 fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
         "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
@@ -181,7 +179,7 @@ fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
         "accessLog": {"path": "-"},
-        // Nobody collects: what is traced is lost, and nobody waits for it.
+        // The traces have no collector: they are lost without delaying a request.
         "tracing": {"configuration": {"endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000}},
         "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
     })
@@ -228,7 +226,7 @@ async fn as_rendered(
     reached: &Reached,
     (own, ann, member): (&str, &str, &TestCluster),
 ) -> anyhow::Result<()> {
-    // Nobody's question, by the name of an address.
+    // A client without a credential may send the probes, as the kubelet does.
     let nobody = reached.client(json!({})).await?;
     let (startup, patience) = kubelet.probe("startupProbe")?;
     eventually(patience, async || nobody.get(&startup).send().await?.expect(200).map(drop)).await?;
@@ -239,9 +237,9 @@ async fn as_rendered(
     let http = reached.client(reached.people.user(ann, &[])?).await?;
     let maps = format!("/api/v1/namespaces/{own}/configmaps/seen");
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
-    // The audit policy is carried out: standard output has a line of JSON for it.
+    // The audit policy takes effect: standard output has a line of JSON for the request.
     ensure!(process.output().contains("\"audit.k8s.io/v1\""), "{}", process.output());
-    // And so is the access log, which names the trace of each request.
+    // The access log has the trace of each request.
     eventually(SOON, async || {
         let (output, path) = (process.output(), format!("\"path\":\"{maps}\""));
         let is_told = |line: &str| line.contains("\"decision\":\"memory\"") && line.contains("\"traceId\":\"");
@@ -250,7 +248,7 @@ async fn as_rendered(
     })
     .await?;
 
-    // What the kubelet brings later counts while it runs.
+    // The process reads files that the kubelet updates while it runs.
     let port = u16::try_from(kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?)?;
     looks_for_replicas(process).await?;
     let mut values = chosen(member, "second", port);
@@ -264,8 +262,8 @@ async fn as_rendered(
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
 }
 
-/// What `tributary join` writes for a member: the files of its directory, as a Secret that is made of it has them. The
-/// account has a name of the test's own, and a token that was issued for it now.
+/// The files that `tributary join` writes for a member, as they are in a Secret made of its directory. The account has
+/// a name of the test's own, and a newly issued token.
 async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, account: &str) -> anyhow::Result<Files> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?.display().to_string();
     let config = directory.display().to_string();
@@ -280,8 +278,8 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
     Ok(files)
 }
 
-/// As `deploy/README.md` says: a Secret of the directory that `tributary join` has written, where an UpstreamCluster
-/// names the token beside it, and the values of the committed manifests but for where the pod listens.
+/// Follows `deploy/README.md`: a Secret of the directory that `tributary join` wrote, where an UpstreamCluster names
+/// the token beside it. The values are those of the committed manifests, except for the pod's address.
 async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
     let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
@@ -322,7 +320,7 @@ async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> 
     outcome.with_context(|| format!("the pod's log: {}", process.errors()))
 }
 
-/// The pod serves by the token that it was started with, and by the next one once the kubelet has brought that.
+/// The pod uses the token with which it started, and the next one once the kubelet has written it.
 async fn with_tokens_exchanged(
     context: &TestContext,
     kubelet: &Kubelet,
@@ -330,11 +328,11 @@ async fn with_tokens_exchanged(
     (member, directory, account): (&TestCluster, &Path, &str),
 ) -> anyhow::Result<()> {
     let forwarded = format!("/clusters/{}{maps}", member.name());
-    // It starts meanwhile: nobody listens yet.
+    // The process is still starting and does not listen yet.
     for path in [maps, &forwarded] {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // A token is good for one account of that name, and not for the next.
+    // A token is valid for one account, and not for a new account with the same name.
     let path = format!("/api/v1/namespaces/{account}/serviceaccounts/{account}");
     member.http().delete(&path).send().await?.expect(200)?;
     eventually(SOON, async || {
@@ -349,7 +347,7 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// It looks for replicas by a name that this machine does not know.
+/// Checks that the process looks up replicas by a name, which this machine cannot resolve.
 async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
@@ -359,7 +357,7 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-/// With everything switched on that can be.
+/// Tests the chart with all values switched on.
 async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
@@ -367,14 +365,14 @@ async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Res
     let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
     let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
     ensure!(arguments.len() > 15, "{arguments:?}");
-    // It comes as far as its configuration, which nobody has laid.
+    // The program accepts its flags, and stops at the missing configuration.
     let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let absent = format!("--config {}", kubelet.path("/etc/tributary/configuration").display());
     ensure!(output.stderr.contains(&absent), "{}", output.stderr);
     Ok(())
 }
 
-/// Lays the ConfigMaps of these objects in the place of those that are mounted.
+/// Replaces the mounted ConfigMaps by the ConfigMaps in `objects`.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);
@@ -386,7 +384,7 @@ fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGTERM: not ready at once, and alive as long as the delay lasts; over within the grace period.
+/// SIGTERM: the process is not ready at once, serves until the delay ends, and exits within the grace period.
 async fn ends(
     kubelet: &Kubelet,
     process: &mut Process,

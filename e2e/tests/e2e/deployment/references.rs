@@ -1,5 +1,5 @@
-//! What the chart's objects name of each other is there, and none of them gives anybody a right. A kube-apiserver takes
-//! a selector that selects nothing, a port at which nobody listens, and a role of everything.
+//! The chart's objects refer only to existing objects, and give no user rights. A kube-apiserver would accept a
+//! selector that selects nothing, an unused port, and a role with all rights.
 
 use super::{VALUES, deploy, helm, render, render::NAMESPACE, values};
 use crate::context::{Case, TestContext, cases};
@@ -16,7 +16,7 @@ fn of<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
-/// The entries of a list; none of what is no list.
+/// The entries of a list; empty for other values.
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
@@ -25,18 +25,17 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether labels are asked for, and these are what is asked for. What asks for none would select everything.
+/// Returns whether a non-empty selector matches these labels. An empty selector would select everything.
 fn selects(asked: &Value, labels: &Value) -> bool {
     let asked = asked.as_object().filter(|asked| !asked.is_empty());
     asked.is_some_and(|asked| asked.iter().all(|(label, value)| labels.get(label) == Some(value)))
 }
 
-/// The name by which a Service is reached from other namespaces.
+/// The DNS name of a Service from other namespaces.
 fn host(service: &Value) -> String {
     format!("{}.{NAMESPACE}.svc", text(&service["metadata"]["name"]))
 }
 
-/// The template of the pods.
 fn template(objects: &[Value]) -> anyhow::Result<&Value> {
     of(objects, "Deployment").next().map(|deployment| &deployment["spec"]["template"]).context("no Deployment")
 }
@@ -51,7 +50,7 @@ async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyho
             for check in checks {
                 check(&objects).with_context(|| format!("helm {version}, {name}"))?;
             }
-            // All that is checked is there where everything is switched on.
+            // With everything switched on, all checked kinds must exist.
             let kinds =
                 ["Certificate", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceMonitor"];
             let missing: Vec<_> = kinds.into_iter().filter(|kind| of(&objects, kind).next().is_none()).collect();
@@ -61,7 +60,7 @@ async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyho
     Ok(())
 }
 
-/// By whatever is about the pods: it would be about none otherwise.
+/// The selectors of all objects about the pods select the pods.
 fn pods_are_selected(objects: &[Value]) -> anyhow::Result<()> {
     let template = template(objects)?;
     let by = [
@@ -82,8 +81,8 @@ fn pods_are_selected(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ports have names; what Services, probes and network policies name has to be one of the container's, and each of
-/// those has to be let in.
+/// Services, probes and network policies refer to ports by name. Each name must be a port of the container, and a
+/// network policy must allow each port.
 fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
     let template = template(objects)?;
     let container = &template["spec"]["containers"][0];
@@ -106,7 +105,7 @@ fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each pod is one target of a ServiceMonitor: of two Services that it selects, one alone has the port.
+/// Each pod is one target of a ServiceMonitor: only one of the Services that it selects has the port.
 fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     for monitor in of(objects, "ServiceMonitor") {
         let selector = &monitor["spec"]["selector"]["matchLabels"];
@@ -121,8 +120,7 @@ fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cert-manager makes is what the pods mount, for a name by which one of the Services is reached; and a claim that
-/// is mounted is made.
+/// The pods mount the certificates that cert-manager makes, whose names include a Service's. A mounted claim exists.
 fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     let volumes: Vec<&Value> = items(&template(objects)?["spec"]["volumes"]).collect();
     let hosts: Vec<String> = of(objects, "Service").map(host).collect();
@@ -139,8 +137,8 @@ fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The DNS name by which replicas are counted is that of a headless Service, which also lists pods that are not ready:
-/// they may still serve requests.
+/// Tributary counts replicas by the DNS name of a headless Service. The Service also lists pods that are not ready,
+/// because they may still serve requests.
 fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     let mut arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
     let name = arguments.find_map(|argument| argument.strip_prefix("--replica-dns-name=")).context("no name")?;
@@ -150,10 +148,10 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kinds by which rights are given.
+/// Kinds of RBAC objects.
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
-/// Where it runs the server needs none; in the clusters that it serves an account has those that are named, each.
+/// In its own cluster the server has no rights. In the served clusters its account has listed rights without wildcards.
 async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     for name in VALUES {
@@ -172,7 +170,7 @@ async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
         for file in fs::read_dir(folder?.path())? {
             let path = file?.path();
             let rights = fs::read_to_string(&path)?;
-            // Paths of discovery end with one, and are not it.
+            // Only a whole `*` is a wildcard: paths of discovery end with one.
             let is_wild = rights.contains("'*'") || rights.contains("\"*\"");
             ensure!(!is_wild, "{} gives a right by a wildcard", path.display());
             files += 1;

@@ -1,24 +1,24 @@
-//! What Helm makes of the chart.
+//! The output of Helm for the chart.
 
 use super::deploy;
 use serde_json::Value;
 use tributary_e2e::{Kubectl, kubectl::KubectlOutput};
 
-/// The namespace that charts are rendered for.
+/// Namespace of the rendered objects.
 pub(super) const NAMESPACE: &str = "tributary";
 
-/// Renders the chart for a release, with further arguments. That it is refused is an output, too.
+/// Renders the chart for a release, with further arguments. A refusal is an output, too.
 pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyhow::Result<KubectlOutput> {
     let chart = deploy("helm/tributary");
-    // A Helm that is built from its module alone takes the cluster for one of Kubernetes 1.20.
+    // A Helm built from its Go module assumes Kubernetes 1.20.
     let own = ["template", release, &chart, "--namespace", NAMESPACE, "--kube-version", "1.36.0"];
     helm.run(&[&own[..], further].concat()).await
 }
 
-/// The objects that the chart gives.
+/// The objects in the rendered chart.
 pub(crate) async fn chart(helm: &Kubectl, further: &[&str]) -> anyhow::Result<Vec<Value>> {
     let text = run(helm, "tributary", further).await?.success()?;
-    // Texts within objects are indented, so that a line of these alone is between objects.
+    // Texts within objects are indented, so a line with only `---` separates objects.
     let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
     documents
         .filter(|document| document.contains("apiVersion"))

@@ -1,5 +1,5 @@
-//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, page,
-//! write and watch: no request is lost. `upgrade.rs` does it with two versions.
+//! Two replicas behind a load balancer are replaced in turn, forward and back, while clients read, page, write and
+//! watch: no request is lost. `upgrade.rs` does the same with two versions.
 
 use super::balancer::Balancer;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -30,18 +30,18 @@ use tributary_e2e::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a replica may take until it serves: a quarter of a second where nothing has to be asked a second time,
-/// which takes ten.
+/// Longest time until a replica serves: a quarter of a second, unless a request to a cluster is repeated, which takes
+/// ten.
 const STARTED_WITHIN: Duration = Duration::from_secs(6);
 
-/// How the client names a GOAWAY with NO_ERROR (RFC 9113 §6.8) that names an earlier request as the last.
+/// The client's error after a GOAWAY with NO_ERROR (RFC 9113 §6.8) whose last stream is an earlier request.
 const SENT_AWAY: &str = "connection error received: not a result of an error";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::rolling"; two_replicas_are_exchanged_and_no_request_is_lost]
 }
 
-/// One of the two replicas: where it is, and what it is started with each time.
+/// One of the two replicas, with the port and folder of each start.
 #[derive(Debug)]
 struct Replica {
     port: u16,
@@ -49,7 +49,7 @@ struct Replica {
     running: Option<Tributary>,
 }
 
-/// Everything that the replicas share.
+/// The shared parts of both replicas.
 struct Fleet {
     folder: tempfile::TempDir,
     people: PeopleAuthority,
@@ -70,7 +70,7 @@ impl Fleet {
         self.folder.path().join(name)
     }
 
-    /// Starts a replica in its folder, of this binary.
+    /// Starts a replica of this binary, in its folder.
     async fn start(&self, replica: &mut Replica, program: &Path) -> anyhow::Result<()> {
         let tributary = Tributary::builder(&self.members, ["member1", "member2"])
             .program(program)
@@ -93,7 +93,7 @@ impl Fleet {
     }
 }
 
-/// What clients met.
+/// The results of all clients' requests.
 #[derive(Default)]
 struct Met {
     stop: AtomicBool,
@@ -102,9 +102,8 @@ struct Met {
 }
 
 impl Met {
-    /// One request, which is to be answered with one of these statuses. It is sent once more only where its connection
-    /// was told to go away without an error, and the request was none of those that are still answered there: Go's
-    /// client does that, and the test's does not do it by itself.
+    /// Sends a request that must have one of these statuses. It is sent once more only after a GOAWAY without an error
+    /// that excludes the request: Go's client does that, the test's client does not.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
@@ -127,7 +126,7 @@ impl Met {
     }
 }
 
-/// Reads until it is told to stop; over a new connection each time, or always over the same.
+/// Reads until the end of the test, over a new connection each time or always over the same.
 async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_each_time: bool) -> anyhow::Result<()> {
     let mut client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for path in paths.iter().cycle() {
@@ -143,8 +142,8 @@ async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_ea
     Ok(())
 }
 
-/// Lists in pages over a new connection each, which the balancer leads to either replica: the one that is given
-/// `continue` goes on, or says that the list is too old (410), which clients begin anew for.
+/// Lists in pages with a new connection for each, which the balancer gives to either replica. The replica that gets
+/// `continue` returns the next page, or 410 for an old list, after which clients list anew.
 async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
     while !met.stop.load(Ordering::Relaxed) {
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
@@ -158,7 +157,7 @@ async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Resu
     Ok(())
 }
 
-/// Writes through the replicas, each write once.
+/// Writes a new value with each request, through the replicas.
 async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {
@@ -172,7 +171,7 @@ async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Res
     Ok(())
 }
 
-/// Changes an object in each member again and again, past the replicas.
+/// Changes an object in each member repeatedly, past the replicas.
 async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
     for generation in 1.. {
         if met.stop.load(Ordering::Relaxed) {
@@ -188,7 +187,7 @@ async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) ->
     Ok(())
 }
 
-/// Exchanges both replicas for each of these binaries, one binary after the other.
+/// Replaces both replicas with each of these binaries, one binary after the other.
 async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, to: &[&Path]) -> anyhow::Result<()> {
     for program in to {
         for (index, replica) in replicas.iter_mut().enumerate() {
@@ -215,11 +214,11 @@ async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext)
     exchanged(&context, &program, &[&program, &program]).await
 }
 
-/// Starts two replicas of one binary, and exchanges them for each of the others while clients read, page, write and
+/// Starts two replicas of one binary, and replaces them with each of the others while clients read, page, write and
 /// watch.
 ///
 /// # Errors
-/// When a request is lost, or an informer lists more than once again.
+/// A request is lost, or an informer lists more than once again.
 pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (own, ann) = (context.namespace("rolling", &members).await?, namespace::unique_name("ann"));

@@ -1,4 +1,4 @@
-//! The systemd unit: systemd takes it and finds it confined, and its flags are those of the program.
+//! The systemd unit: systemd accepts it and rates its confinement, and the program accepts its flags.
 
 use super::deploy;
 use crate::context::{Case, TestContext, cases};
@@ -9,10 +9,10 @@ use std::{
 };
 use tributary_e2e::{guard, tributary};
 
-/// The exposure that systemd may find, in tenths; what is left are sockets, without which nothing is served.
+/// Largest exposure that systemd may report, in tenths. The rest are sockets, without which the program cannot serve.
 const EXPOSURE_MAX: &str = "15";
 
-/// systemd's own judge. Where there is none, there is no systemd either.
+/// systemd's checker of units; a machine without systemd lacks it.
 const JUDGE: &str = "systemd-analyze";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,7 +27,7 @@ fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
 
 async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?;
-    // With a program that is there, wherever that is.
+    // The unit needs the path of an existing program.
     let (folder, program) = (guard::temporary_folder("unit")?, tributary::binary()?);
     let unit = folder.path().join("tributary.service");
     fs::write(&unit, text.replace("/usr/local/bin/tributary", &program.display().to_string()))?;
@@ -45,7 +45,7 @@ async fn its_flags_are_those_of_the_program(_: TestContext) -> anyhow::Result<()
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?.replace("\\\n", "");
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no ExecStart")?;
     let words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with('$')).collect();
-    // It comes as far as its configuration, which is not there.
+    // The program accepts its flags, and stops at the missing configuration.
     let absent = words.iter().map(|word| word.replace("/etc/tributary/", "/there/is/none/")).collect::<Vec<_>>();
     let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
     let output = tributary::run(&absent).await?;

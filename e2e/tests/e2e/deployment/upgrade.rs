@@ -1,6 +1,5 @@
-//! Two replicas of an earlier version are exchanged for this one's, back, and forth again, while clients go on: what
-//! one version has handed out (versions of lists and watches, `continue` tokens) or kept in its data directory, the
-//! other takes.
+//! Two replicas of an earlier version are replaced by this version, back, and forward again, while clients continue.
+//! Each version accepts the other's versions of lists and watches, `continue` tokens and data directory.
 
 use super::rolling;
 use crate::context::{Case, TestContext};
@@ -11,7 +10,7 @@ use tributary_e2e::tributary;
 /// Names the binary of the earlier version; `e2e/proof.sh` builds it.
 const FROM: &str = "TRIBUTARY_UPGRADE_FROM_BIN";
 
-/// Eight replicas are started, and six drained, which takes some seconds each.
+/// The test starts eight replicas and drains six, which takes some seconds each.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! Comparing two answers.
+//! The comparison of two answers.
 
 use super::{known, request::Request};
 use crate::conformance::differences::{WARNING_OF_A_MEMBER, without_cluster};
@@ -12,8 +12,8 @@ use tributary_e2e::HttpResponse;
 const HEADERS: [&str; 7] =
     ["content-type", "content-encoding", "warning", "retry-after", "cache-control", "vary", "location"];
 
-/// Fails where two answers differ other than on purpose. The first line of the error says in what alone, so that like
-/// can be counted with like.
+/// Fails if two answers differ, apart from deliberate differences. The first line of the error has only the kind of
+/// difference, so that equal kinds can be counted.
 pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> anyhow::Result<()> {
     if let Some(difference) = known::of_answers(request, own, shown) {
         tracing::debug!(?difference, "{request}");
@@ -58,7 +58,7 @@ pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpRespons
     Ok(())
 }
 
-/// What a request is about, without its details.
+/// The kind of a request, without its details.
 fn class(request: &Request) -> String {
     let path: Vec<&str> = request.path.split('/').filter(|part| !part.starts_with("differential-")).collect();
     format!("{} {}{}", request.method, path.join("/"), if request.is_watch() { " watch" } else { "" })
@@ -71,7 +71,7 @@ fn start(answer: &HttpResponse) -> String {
 #[derive(PartialEq)]
 enum Body {
     Json(Value),
-    /// The events of a watch but for bookmarks, which come when they come.
+    /// The events of a watch without bookmarks, whose times vary.
     Events(Vec<Value>),
     Text(String),
 }
@@ -85,7 +85,7 @@ impl Body {
             bytes = plain;
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        // A watch of one name is a get.
+        // A get can become a watch of one name, so the text shows whether there are events.
         if text.starts_with("{\"type\":") {
             let events: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
             let mut events = events.with_context(|| format!("read the events of {request}"))?;
@@ -99,7 +99,7 @@ impl Body {
                 }
                 normalize(&mut event["object"]);
             }
-            // Of a stream that was one bookmark nothing is left to compare with one that was empty.
+            // A stream with only a bookmark counts as an empty one.
             return Ok(if events.is_empty() { Self::Text(String::new()) } else { Self::Events(events) });
         }
         if answer.header("content-type").starts_with("application/yaml")
@@ -127,11 +127,11 @@ impl Body {
     }
 }
 
-/// What kube-apiserver can give beside what Tributary gives whole objects in.
+/// Media types in kube-apiserver's error message that Tributary does not offer for whole objects.
 const PROTOBUF: [&str; 2] =
     [", application/vnd.kubernetes.protobuf;stream=watch", ", application/vnd.kubernetes.protobuf"];
 
-/// Takes out what differs on purpose: versions, tokens, the annotation, the column.
+/// Removes deliberate differences: versions, tokens, the annotation, the column.
 fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && value["code"] == 406
@@ -142,7 +142,7 @@ fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && let Some(message) = value["message"].as_str().filter(|text| text.starts_with("invalid continue token: "))
     {
-        // Tokens are not alike, and neither is what can be wrong with them.
+        // The tokens differ, and so do the details of their errors.
         value["message"] = message.split(": ").take(1).collect::<String>().into();
     }
     if value["kind"] == "Table"
@@ -158,7 +158,7 @@ fn normalize(value: &mut Value) {
                 if cells.get(1).is_some_and(|cell| cell == "bare") {
                     cells.remove(1);
                 }
-                // Its age, which moves on.
+                // The last cell is the age, which changes.
                 cells.pop();
             }
         }
@@ -172,7 +172,7 @@ fn normalize(value: &mut Value) {
     for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         normalize(item);
     }
-    // Discovery, in any order.
+    // Discovery lists may have any order.
     for list in ["groups", "resources"] {
         if let Some(list) = value.get_mut(list).and_then(Value::as_array_mut) {
             list.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());

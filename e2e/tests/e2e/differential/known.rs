@@ -1,5 +1,5 @@
-//! What generated requests come upon that differs on purpose: each is a row of `conformance/differences.rs`,
-//! and where it shows.
+//! Deliberate differences in the answers to generated requests: the rows of `conformance/differences.rs`, each with the
+//! answers that show it.
 
 use super::request::Request;
 use crate::conformance::differences::{
@@ -11,7 +11,7 @@ use crate::conformance::differences::{
 use serde_json::Value;
 use tributary_e2e::HttpResponse;
 
-/// The difference by which two answers are not to be compared at all.
+/// The difference because of which two answers cannot be compared at all.
 pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> Option<&'static Difference> {
     let path = request.path.as_str();
     let (method, codes) = (request.method.as_str(), (own.status.as_u16(), shown.status.as_u16()));
@@ -46,18 +46,18 @@ pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResp
     }
 }
 
-/// Whether a path is that of no resource: `/version`, `/apis/apps/v1`, `/openapi/v3/api/v1`.
+/// Returns whether a path is a non-resource path, such as `/version`, `/apis/apps/v1` or `/openapi/v3/api/v1`.
 fn is_document(path: &str) -> bool {
     let depth = path.split('/').filter(|part| !part.is_empty()).count();
     let of_group = if path.starts_with("/apis/") { 3 } else { 2 };
     depth <= of_group || path.starts_with("/openapi/") || path.starts_with("/nothing/")
 }
 
-/// Takes out of a body what differs on purpose.
+/// Removes the deliberate differences from a body.
 pub(super) fn take_out(request: &Request, body: &mut Value) {
     let taken = match request.path.as_str() {
         "/" => body.get_mut("paths").and_then(Value::as_array_mut).map(|paths| {
-            // What discovery has is listed by both.
+            // Both servers list the paths of discovery.
             paths.retain(|path| path.as_str().is_some_and(|path| path.starts_with("/api") && !path.ends_with('/')));
             ROOT_PATHS
         }),
@@ -72,7 +72,7 @@ pub(super) fn take_out(request: &Request, body: &mut Value) {
     }
 }
 
-/// Takes out of the last page of a selection the token behind which nothing matches.
+/// Removes the token of a selection's last page, behind which nothing matches.
 pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Value) {
     let selects = request.query.iter().any(|option| option.contains("Selector="));
     let has_token = |page: &Value| page["metadata"]["continue"].is_string();
@@ -86,7 +86,7 @@ pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Va
     }
 }
 
-/// Takes out of a bookmark's object what differs on purpose.
+/// Removes the deliberate differences from a bookmark's object.
 pub(super) fn take_out_of_bookmark(object: &mut Value) {
     if let Some(object) = object.as_object_mut() {
         tracing::trace!(difference = ?BOOKMARK_OBJECT);

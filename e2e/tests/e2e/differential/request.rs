@@ -1,4 +1,4 @@
-//! Generated requests.
+//! Generates the requests of the test.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::fmt;
 pub(super) struct Request {
     pub(super) method: http::Method,
     pub(super) path: String,
-    /// The collection that placeholders are taken from.
+    /// The collection whose version and token replace the placeholders.
     pub(super) collection: String,
     pub(super) query: Vec<String>,
     pub(super) headers: Vec<(&'static str, &'static str)>,
@@ -21,7 +21,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Objects in the order in which they are created: their collection, and themselves.
+/// The objects with their collections, in the order of their creation.
 pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     let core = |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}");
     let mut objects: Vec<(String, Value)> = ["one", "two", "three"]
@@ -49,7 +49,7 @@ pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     objects
 }
 
-/// Collections that this test alone changes. The last ones are empty.
+/// Collections without changes by other tests. The last collections are empty.
 pub(super) fn collections(namespace: &str) -> Vec<String> {
     [
         "/api/v1/namespaces/NS/configmaps",
@@ -64,7 +64,7 @@ pub(super) fn collections(namespace: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// What may follow a collection's path.
+/// Suffixes of a collection's path.
 const BELOW: &[&str] = &[
     "",
     "",
@@ -89,7 +89,7 @@ const BELOW: &[&str] = &[
     "/nothing/status",
 ];
 
-/// Paths that are no collections.
+/// Paths that are not collections.
 const OTHERS: &[&str] = &[
     "/",
     "/api",
@@ -409,17 +409,17 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 impl Request {
-    /// Path and query.
+    /// Path and query of the request.
     pub(super) fn target(&self) -> String {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query.join("&")) }
     }
 
-    /// Whether it is a watch; then it ends after a second.
+    /// Returns whether the request is a watch, which ends after a second.
     pub(super) fn is_watch(&self) -> bool {
         self.query.iter().any(|option| option.starts_with("watch=true"))
     }
 
-    /// A header.
+    /// The value of a header.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }
@@ -452,7 +452,7 @@ impl Request {
         if random.random_bool(0.15) {
             headers.push(pick(random, HEADERS));
         }
-        // What writes must find nothing to write to.
+        // Writes go only to paths without an object to change.
         let is_safe = path.contains("nothing") || path.contains("openapi") || !path[1..].contains('/');
         let method = match random.random_range(0..20) {
             0 => http::Method::HEAD,

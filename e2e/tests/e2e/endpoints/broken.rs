@@ -1,5 +1,5 @@
-//! One endpoint of a cluster answers 500 to everything but `/readyz`, at once: from 3 s after the first it gets 2 % of
-//! the requests at most, and its share once it is well.
+//! One endpoint of a cluster suddenly answers 500 to every request except `/readyz`. From 3 s after its first 500 it
+//! gets at most 2 % of the requests, and its full share once it has recovered.
 
 use super::load::{RATE_MIN, Scene};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -29,13 +29,13 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tributary_e2e::{PeopleAuthority, TestCluster};
 
-/// How long Tributary may take to use the endpoint again.
+/// Longest time until Tributary uses the endpoint again.
 const SOON: Duration = Duration::from_secs(60);
 
-/// From the first 500 to when the endpoint has next to nothing.
+/// Time from the first 500 until the endpoint gets almost no requests.
 const KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// For how long its share is measured: a thousand requests.
+/// Time in which its share is measured: a thousand requests.
 const MEASURED: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -85,7 +85,7 @@ async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext)
     Ok(())
 }
 
-/// A front before a kube-apiserver: it passes bytes on, or answers 500 itself.
+/// A proxy in front of a kube-apiserver: it passes bytes on, or answers 500 itself.
 struct Front {
     port: u16,
     broken: watch::Sender<bool>,
@@ -93,7 +93,7 @@ struct Front {
     _accepting: JoinSet<()>,
 }
 
-/// What a front has answered with 500.
+/// Number of a proxy's 500 answers, and time of the first.
 #[derive(Default)]
 struct FrontMet {
     errors: AtomicUsize,
@@ -101,7 +101,7 @@ struct FrontMet {
 }
 
 impl Front {
-    /// `namespace` is the namespace kube-system: Tributary uses no endpoint that does not tell its uid.
+    /// `namespace` is the namespace kube-system: Tributary does not use an endpoint that hides its uid.
     async fn start(authority: &PeopleAuthority, to: u16, namespace: Bytes) -> anyhow::Result<Self> {
         let (certificate, key) = authority.serving(&["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
@@ -118,12 +118,12 @@ impl Front {
         Ok(Self { port, broken, met, _accepting: accepting })
     }
 
-    /// Cuts every connection; later ones are answered by the other means.
+    /// Switches between passing on and 500, and cuts every connection.
     fn is_broken(&self, is_broken: bool) {
         self.broken.send_replace(is_broken);
     }
 
-    /// How many requests were answered 500.
+    /// Number of requests that were answered with 500.
     fn errors(&self) -> usize {
         self.met.errors.load(Ordering::Relaxed)
     }
@@ -167,7 +167,7 @@ async fn pass(mut near: TcpStream, to: u16) {
     }
 }
 
-/// Answers `/readyz` and the namespace kube-system as a server that is well, and everything else with 500.
+/// Answers `/readyz` and the namespace kube-system like a healthy server, and everything else with 500.
 async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>, namespace: Bytes) {
     let Ok(tls) = acceptor.accept(near).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
@@ -175,7 +175,7 @@ async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>, name
         async move {
             let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
             let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
-            // Tributary's own questions are none of the requests that are counted.
+            // Tributary's own probes do not count.
             if request.uri().path().ends_with("/configmaps/one") {
                 met.errors.fetch_add(1, Ordering::Relaxed);
                 met.first.lock().get_or_insert_with(Instant::now);

@@ -1,6 +1,6 @@
-//! A policy's whole outcome: of two kube-apiservers it sends to one, has what it takes written into the access log, and
-//! has more of it written into the audit log. What another policy takes is spread over both, and written nowhere. In
-//! the merged view it is the other way about: all is written but what a policy takes.
+//! The full effect of a policy: its requests go to one of two kube-apiservers, appear in the access log, and are
+//! audited at a higher level. Another policy's requests use both servers and appear in no log. In the merged view it is
+//! reversed: all requests are logged except those of one policy.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 use tributary_e2e::{Access, HttpClient, Kubectl, TestCluster, Tributary, guard, namespace};
 
-/// How long a start, an answer or a line of a log may take.
+/// Longest time until a start, an answer or a line of a log.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How many lists are sent, and how many objects are made.
+/// Number of lists, and number of created objects.
 const SHORT: usize = 12;
 
-/// How many watches and shells are open at once: all of them at one of two by chance would be rare.
+/// Number of open watches and of open shells: all of them at the same server by chance would be rare.
 const LASTING: usize = 6;
 
-/// What is written by itself: nothing.
+/// The audit policy itself records no request.
 const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
 
-/// The metrics of a kube-apiserver that count requests that were answered, and that tell of those that last.
+/// Metrics of a kube-apiserver: the number of answered requests, and the open long-running requests.
 const ANSWERED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["endpoints::chosen"; what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs]
 }
 
-/// A kube-apiserver, asked for itself.
+/// A kube-apiserver, which the test asks directly.
 struct Apiserver(HttpClient);
 
 impl Apiserver {
@@ -39,7 +39,7 @@ impl Apiserver {
         Ok(Self(HttpClient::from_access(&access).await?))
     }
 
-    /// The sum of a metric over the series that have all these labels.
+    /// The sum of a metric over all series with these labels.
     async fn sum(&self, metric: &str, labels: &[&str]) -> anyhow::Result<usize> {
         let metrics = self.0.get("/metrics").send().await?.expect(200)?.text();
         let series = metrics.lines().filter(|line| line.starts_with(metric));
@@ -51,13 +51,13 @@ impl Apiserver {
     }
 }
 
-/// A metric of each.
+/// A metric of each kube-apiserver.
 async fn of_each(apiservers: &[Apiserver; 2], metric: &str, labels: &[&str]) -> anyhow::Result<[usize; 2]> {
     Ok([apiservers[0].sum(metric, labels).await?, apiservers[1].sum(metric, labels).await?])
 }
 
-/// The configuration: what is asked of the namespace's Secrets, and shells there, goes to the second endpoint. Of the
-/// merged view its lists of LimitRanges are not to be written.
+/// Writes the configuration: requests for the namespace's Secrets, and shells there, go to the second endpoint. The
+/// merged view does not log its lists of LimitRanges.
 fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &str) -> anyhow::Result<()> {
     let authority = folder.join("chosen.ca");
     fs::write(&authority, member.access().certificate_authority)?;
@@ -89,7 +89,7 @@ fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &s
     Ok(())
 }
 
-/// The objects of a log, one on each line; the last may be half written.
+/// The objects of a log, one on each line; the last line may be half written.
 fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -129,7 +129,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
     let http = tributary.http().await?;
     let own = format!("/clusters/chosen{core}");
 
-    // Lists and writes, of the cluster's own view and of the merged one.
+    // Lists and writes, through the cluster's own path and through the merged view.
     for number in 0..SHORT {
         http.get(&format!("{own}/secrets")).send().await?.expect(200)?;
         http.get(&format!("{own}/replicationcontrollers")).send().await?.expect(200)?;
@@ -143,7 +143,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
     let lists = ["resource=\"secrets\"", "scope=\"namespace\"", "verb=\"LIST\""];
     let creates = ["resource=\"secrets\"", "verb=\"POST\""];
     let others = ["resource=\"replicationcontrollers\"", "scope=\"namespace\"", "verb=\"LIST\""];
-    // A kube-apiserver counts what it has answered a moment after the answer.
+    // A kube-apiserver counts an answer a moment after sending it.
     eventually(SOON, async || {
         for labels in [&lists[..], &creates] {
             let counts = of_each(&apiservers, ANSWERED, labels).await?;
@@ -155,7 +155,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
     })
     .await?;
 
-    // What lasts: watches, and shells, which switch protocols.
+    // Long-running requests: watches, and shells, which switch protocols.
     let follow = format!("{own}/secrets?watch=1");
     let watches = try_join_all((0..LASTING).map(|_| http.watch(&follow))).await?;
     let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
@@ -180,7 +180,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
         shell.terminate(SOON).await?;
     }
 
-    // Each of them has its line in the access log, and nothing else of the cluster's own view has.
+    // Each of these requests has a line in the access log, and no other request of the cluster's own path has one.
     eventually(SOON, async || {
         let lines: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"] == "chosen").collect();
         let written = |resource: &str, verb: Option<&str>| {
@@ -193,12 +193,13 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
         Ok(())
     })
     .await?;
-    // Of the merged view all have but those of the policy that has them left out. They were sent before the others.
+    // All requests of the merged view have a line, except those of the policy that disables it. They were sent before
+    // the others.
     let merged: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"].is_null()).collect();
     let written = |resource: &str| merged.iter().filter(|line| line["resource"] == resource).count();
     ensure!(written("secrets") == SHORT, "not all that is to be written is: {merged:#?}");
     ensure!(written("limitranges") == 0, "what is not to be written is: {merged:#?}");
-    // And so it is with the audit log, whose own policy has nothing written.
+    // The audit log has the same requests, although its own policy records none.
     eventually(SOON, async || {
         let events = lines(&audit_log)?;
         ensure!(events.iter().all(|event| event["level"] == "Metadata"), "{events:#?}");

@@ -1,5 +1,5 @@
-//! An endpoint is taken out of a cluster's list while clients watch and ask: what is under way there goes on, nothing
-//! new is sent there, and no request is lost.
+//! An endpoint is removed from a cluster's list while clients watch and send requests. Requests in flight there
+//! continue, new requests go elsewhere, and no request is lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,13 +11,13 @@ use std::{
 };
 use tributary_e2e::TestCluster;
 
-/// How long a change of the files may take to be read, and an event to come.
+/// Longest time until a change of the files is read, and until an event comes.
 const SOON: Duration = Duration::from_secs(60);
 
-/// So many watches are open, half of them at each endpoint.
+/// Number of open watches, half of them at each endpoint.
 const WATCHES: usize = 4;
 
-/// Tributary's own watches: of CustomResourceDefinitions and of APIServices.
+/// Number of Tributary's own watches: of CustomResourceDefinitions and of APIServices.
 const OWN_WATCHES: usize = 2;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -36,7 +36,7 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
         ensure!(watch.expect(SOON).await?["type"] == "ADDED", "the object that there is");
         watches.push(watch);
     }
-    // Nothing else is open there: without one of them at the endpoint that is drained, nothing would be shown.
+    // Only these watches are open. At least one must be at the drained endpoint, or the test would show nothing.
     let at_first = AtomicU64::new(0);
     eventually(SOON, async || {
         let (one, two) = (scene.outstanding(ports[0]).await?, scene.outstanding(ports[1]).await?);
@@ -62,7 +62,7 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
         })
         .await?;
     ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
-    // Four hundred were sent meanwhile; one that had chosen its endpoint just before may have been among them.
+    // Four hundred requests were sent meanwhile; a request that had just chosen its endpoint may be among them.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
     let before = at_first.load(Ordering::Relaxed);
     eventually(SOON, async || {

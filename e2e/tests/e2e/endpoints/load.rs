@@ -19,48 +19,50 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
 
-/// From one request to the next: 200 a second.
+/// Interval between two requests: 200 a second.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// How many have to be sent in a second: half of what is meant. With fewer it would say little that none was lost.
+/// Lowest accepted rate of requests in a second: half of the intended one. With fewer requests, a test without lost
+/// ones would show little.
 pub(super) const RATE_MIN: f64 = 100.0;
 
-/// How many are under way at most: a client that is asked to send more than the machine can answer waits, as it would
-/// have its share refused otherwise. On a machine that keeps up there are a handful.
+/// Largest number of concurrent requests: on a slow machine the client waits, because otherwise flow control would
+/// refuse its requests. A fast machine needs a handful.
 const AT_ONCE_MAX: usize = 256;
 
-/// Of so many requests one writes.
+/// Number of requests per write.
 const REQUESTS_FOR_EACH_WRITE: usize = 10;
 
-/// How often a write that is told to come again does so, as client-go.
+/// Number of attempts for a write whose answer has Retry-After, as in client-go.
 const WRITE_TRIES: usize = 10;
 
-/// The file of the authorities of the member's servers.
+/// File with the authorities of the member's servers.
 const AUTHORITY: &str = "authority.pem";
 
-/// Tributary before the kube-apiservers of one member.
+/// A Tributary in front of one member's kube-apiservers.
 pub(super) struct Scene {
     pub(super) http: HttpClient,
     pub(super) member: TestCluster,
-    /// The path of an object there.
+    /// Path of an object of the member.
     object: String,
-    // Ends with the scene, before its folder.
+    // Dropped with the scene, before its folder.
     _tributary: Arc<Tributary>,
     folder: tempfile::TempDir,
 }
 
-/// What clients met.
+/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     pub(super) reads: AtomicUsize,
     pub(super) writes: AtomicUsize,
-    /// What was not answered as it should be.
+    /// Errors of the failed requests.
     pub(super) lost: Mutex<Vec<String>>,
     stop: AtomicBool,
 }
 
 impl Scene {
-    /// The member at these addresses, whose certificates are its own authority's or of `authorities`.
+    /// Serves the member at these addresses. Their certificates are signed by the member's own authority or by
+    /// `authorities`.
     pub(super) async fn new(
         context: &TestContext,
         member: TestCluster,
@@ -83,21 +85,20 @@ impl Scene {
         Ok(Self { http, member, object, _tributary: tributary, folder })
     }
 
-    /// Has the configuration say that the member is at these addresses.
+    /// Writes the member's addresses into the configuration.
     pub(super) fn describe(&self, endpoints: &[String]) -> anyhow::Result<()> {
         describe(self.folder.path(), &self.member, endpoints)
     }
 
-    /// The path of the objects there.
+    /// Path of the member's objects.
     pub(super) fn collection(&self) -> &str {
         self.object.trim_end_matches("/one")
     }
 
-    /// Has clients ask 200 times a second until the test's own part has ended; waits for the last answers, and says how
-    /// many were sent in a second.
+    /// Sends 200 requests a second until `part` has ended, and waits for the last answers.
     ///
     /// # Errors
-    /// Of that part, and where fewer than half were sent.
+    /// Errors of `part`, and a rate below [`RATE_MIN`].
     pub(super) async fn under_load<T>(
         &self,
         writes: bool,
@@ -141,7 +142,7 @@ impl Scene {
         Ok((outcome, met))
     }
 
-    /// How many requests are in flight at an endpoint. A probe of its health may be among them for a moment.
+    /// Number of requests in flight at an endpoint. A health probe may count for a moment.
     pub(super) async fn outstanding(&self, port: u16) -> anyhow::Result<u64> {
         self.metric("tributary_endpoint_outstanding_requests", &format!("127.0.0.1:{port}")).await
     }
@@ -160,13 +161,13 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
         "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
         "spec": {"endpoints": endpoints, "caFile": folder.join(AUTHORITY), "credentials": {"token": member.access().token}},
     });
-    // At once: a file that is half written would be refused for that.
+    // A rename is atomic: the server would refuse a half-written file.
     fs::write(folder.join("new"), object.to_string())?;
     Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }
 
 impl Met {
-    /// How many requests were sent so far; one that is told to come again counts once.
+    /// Number of requests so far; a repeated request counts once.
     fn sent(&self) -> usize {
         self.reads.load(Ordering::Relaxed) + self.writes.load(Ordering::Relaxed)
     }
@@ -177,7 +178,8 @@ impl Met {
         self.note("read", answer.and_then(|answer| answer.expect(200)));
     }
 
-    /// Writes once; again only where it is told to come again, which says that nothing was changed.
+    /// Sends a write, and repeats it only after an answer with Retry-After, because the server has then changed
+    /// nothing.
     async fn write(&self, http: &HttpClient, object: &str, number: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let patch = json!({"data": {"number": number.to_string()}});

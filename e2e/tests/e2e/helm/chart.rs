@@ -1,11 +1,11 @@
-//! A chart with what most charts have: a ConfigMap, a Deployment, and a hook.
+//! A chart with the usual objects: a ConfigMap, a Deployment, and a hook.
 
 use anyhow::Context;
 use std::fs;
 use tributary_e2e::guard;
 
-/// A chart on disk. Its values: `step`, which the ConfigMap holds; `more`, for one more ConfigMap and a hook that makes
-/// another; `label`, whether that names its release; `node`, where the Deployment's pods run.
+/// A chart on disk. Its values: `step`, the data of the ConfigMap; `more`, which adds a second ConfigMap and a hook
+/// with a third; `label`, whether the hook's object names its release; `node`, the node of the Deployment's pods.
 pub(super) struct Chart {
     path: String,
     _folder: tempfile::TempDir,
@@ -76,7 +76,7 @@ spec:
 ];
 
 impl Chart {
-    /// Writes it into a folder of its own.
+    /// Writes the chart into a new folder.
     pub(super) fn write() -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("chart")?;
         fs::create_dir(folder.path().join("templates")).context("make a folder")?;

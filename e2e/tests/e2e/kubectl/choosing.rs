@@ -1,4 +1,4 @@
-//! Which cluster: of a new object, of a name that several have, of a context.
+//! The choice of a cluster: for a new object, for a name that several clusters have, by a context.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -60,7 +60,7 @@ async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl sends some commands again after a conflict, up to five times, and waits in between.
+/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat a refused command.
 async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
@@ -75,7 +75,7 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
     .await?;
     for (name, commands) in [
         ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
-        // It exists in member1 alone, and cannot move.
+        // The object exists in member1 alone, and cannot move.
         ("only", &[&["apply"], &["replace"]]),
     ] {
         let object = json!({
@@ -84,7 +84,7 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
         });
         let file = setup.kubectl.file(&format!("{name}.json"), &object.to_string())?;
         for command in commands {
-            // Requests and the status codes of their answers are logged.
+            // This level logs requests and the status codes of their answers.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
             // kubectl replace sends the version of member1, which member2 can never match.
@@ -119,7 +119,7 @@ async fn ambiguous_names(context: TestContext) -> anyhow::Result<()> {
             ensure!(refused.contains(word), "no {word} in {refused}");
         }
     }
-    // In one cluster's view it is not ambiguous.
+    // The name is unique at one cluster's own path.
     setup.ok(&["--context", "member2", "label", "configmap", "twin", "a=b"]).await?;
     ensure!(setup.stored(1, "configmaps", "twin").await?["metadata"]["labels"]["a"] == "b", "not in member2");
     ensure!(setup.stored(0, "configmaps", "twin").await?["metadata"]["labels"].is_null(), "in member1 too");

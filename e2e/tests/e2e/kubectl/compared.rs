@@ -1,5 +1,5 @@
-//! The same commands to a bare member and to Tributary over it: what kubectl prints and how it ends must be the same,
-//! but for what Tributary adds on purpose (the CLUSTER column, the annotation, the form of versions).
+//! Runs the same commands at a bare member and at Tributary over it. kubectl's output and exit code must be the same,
+//! apart from Tributary's deliberate additions (the CLUSTER column, the annotation, the form of versions).
 
 mod output;
 mod reads;
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
     [reads::cases(), writes::cases()].into_iter().flatten().collect()
 }
 
-/// kubectl for one of the two servers, and the namespace that it works in.
+/// kubectl for one of the two servers, and its namespace.
 struct Side {
     kubectl: Kubectl,
     namespace: String,
@@ -24,7 +24,7 @@ struct Side {
 }
 
 impl Side {
-    /// A manifest, which commands then name as it is: kubectl runs where it lies.
+    /// Writes a manifest into kubectl's working directory, so that commands use its bare name.
     fn file(&self, name: &str, text: &str) -> anyhow::Result<()> {
         self.kubectl.file(name, text).map(drop)
     }
@@ -42,14 +42,14 @@ struct Sides {
 }
 
 impl Sides {
-    /// Both in one namespace, for reads.
+    /// Both sides in the same namespace, for reads.
     async fn in_one_namespace(context: &TestContext) -> anyhow::Result<Self> {
         let member = context.fixture.bare().await?;
         let namespace = context.namespace("kubectl", &[member]).await?;
         Self::new(context, namespace.clone(), namespace).await
     }
 
-    /// Each in a namespace of its own, for writes.
+    /// Each side in its own namespace, for writes.
     async fn in_two_namespaces(context: &TestContext) -> anyhow::Result<Self> {
         let member = [context.fixture.bare().await?];
         let (own, shown) = (context.namespace("kubectl", &member).await?, context.namespace("kubectl", &member).await?);
@@ -66,7 +66,7 @@ impl Sides {
         Ok(Self { member, own, shown })
     }
 
-    /// Runs a command on both sides and compares.
+    /// Runs a command on both sides and compares the outputs.
     async fn same(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let (own, shown) = tokio::try_join!(self.own.run(arguments), self.shown.run(arguments))?;
         output::compare((&self.own, &own), (&self.shown, &shown))

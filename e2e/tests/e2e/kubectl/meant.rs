@@ -1,4 +1,5 @@
-//! Which cluster a write means: where a file says, where what it names is, and never by a guess.
+//! The cluster of a write: the cluster that the file names, or the cluster of the objects to which it refers, and never
+//! a guess.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -14,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_binding_and_an_ephemeral_container_go_where_their_pod_is]
 }
 
-/// A config map as a file has it that is meant for `member2`.
+/// A config map in the form of a file for `member2`.
 fn of_member2(name: &str, step: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"step": step},
@@ -43,7 +44,7 @@ async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: Tes
     Ok(())
 }
 
-/// Looking in the merged view and acting in one cluster is a habit: a file that was got there is good here.
+/// A file from the merged view is valid at its own cluster: users often look there and then act in one cluster.
 async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
@@ -57,7 +58,7 @@ async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: T
         ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
-    // A replace looks first whether there is anything to replace.
+    // A replace first reads the object.
     for (command, may_be_missing) in [("create", false), ("apply", false), ("replace", true)] {
         let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
@@ -101,7 +102,7 @@ async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: Test
     }
     let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
     ensure!(stored["data"]["step"] == "0" && stored["metadata"]["labels"].is_null(), "it was changed: {stored}");
-    // Who says which one they mean is not refused.
+    // A write that names its cluster is not refused.
     let file = kubectl.file("web.json", &of_member2("web", "2"))?;
     run(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?.success()?;
     run(&["--context", "member2", "label", "configmap", "web", "a=b"]).await?.success()?;
@@ -129,10 +130,10 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
         let path = format!("/api/v1/namespaces/{only}/configmaps/{name}");
         second.http().get(&path).send().await?.expect(200)
     };
-    // Nothing else says where; and where `--create-in member1` does, that has no such namespace.
+    // Only the namespace decides the place. `--create-in member1` has no effect, because member1 lacks the namespace.
     create(&unplaced, "unplaced").await?;
     create(&setup.kubectl, "placed").await?;
-    // What is told to go elsewhere does not: the refusal says where its namespace is.
+    // An annotation that contradicts the namespace's cluster is refused, and the refusal names that cluster.
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "lost", "namespace": only, "annotations": {"tributary.dev/cluster": "member1"}},
@@ -144,7 +145,7 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
             ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
         }
     }
-    // As the member itself refuses, for who reads the reason.
+    // The refusal has the same details as the member's own, for clients that read them.
     let missing = namespace::unique_name("missing");
     let path = format!("/api/v1/namespaces/{missing}/configmaps");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});
@@ -181,7 +182,7 @@ async fn a_binding_and_an_ephemeral_container_go_where_their_pod_is(context: Tes
         ensure!(answer.contains(r#""status":"Success""#), "{answer}");
         let stored = setup.stored(1, "pods", name).await?;
         ensure!(stored["spec"]["nodeName"] == "member2-node-0", "{path}: {stored}");
-        // It is bound once.
+        // A pod can be bound only once.
         let refused = setup.run(&["create", "--raw", &setup.path(path), "-f", &file]).await?.failure()?;
         ensure!(refused.contains("is already assigned to node"), "{path}: {refused}");
     }

@@ -1,5 +1,5 @@
-//! What a kubelet answers: logs, exec, attach, port-forward. It is also asked of a member directly, to know that the
-//! fixture is right.
+//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them to a member directly,
+//! which shows that the fixture is right.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -50,7 +50,7 @@ pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyho
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
-    // kwok tells a failed command as an error of its own, not as an exit code.
+    // kwok reports a failed command as an error of its own, not as an exit code.
     ensure!(failed.code != Some(0) && failed.stderr.contains("exit status 3"), "{failed:?}");
     Ok(())
 }
@@ -63,8 +63,8 @@ async fn exec(context: TestContext) -> anyhow::Result<()> {
     check_exec(&setup, "two", 1).await
 }
 
-/// Sends bytes through and reads them back. The command ends by itself after the last line: kwok does not tell it that
-/// the input has ended.
+/// Sends bytes through the command and reads them back. The command ends by itself after the last line, because kwok
+/// does not pass on the end of the input.
 async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
@@ -81,7 +81,8 @@ async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
 
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    // Attaching shows what is written from then on; when that is, nobody says, so it is written again and again.
+    // `attach` shows output from the moment when it is attached. That moment is unknown, so the text is written
+    // repeatedly.
     let expected = format!("attached {}", setup.namespace);
     eventually(SOON, async || {
         setup.members[member].append_container_log(&expected)?;
@@ -98,7 +99,7 @@ async fn attach(context: TestContext) -> anyhow::Result<()> {
     check_attach(&setup, "two", 1).await
 }
 
-/// Over WebSocket, and over SPDY.
+/// Forwards a port over WebSocket, and over SPDY.
 pub(super) async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     for websockets in ["true", "false"] {
         check_port_forward_over(websockets, setup, pod).await?;
@@ -118,7 +119,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
         let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
-        // Until the body is there, not until the end: kwok keeps its half of the connection open.
+        // Read until the body is complete, not until the end: kwok keeps its half of the connection open.
         let mut answer = Vec::new();
         let whole = async {
             while !String::from_utf8_lossy(&answer).contains("\"health\"") {

@@ -55,7 +55,7 @@ async fn get_watch(context: TestContext) -> anyhow::Result<()> {
     setup.map(1, "in-two").await?;
     let text = watching.wait_for_output(SOON, |text| text.contains("in-one") && text.contains("in-two")).await?;
     ensure!(line(&text, &["in-two"])?[1] == "member2", "{text}");
-    // By name: kubectl watches with a field selector.
+    // One name: kubectl watches with a field selector.
     let arguments = setup.arguments(&["get", "configmap", "in-two", "-w", "-o", "jsonpath={.data.step};"]);
     let mut watching = setup.kubectl.spawn(&arguments)?;
     watching.wait_for_output(SOON, |text| text.contains("0;")).await?;
@@ -93,7 +93,7 @@ async fn api_resources(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;
-    // Without the custom resources of other cases, which come and go in between.
+    // Custom resources of other cases appear and disappear in between.
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.contains(".example.com/"));
         let mut lines: Vec<String> = lines.map(str::to_owned).collect();

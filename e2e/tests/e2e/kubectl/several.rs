@@ -1,4 +1,4 @@
-//! Commands that make several requests, whose answers must fit together: over two members.
+//! Commands that send several requests with dependent answers, over two members.
 
 use super::{SOON, Setup, deployment, line, pod};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A deployment on the node of a member, created in it.
+/// Creates a deployment in a member, on the member's node.
 async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> {
     let node = format!("{}-node-0", setup.members[member].name());
     let text = deployment(name).replace("member1-node-0", &node);
@@ -93,7 +93,7 @@ async fn get_in_chunks(context: TestContext) -> anyhow::Result<()> {
     let in_order = |prefix: &'static str| (0..EACH).map(move |index| format!("configmap/{prefix}-{index:02}\n"));
     let by_cluster: String = in_order("b").chain(in_order("a")).collect();
     eventually(SOON, async || {
-        // Five pages; the third one crosses from one cluster to the other.
+        // Five pages; the third one has objects of both clusters.
         let output = setup.run(&["get", "configmaps", "--chunk-size=5", "-o", "name", "-v=6"]).await?;
         ensure!(output.stdout == by_cluster, "{}", output.stdout);
         let pages = output.stderr.lines().filter(|line| line.contains("limit=5")).count();
@@ -114,8 +114,8 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
     })
 }
 
-/// kubectl asks for events by the object's uid: those of another object of that name, in another cluster,
-/// are not its own.
+/// kubectl lists events by the object's uid: events of an object with the same name in another cluster do not belong to
+/// it.
 async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
@@ -140,7 +140,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
         let name = format!("p{}", condition.len());
         let (pod_name, condition) = (format!("pod/{name}"), format!("--for={condition}"));
         let arguments = setup.arguments(&["wait", &pod_name, &condition, "--timeout=60s"]);
-        // Only `create` waits for what is not there.
+        // Only `create` waits for a missing object.
         let waits_for_nothing = condition == "--for=create";
         let object = pod(&name, "member2-node-0");
         if !waits_for_nothing {
@@ -154,7 +154,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
         let status = waiting.wait(SOON).await?;
         ensure!(status.success(), "{condition}: {}", waiting.errors());
     }
-    // By selector, over both clusters.
+    // The command waits by selector, in both clusters.
     setup.running_pod(0, "one").await?;
     setup.ok(&["wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s"]).await?;
     let gone = setup.arguments(&["wait", "--for=delete", "pods", "--all", "--timeout=60s"]);
@@ -219,7 +219,8 @@ async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was read says where it was; replaced by force, which deletes and creates, it stays there.
+/// An object from the merged view names its cluster. A forced replace deletes and creates the object in the same
+/// cluster.
 async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
@@ -236,7 +237,8 @@ async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `expose` makes says nothing of a cluster, so it goes where new objects go; a cluster's own context says where.
+/// The object that `expose` makes names no cluster, so it goes to the default cluster, or to the cluster of the
+/// context.
 async fn expose_follows_placement(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
@@ -263,7 +265,7 @@ async fn apply_of_several_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One of two clusters cannot be reached: its context says so, and the merged one answers with the other.
+/// One of two clusters is unreachable: a command in its context fails, and the merged view answers with the other one.
 async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
@@ -282,7 +284,7 @@ async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
     let nodes = kubectl.run(&["get", "nodes"]).await?;
     ensure!(nodes.code == Some(0) && nodes.stdout.contains("member1-node-0"), "{nodes:?}");
     ensure!(nodes.stderr.contains("Warning: ") && nodes.stderr.contains("deadcluster"), "{nodes:?}");
-    // A name that member1 does not have may be in the other.
+    // A name that member1 lacks may exist in the other cluster.
     let unknown = kubectl.run(&["get", "node", "nowhere"]).await?.failure()?;
     ensure!(unknown.contains("deadcluster") && !unknown.contains("(NotFound)"), "{unknown}");
     let ready = kubectl.run(&["get", "--raw", "/readyz?verbose"]).await?;
@@ -305,8 +307,7 @@ async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one cluster allows and the other does not is not allowed where both are read as one;
-/// the reason names the other.
+/// An access that only one cluster allows is denied in the merged view, and the reason names the other cluster.
 async fn access_in_one_cluster_only(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});

@@ -1,5 +1,5 @@
-//! What switches protocols, as the real kubectl does it: `cp`, `exec` and `port-forward`, over WebSocket and SPDY, to
-//! members that are reached directly and through proxies of each kind.
+//! Requests that switch protocols, by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY, to
+//! members that Tributary reaches directly and through each kind of proxy.
 
 use super::{Setup, pods};
 use crate::context::{Case, TestContext, cases};
@@ -10,7 +10,7 @@ use tributary_e2e::{
     tunnel_proxy::{ProxyKind, TunnelProxy},
 };
 
-/// Bytes of the largest file that is copied: many frames, and more than all buffers on the way hold.
+/// Size in bytes of the largest copied file: many frames, and more than all buffers on the way hold.
 const FILE_BYTES: usize = 8 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -41,7 +41,7 @@ async fn through_a_socks5_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Socks5).await
 }
 
-/// All that is switched, to a member that is reached by a proxy alone.
+/// Tests all switched requests to a member that only a proxy can reach.
 async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result<()> {
     let (members, folder) = (context.fixture.pair().await?.clone(), guard::temporary_folder("proxied")?);
     let proxy = TunnelProxy::start(kind).await?;
@@ -50,7 +50,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     let (path, roots) = (folder.path().join("kubeconfig"), folder.path().join("proxy.ca"));
     kubeconfig::write_entries(&path, &[entries])?;
     fs::write(&roots, proxy.authority())?;
-    // A proxy is checked by what the system trusts.
+    // Tributary verifies a proxy with the system's roots.
     let tributary = Tributary::builder(&path, [members[1].name()]).environment("SSL_CERT_FILE", &roots).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let kubectl: Kubectl = tributary.kubectl(context.fixture.tools().await?)?;
@@ -62,13 +62,13 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     pods::check_exec(&setup, "two", 1).await?;
     check_copies(&setup, "two").await?;
     pods::check_port_forward(&setup, "two").await?;
-    // Each has a connection of its own.
+    // Each switched request has its own connection.
     let switched = proxy.connections() - before;
     ensure!(switched >= 8, "{switched} connections were made by the proxy");
     Ok(())
 }
 
-/// Copies a file and a folder into a pod and back, over WebSocket and over SPDY. What a pod has is on this machine.
+/// Copies a file and a folder into a pod and back, over WebSocket and over SPDY. The pod's files are on this machine.
 async fn check_copies(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     for websockets in [true, false] {
         let folder = guard::temporary_folder("copied")?;
@@ -99,7 +99,7 @@ fn is_whole(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 async fn copy(setup: &Setup, websockets: bool, from: &str, to: &str) -> anyhow::Result<()> {
-    // Once: it asks again for what did not come whole.
+    // Without kubectl's retries, an incomplete copy is an error.
     let mut command = setup.kubectl.command(&setup.arguments(&["cp", "--retries=0", from, to]));
     command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets.to_string());
     setup.kubectl.run_with(command, None).await?.success().map(drop)

@@ -1,5 +1,5 @@
-//! Commands that do not send a file's annotation, or have no way to give one: what becomes of them, and what they show
-//! first, for a name that several clusters have and for one that a single cluster has.
+//! Commands that do not send a file's annotation, or cannot set one: their results and first messages, for a name that
+//! several clusters have and for a unique name.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -12,15 +12,15 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl"; delete_of_an_annotated_file, debug, debug_in_a_copy, autoscale]
 }
 
-/// What a refusal of a repeated name begins with.
+/// The beginning of the refusal of a repeated name.
 const EITHER: &str = "kubectl --context member1 … or kubectl --context member2 …: ";
 
-/// The first line of what a command that was refused shows.
+/// The first line of a refused command's output.
 fn first_line(refused: &str) -> &str {
     refused.lines().next().unwrap_or_default()
 }
 
-/// kubectl of a Tributary that has no default for new objects.
+/// kubectl for a Tributary without a default cluster for new objects.
 async fn unplaced(context: &TestContext) -> anyhow::Result<(Arc<Tributary>, Kubectl)> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
@@ -29,7 +29,7 @@ async fn unplaced(context: &TestContext) -> anyhow::Result<(Arc<Tributary>, Kube
     Ok((tributary, kubectl))
 }
 
-/// A Pod that waits for a scheduler that there is not.
+/// A Pod that waits for a scheduler that does not exist.
 fn waiting_pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -37,7 +37,7 @@ fn waiting_pod(name: &str) -> Value {
     })
 }
 
-/// Waits until kubectl lists as many of a name.
+/// Waits until kubectl lists this many objects with the name.
 async fn listed(setup: &Setup, kubectl: &Kubectl, resource: &str, name: &str, count: usize) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let names = kubectl.ok(&["-n", &setup.namespace, "get", resource, "-o", "name"]).await?;
@@ -74,7 +74,7 @@ async fn delete_of_an_annotated_file(context: TestContext) -> anyhow::Result<()>
     setup.ok(&["--context", "member2", "delete", "-f", &twin]).await?;
     setup.stored(0, "configmaps", "twin").await?;
     setup.members[1].http().get(&setup.path("configmaps/twin")).send().await?.expect(404)?;
-    // The name alone is sent, and means the one object that has it.
+    // kubectl sends the name alone, which only one cluster has.
     setup.ok(&["delete", "-f", &file("only")?]).await?;
     setup.members[0].http().get(&setup.path("configmaps/only")).send().await?.expect(404)?;
     Ok(())
@@ -100,7 +100,7 @@ async fn debug(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A copy has no node, and none of the Pod's annotations, unless it is told to keep them.
+/// A copy of a Pod has no node, and has the Pod's annotations only if the user asks for them.
 async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
@@ -136,7 +136,7 @@ async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl does not show why the autoscaler cannot be made.
+/// kubectl does not show the reason why it cannot create the autoscaler.
 async fn autoscale(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;

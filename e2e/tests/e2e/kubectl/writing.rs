@@ -48,7 +48,7 @@ async fn apply_creates_and_changes(context: TestContext) -> anyhow::Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{}/deployments/app", setup.namespace);
     let stored = setup.members[0].http().get(&path).send().await?.expect(200)?.json()?;
     ensure!(stored.to_string().contains("main:2"), "{stored}");
-    // The controllers of the member act on it and the result is seen here.
+    // The member's controllers act on the deployment, and kubectl sees the result through Tributary.
     eventually(SOON, async || {
         let ready = setup.ok(&["get", "deployment", "app", "-o", "jsonpath={.status.readyReplicas}"]).await?;
         ensure!(ready == "1", "{ready:?} ready");

@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard's queries, as Prometheus' own promtool reads them.
+//! Prometheus' own promtool checks the alert rules and the dashboard's queries.
 
 use crate::context::{Case, TestContext, cases};
 use crate::deployment::deploy;
@@ -11,11 +11,11 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["observability::alerts"; promtool_takes_the_rules_and_their_tests_pass, promtool_takes_the_dashboards_queries]
 }
 
-/// The rules' tests: which series raise which alert, and which do not. That each alert has both is for the server's
-/// tests to say.
+/// Tests of the rules: series that raise an alert, and series that do not. The server's tests check that each alert has
+/// both.
 const TESTS: &str = include_str!("alerts-tests.yaml");
 
-/// Runs promtool; it is to succeed.
+/// Runs promtool, which must succeed.
 async fn promtool(context: &TestContext, arguments: &[&str]) -> anyhow::Result<()> {
     let program = context.fixture.tools().await?.observability().await?.join("promtool");
     let output = Command::new(program).args(arguments).output().context("run promtool")?;

@@ -10,13 +10,13 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["observability::traces"; a_trace_goes_from_the_client_through_the_stages_to_the_member]
 }
 
-/// How long a span may take to be in the collector's file.
+/// Longest time until a span is in the collector's file.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The client's own span.
+/// ID of the client's own span.
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// A collector that writes what it is sent into a file.
+/// A collector that writes the spans it receives into a file.
 struct Collector {
     endpoint: String,
     spans: std::path::PathBuf,
@@ -43,7 +43,7 @@ impl Collector {
         Ok(Self { endpoint, spans, _process: process })
     }
 
-    /// The configuration of who sends it spans, of which so many of a million are sampled.
+    /// Configures a process to send its spans to this collector; `rate` is the number of sampled spans per million.
     fn configuration(&self, folder: &Path, name: &str, rate: u32) -> anyhow::Result<String> {
         let file = folder.join(format!("{name}-tracing.yaml"));
         let text = json!({
@@ -56,11 +56,11 @@ impl Collector {
         Ok(format!("--tracing-config-file={}", file.display()))
     }
 
-    /// The spans by now, each with the service that sent it.
+    /// The collected spans, each with the service that sent the span.
     fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
         let text = fs::read_to_string(&self.spans).unwrap_or_default();
         let mut found = Vec::new();
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         for batch in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             for of_one in batch["resourceSpans"].as_array().into_iter().flatten() {
                 let service = attribute(&of_one["resource"], "service.name").unwrap_or_default();
@@ -90,7 +90,7 @@ fn traceparent(number: u8, is_sampled: bool) -> String {
     format!("00-{}-{CLIENT_SPAN}-{:02x}", trace_id(number), u8::from(is_sampled))
 }
 
-/// Our spans of a trace: the request's own, and its stages by name.
+/// Tributary's spans of a trace: the request's span, and its stages by name.
 fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)> {
     let spans = collector.spans()?;
     let of_trace =
@@ -115,7 +115,8 @@ async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: 
     namespace::create(&namespace, &[&member]).await?;
     let path = folder.path().join("traced.kubeconfig");
     kubeconfig::write(&path, &[&member.access()])?;
-    // The client is the one person of personal mode, who may choose. What is not in a client's trace is not sampled.
+    // The client is the user of personal mode, who may decide about sampling. Requests without a client's trace are not
+    // sampled.
     let own = collector.configuration(folder.path(), "ours", 0)?;
     let log = folder.path().join("access.log");
     let tributary = Tributary::builder(&path, ["traced"])
@@ -128,7 +129,7 @@ async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: 
     eventually(SOON, async || read_from_memory(&collector)).await?;
     eventually(SOON, async || written_to_the_member(&collector)).await?;
     ensure!(ours(&collector, 3).is_err(), "a trace that is not sampled was sent");
-    // The access log names the trace, and nothing of what is not sampled.
+    // The access log names the trace of a sampled request only.
     eventually(SOON, async || {
         let text = fs::read_to_string(&log)?;
         let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
@@ -148,7 +149,7 @@ async fn send(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The list was answered from memory, by these stages.
+/// Memory answered the list, in these stages.
 fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 1)?;
     ensure!(
@@ -163,7 +164,7 @@ fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The object was made by the member, which went on with the trace.
+/// The member created the object and continued the trace.
 fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 2)?;
     ensure!(attribute(&own, "http.response.status_code").as_deref() == Some("201"), "{own}");
@@ -172,7 +173,7 @@ fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
     });
     let forward = forward.with_context(|| format!("nothing was forwarded: {stages:?}"))?;
     ensure!(attribute(forward, "tributary.cluster").as_deref() == Some("traced"), "{forward}");
-    // A kube-apiserver goes on with a stranger's trace, or links to it.
+    // A kube-apiserver continues an untrusted client's trace, or links to it.
     let spans = collector.spans()?;
     let goes_on = |span: &Value| {
         let is_child = span["traceId"] == trace_id(2) && span["parentSpanId"] == forward["spanId"];

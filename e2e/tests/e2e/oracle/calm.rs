@@ -1,9 +1,9 @@
-//! Whose doing it is where clients miss a state while nothing fails: the member's, a list that Tributary took anew,
-//! or an event that was lost in it.
+//! Explains why clients miss a state without any fault: because of the member, because of a new list in Tributary, or
+//! because Tributary lost an event.
 //!
-//! A kube-apiserver tells its own clients every state of an object as long as their watch lasts: one of each member
-//! follows it beside those of Tributary. Where that one missed the same, the member never told of it, or the writer
-//! counts a state that never was.
+//! A kube-apiserver sends its own clients every state of an object as long as their watch lasts. Therefore a client of
+//! each member follows it beside the clients of Tributary. If that client missed the same state, either the member
+//! never sent it, or the writer counts a state that never existed.
 
 use super::{
     SYNC,
@@ -17,30 +17,30 @@ use kube::runtime::watcher;
 use std::sync::Arc;
 use tributary_e2e::TestCluster;
 
-/// Most lines of Tributary's log that are shown.
+/// Largest number of printed lines of Tributary's log.
 const LINES_MAX: usize = 40;
 
 /// A time without faults.
 pub(super) struct Calm {
     members: Vec<OwnClient>,
     namespace: String,
-    /// How long Tributary's log was when it began, in bytes.
+    /// Size of Tributary's log when the calm began, in bytes.
     log_before: usize,
 }
 
-/// A client of a member itself.
+/// A direct client of a member.
 struct OwnClient {
     member: Arc<TestCluster>,
     client: KubeRs,
-    /// What it had seen when the calm began.
+    /// The client's results before the calm.
     before: Seen,
 }
 
 impl Calm {
-    /// It begins now.
+    /// Begins the time without faults.
     ///
     /// # Errors
-    /// Where a member cannot be followed.
+    /// A client cannot follow a member.
     pub(super) async fn begin(world: &World, namespace: &str) -> anyhow::Result<Self> {
         let mut members = Vec::new();
         for member in &world.members {
@@ -58,7 +58,7 @@ impl Calm {
         Ok(Self { members, namespace: namespace.to_owned(), log_before })
     }
 
-    /// What is known of states that clients of Tributary have missed since it began.
+    /// Facts about states that clients of Tributary have missed since the calm began.
     pub(super) async fn explain(&self, world: &World) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &self.members {
@@ -82,7 +82,7 @@ impl Calm {
 }
 
 impl OwnClient {
-    /// The states that it has missed since the calm began, once it holds what the member holds.
+    /// The states that this client has missed since the calm began, once it holds the member's objects.
     async fn missed(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         let holds_all = async || {
             let union = union(std::slice::from_ref(&self.member), namespace).await?;

@@ -1,4 +1,4 @@
-//! Faults on a schedule that a seed decides.
+//! Faults on a schedule that a seed determines.
 
 use anyhow::Context;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -15,17 +15,17 @@ use tokio::{
 use tributary_e2e::{TestCluster, Tributary};
 use tributary_simulator::{Relay, Weather};
 
-/// What is between the members and the clients, and can fail.
+/// The members, Tributary and their connections, all of which can fail.
 pub(super) struct World {
     pub(super) members: Vec<Arc<TestCluster>>,
-    /// Between Tributary and each member.
+    /// Relays between Tributary and each member.
     pub(super) wires: Vec<Relay>,
-    /// Between the clients and Tributary.
+    /// The relay between the clients and Tributary.
     pub(super) front: Relay,
     pub(super) server: Mutex<Server>,
 }
 
-/// Tributary, which may be started again at the same port with the same data.
+/// A Tributary that can be restarted at the same port with the same data.
 pub(super) struct Server {
     pub(super) kubeconfig: PathBuf,
     pub(super) contexts: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts what does not run.
+    /// Starts Tributary unless it runs.
     pub(super) async fn start(&mut self) -> anyhow::Result<()> {
         if self.running.is_none() {
             let contexts = self.contexts.iter().map(String::as_str);
@@ -51,7 +51,7 @@ impl Server {
         Ok(())
     }
 
-    /// Its log, over all starts.
+    /// Tributary's log, over all starts.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(log_of(&self.folder)).unwrap_or_default()
     }
@@ -61,16 +61,16 @@ fn log_of(folder: &Path) -> PathBuf {
     folder.join("tributary.log")
 }
 
-/// Something that fails.
+/// A part of the world that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// A member's processes.
+    /// The processes of a member.
     Member(usize),
     /// The connections between Tributary and a member.
     Wire(usize),
     /// The connections between clients and Tributary.
     Front,
-    /// Tributary itself.
+    /// The process of Tributary.
     Server,
 }
 
@@ -90,7 +90,7 @@ enum Fault {
 /// One fault and its time.
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    /// After the schedule's start.
+    /// Time since the schedule's start.
     at: Duration,
     lasts: Duration,
     target: Target,
@@ -104,7 +104,6 @@ impl fmt::Display for Event {
     }
 }
 
-/// A schedule of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule(Vec<Event>);
 
@@ -115,7 +114,7 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a seed: each target fails on its own, so that faults meet.
+    /// The schedule of a seed: each target fails independently, so that faults overlap.
     pub(super) fn of(seed: u64, length: Duration, members: usize) -> Self {
         let targets = (0..members)
             .flat_map(|index| [Target::Member(index), Target::Wire(index)])
@@ -131,7 +130,7 @@ impl Schedule {
         Self(events)
     }
 
-    /// Plays it; in the end nothing fails any more.
+    /// Plays the schedule; afterwards all targets are healthy again.
     pub(super) async fn play(&self, world: &World) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut targets: Vec<Target> = Vec::new();
@@ -153,8 +152,8 @@ impl Schedule {
 }
 
 fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event> {
-    // A restart takes seconds, so whole servers fail less often than connections. A member is known to be silent after
-    // 9 s: what is frozen, or silent on the wire, is so for longer than that in every other case or so.
+    // A restart takes seconds, so whole servers fail less often than connections. Tributary notices a silent member
+    // after 9 s: about half of the freezes and silences last longer.
     let (pause, longest) = match target {
         Target::Member(_) => (6.0..18.0, 16.0),
         Target::Wire(_) => (2.0..8.0, 16.0),

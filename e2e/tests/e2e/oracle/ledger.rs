@@ -1,31 +1,33 @@
-//! What one kube-rs client was told, and whether it can be true. The Go clients have the same in `clients/oracle`.
+//! Records the events of one kube-rs client, and checks that they are possible. The Go clients have the same ledger in
+//! `clients/oracle`.
 
 use super::writer::{PAYLOAD, SEQUENCE};
 use anyhow::{Context, ensure};
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What a client knows of one object: its uid and its sequence.
+/// State of an object in a client: its uid and its sequence.
 pub(crate) type State = (String, u64);
 
 /// The objects of a client by namespace and name.
 pub(crate) type States = BTreeMap<String, State>;
 
-/// Everything that one client was told of one resource.
+/// The events of one resource, as one client received them.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: States,
-    /// Uids of objects that were deleted or missing from a list: they never come back.
+    /// Uids of objects that were deleted or missing from a list: they must never return.
     gone: HashSet<String>,
     /// The newest sequence of each name.
     last: HashMap<String, u64>,
-    /// The sequence of each name of which no state can have been skipped since the last list or look.
+    /// The last sequence of each name that had an object at the last list or look, or has had an event since. No later
+    /// state of such a name may be skipped.
     steady: HashMap<String, u64>,
-    /// The list that is being received.
+    /// The objects of a list that is still arriving.
     listing: Option<States>,
     pub(crate) applied: usize,
     pub(crate) lists: usize,
-    /// The places where states were skipped outside of lists.
+    /// States that were skipped outside of lists.
     pub(crate) gaps: Vec<String>,
     pub(crate) violations: Vec<String>,
 }
@@ -41,12 +43,12 @@ impl Ledger {
         }
     }
 
-    /// A list begins.
+    /// Begins a list of the client.
     pub(crate) fn begin(&mut self) {
         self.listing = Some(States::new());
     }
 
-    /// An object of the list.
+    /// Records an object of the list.
     pub(crate) fn listed(&mut self, metadata: &ObjectMeta) {
         let Some((key, state)) = self.read(metadata, "list") else { return };
         self.forward(&key, &state, "list");
@@ -55,7 +57,7 @@ impl Ledger {
         }
     }
 
-    /// The list is whole.
+    /// Completes the list: missing objects are gone.
     pub(crate) fn end(&mut self) {
         let next = self.listing.take().unwrap_or_default();
         for (key, (uid, _)) in std::mem::take(&mut self.held) {
@@ -68,7 +70,7 @@ impl Ledger {
         self.settle();
     }
 
-    /// An ADDED or MODIFIED, which kube-rs does not tell apart.
+    /// Records an ADDED or MODIFIED, which kube-rs does not distinguish.
     pub(crate) fn apply(&mut self, metadata: &ObjectMeta) {
         self.applied += 1;
         let Some((key, state)) = self.read(metadata, "apply") else { return };
@@ -82,7 +84,7 @@ impl Ledger {
         self.held.insert(key, state);
     }
 
-    /// A DELETED. One of an object that is gone already may come twice after a cut, which kube-rs heals unseen.
+    /// Records a DELETED. The DELETED of an object may come twice after a cut, which kube-rs corrects silently.
     pub(crate) fn delete(&mut self, metadata: &ObjectMeta) {
         let Some((key, (uid, sequence))) = self.read(metadata, "delete") else { return };
         match self.held.get(&key) {
@@ -112,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a state that was skipped.
+    /// Records a gap if a state was skipped.
     fn step(&mut self, key: &str, sequence: u64, event: &str) {
         match self.steady.get_mut(key) {
             Some(before) => {
@@ -125,19 +127,20 @@ impl Ledger {
         }
     }
 
-    /// Forgets the names that are not held: they may come and go unseen until they are next applied.
+    /// Forgets the names without an object: they may appear and disappear unseen until the next event.
     fn settle(&mut self) {
         self.steady = self.held.iter().map(|(key, (_, sequence))| (key.clone(), *sequence)).collect();
     }
 
-    /// What the client holds. What was skipped of a name that is not held now is not counted: it may have been before.
+    /// The objects of the client. For a name that has no object now, skipped states do not count: they may be older
+    /// than the last list.
     pub(crate) fn look(&mut self) -> &States {
         self.settle();
         &self.held
     }
 }
 
-/// Key and state of an object; the error says that it is torn.
+/// Key and state of an object, or an error that the object is torn.
 fn read(metadata: &ObjectMeta) -> anyhow::Result<(String, State)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));

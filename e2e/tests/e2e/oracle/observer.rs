@@ -1,4 +1,4 @@
-//! The clients that follow: programs (Go, Python) and kube-rs in this process.
+//! The following clients: programs (Go, Python), and kube-rs in this process.
 
 use super::ledger::{Ledger, State, States};
 use crate::clients::follower::Follower;
@@ -24,16 +24,16 @@ use tokio::task::JoinHandle;
 /// The resources that every client follows.
 pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
-/// The objects of all members, by resource and by namespace and name. A name that several have lists each state.
+/// The objects of all members, by resource and by namespace and name. A name in several members has a state for each.
 pub(crate) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
-/// A client that follows.
+/// A client that follows the resources.
 pub(crate) enum Observer {
     Program { name: String, follower: Box<Follower> },
     KubeRs(KubeRs),
 }
 
-/// What a client holds, by resource and point of view, and what it saw.
+/// The objects of a client, by resource and store, and its records.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// `configmaps/store` → its objects.
@@ -41,11 +41,11 @@ pub(crate) struct Seen {
     pub(crate) violations: Vec<String>,
     /// States of objects that a stream skipped.
     pub(crate) gaps: u64,
-    /// The last of them.
+    /// The last skipped states.
     pub(crate) skipped: Vec<String>,
-    /// What came of its own calls.
+    /// The results of the client's own calls.
     pub(crate) calls: Calls,
-    /// For the report: what happened, in the client's words.
+    /// The client's summary of its events, for the report.
     pub(crate) summary: String,
 }
 
@@ -57,7 +57,7 @@ impl Observer {
         }
     }
 
-    /// Starts a program that obeys `dump`.
+    /// Starts a program that understands `dump`.
     pub(crate) fn program(
         name: &str,
         program: &Path,
@@ -69,7 +69,7 @@ impl Observer {
         Ok(Self::Program { name: name.to_owned(), follower: Box::new(follower) })
     }
 
-    /// Waits until it follows.
+    /// Waits until the client has its first state.
     pub(crate) async fn synced(&mut self, patience: Duration) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.wait_for("synced", patience).await.map(drop),
@@ -77,7 +77,7 @@ impl Observer {
         }
     }
 
-    /// Has a client that writes stop writing.
+    /// Makes a writing client stop its writes.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.tell("pause\n"),
@@ -85,7 +85,7 @@ impl Observer {
         }
     }
 
-    /// What it says of its troubles, for a failed run.
+    /// The last lines of the client's log, for a failed run.
     pub(crate) fn log_tail(&self) -> String {
         match self {
             Self::Program { follower, .. } => follower.log_tail(12),
@@ -93,8 +93,10 @@ impl Observer {
         }
     }
 
-    /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector,
-    /// is an error.
+    /// The client's objects and records so far.
+    ///
+    /// # Errors
+    /// A program has ended, for example by a panic of the inconsistency detector.
     pub(crate) async fn look(&mut self) -> anyhow::Result<Seen> {
         match self {
             Self::Program { name, follower } => {
@@ -106,14 +108,14 @@ impl Observer {
     }
 }
 
-/// What came of the calls of a client that writes.
+/// The results of a writing client's calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) writes: u64,
     pub(crate) failed: u64,
 }
 
-/// Reads a dump.
+/// Reads the answer to `dump`.
 fn seen(dump: &Value) -> anyhow::Result<Seen> {
     let mut seen = Seen { summary: format!("unchecked {}", dump["unchecked"]), ..Seen::default() };
     for (name, store) in dump["stores"].as_object().context("no stores")? {
@@ -141,7 +143,7 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
 }
 
 impl Seen {
-    /// Whether every store is the union of the members.
+    /// Checks that every store is the union of the members.
     pub(crate) fn is(&self, union: &Union) -> anyhow::Result<()> {
         for (name, store) in &self.stores {
             let resource = name.split('/').next().unwrap_or_default();
@@ -158,7 +160,6 @@ impl Seen {
     }
 }
 
-/// kube-rs watchers of all resources.
 pub(crate) struct KubeRs {
     name: String,
     ledgers: Vec<(&'static str, Arc<Mutex<Ledger>>)>,
@@ -172,7 +173,6 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts watchers with this configuration.
     pub(crate) async fn start(
         name: &str,
         kubeconfig: &Path,
@@ -205,13 +205,13 @@ impl KubeRs {
         }));
     }
 
-    /// Whether it has listed every resource.
+    /// Returns whether the client has listed every resource.
     pub(crate) fn has_listed(&self) -> bool {
         let has_listed = |ledger: &Arc<Mutex<Ledger>>| ledger.lock().is_ok_and(|ledger| ledger.lists > 0);
         self.ledgers.iter().all(|(_, ledger)| has_listed(ledger))
     }
 
-    /// What it holds and saw so far.
+    /// The client's objects and records so far.
     pub(crate) fn look(&self) -> anyhow::Result<Seen> {
         let mut seen = Seen::default();
         ensure!(self.tasks.iter().all(|task| !task.is_finished()), "{}: a watcher ended", self.name);

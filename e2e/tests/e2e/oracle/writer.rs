@@ -1,5 +1,5 @@
-//! Writers that change one member at a steady pace through its faults, so that each name's sequence grows by one with
-//! each write that took effect, whatever became of the answers.
+//! Writers that change one member at a steady pace through its faults. Each name's sequence grows by one with each
+//! write that took effect, whether or not its answer came.
 
 use crate::context::TestContext;
 use anyhow::{Context, ensure};
@@ -20,33 +20,34 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// The annotation that counts the writes to a name, from 1, over deletions too.
+/// The annotation with the number of writes to a name, from 1, over deletions too.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
-/// The annotation `<sequence>:<length>:` and that many letters, which shows a torn object.
+/// The annotation `<sequence>:<length>:<letters>`, which reveals a torn object.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
-/// Writers per member. Each waits for its answers, so that together they keep the pace while answers take 100 ms.
+/// Number of writers per member. Each waits for its answers, so together they keep the pace as long as answers take at
+/// most 100 ms.
 const WRITERS: u32 = 20;
 
-/// Writes per second and member, where nothing else is to be done.
+/// Writes per second and member, on an idle machine.
 pub(crate) const PACE: u32 = 200;
 
-/// Names per writer.
+/// Number of names per writer.
 const NAMES: usize = 6;
 
-/// Pause after an answer that says that the member is down.
+/// Pause after a failure of the member.
 const DOWN: Duration = Duration::from_millis(100);
 
-/// Where writers write, and under which names.
+/// The namespace of the writers, and the scheme of their names.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) namespace: String,
-    /// Whether all members use the same names.
+    /// Whether all members have the same names.
     pub(crate) twins: bool,
 }
 
-/// Writers of all members, until stopped.
+/// Writers of all members, until they are stopped.
 pub(crate) struct Writers {
     stop: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<Writer>>,
@@ -54,7 +55,6 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Lets them write.
     pub(crate) fn start(writers: Vec<Writer>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let written = Arc::new(AtomicU64::new(0));
@@ -65,12 +65,12 @@ impl Writers {
         Self { stop, tasks, written }
     }
 
-    /// Writes that took effect so far.
+    /// Number of effective writes so far.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Ends them after the write that each is at, and returns them for another start.
+    /// Stops the writers after their current writes, and returns them for another start.
     pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<Writer>> {
         self.stop.send_replace(true);
         let mut writers = Vec::new();
@@ -81,15 +81,14 @@ impl Writers {
     }
 }
 
-/// Writers of these members, with names that nobody has. `pace` is how many writes there are in a second, of each
-/// member.
+/// Writers of these members, with unused names. `pace` is the number of writes per second and member.
 pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let owner = if place.twins { "twin" } else { member.name() };
         for writer in 0..WRITERS {
             let slots = (0..NAMES).map(|number| {
-                // A third are pods.
+                // A third of the names are pods.
                 let resource = if number % 3 == 2 { "pods" } else { "configmaps" };
                 Slot::new(resource, format!("{owner}-{writer}-{number}"))
             });
@@ -105,7 +104,7 @@ pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pa
     writers
 }
 
-/// One writer of one member, which owns its names.
+/// A writer of one member, with names that no other writer uses.
 pub(crate) struct Writer {
     http: HttpClient,
     namespace: String,
@@ -149,15 +148,15 @@ impl Writer {
     }
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 enum Outcome {
     Written,
     Refused,
-    /// No answer, or one that says that the server cannot answer.
+    /// The server did not answer, or answered that it is unavailable.
     Down,
 }
 
-/// What is known of a name in the member.
+/// The writer's knowledge of a name in the member.
 #[derive(Clone)]
 enum State {
     Absent,
@@ -165,16 +164,16 @@ enum State {
         uid: String,
         version: String,
     },
-    /// An answer did not come: the write may have taken effect, or do so later.
+    /// The write has no answer: it may have taken effect, or may do so later.
     Uncertain,
 }
 
-/// One name.
+/// One name and its object.
 struct Slot {
     resource: &'static str,
     base: String,
     name: String,
-    /// How many names this slot has given up.
+    /// Number of names that this slot has abandoned.
     retired: u32,
     sequence: u64,
     state: State,
@@ -185,7 +184,7 @@ impl Slot {
         Self { resource, name: base.clone(), base, retired: 0, sequence: 0, state: State::Absent }
     }
 
-    /// The member's answer, if it has one that decides.
+    /// The member's answer, if it decides whether the write took effect.
     async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::HttpResponse> {
         let answer = request.send().await.ok()?;
         let undecided = answer.status.is_server_error()
@@ -196,7 +195,7 @@ impl Slot {
         (!undecided).then_some(answer)
     }
 
-    /// Every write but a create names the version that it is based on, so that one whose answer was lost cannot take
+    /// Every write except a create names the version it is based on, so that a write without an answer cannot take
     /// effect after a later one.
     async fn change(&mut self, http: &HttpClient, path: &str, version: &str, length: usize) -> anyhow::Result<Outcome> {
         let mut annotations = annotations(self.sequence + 1, length);
@@ -219,7 +218,8 @@ impl Slot {
         match Self::ask(http.post(collection, &object)).await {
             Some(answer) => self.take(Some(answer)),
             None => {
-                // It may take effect at any later time, and nothing says that it must not: the name is given up.
+                // The create may still take effect at any later time, and no precondition prevents that. So the writer
+                // abandons the name.
                 self.retired += 1;
                 self.name = format!("{}-r{}", self.base, self.retired);
                 self.sequence = 0;
@@ -245,12 +245,12 @@ impl Slot {
         }
     }
 
-    /// What a change or a create came to.
+    /// The outcome of a change or a create.
     ///
-    /// A change may have deleted the object instead. A kube-apiserver deletes a pod in two writes: one that says in the
-    /// pod that it is to go, and the deletion. Where it is killed between them, the next change of the pod, whatever it
-    /// is, completes that, and is answered 200 with what the pod would have become: a state that nobody is ever told of
-    /// (`Delete`, `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's
+    /// A change may have deleted the object instead. A kube-apiserver deletes a pod in two writes: it sets the pod's
+    /// deletion timestamp, and then deletes the pod. If it is killed between them, the next change of the pod completes
+    /// the deletion. The answer is 200 with the changed pod, a state that no watch ever reports (`Delete`,
+    /// `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's
     /// `pkg/registry/generic/registry/store.go`).
     fn take(&mut self, answer: Option<tributary_e2e::HttpResponse>) -> anyhow::Result<Outcome> {
         match answer {
@@ -278,7 +278,7 @@ impl Slot {
         }
     }
 
-    /// Learns what the member has.
+    /// Reads the object's state in the member.
     async fn look(&mut self, http: &HttpClient, path: &str) -> anyhow::Result<Outcome> {
         let Some(answer) = Self::ask(http.get(path)).await else { return Ok(Outcome::Down) };
         if answer.status == StatusCode::NOT_FOUND {
@@ -301,7 +301,7 @@ impl Slot {
     }
 }
 
-/// The metadata that says which write this is.
+/// The metadata that identifies a write.
 fn annotations(sequence: u64, length: usize) -> Value {
     json!({"annotations": {
         SEQUENCE: sequence.to_string(),
@@ -309,8 +309,8 @@ fn annotations(sequence: u64, length: usize) -> Value {
     }})
 }
 
-/// A change that completes a deletion is no state of the pod: the number that it was to have is the next one's, so that
-/// whoever follows the member sees each.
+/// A change that completes a deletion creates no state of the pod: its sequence number goes to the next write, so that
+/// a client of the member sees every number.
 pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.pair().await?.first().context("no member")?.clone();
     let http = member.http();
@@ -321,7 +321,7 @@ pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> a
     let mut slot = Slot::new("pods", "half".to_owned());
     slot.create(http, &collection, 1).await?;
     let path = format!("{collection}/{}", slot.name);
-    // A finalizer holds up what a kill would: that it is to go is written, and the deletion is not.
+    // The finalizer has the effect of a kill: the deletion timestamp is written, and the pod is not deleted.
     let patch = |metadata: Value| http.patch(&path, "merge-patch+json", &json!({"metadata": metadata}));
     patch(json!({"finalizers": ["oracle.tributary.dev/held"]})).send().await?.expect(200)?;
     http.delete(&path).json(&json!({"gracePeriodSeconds": 0})).send().await?.expect(200)?;

@@ -1,5 +1,5 @@
-//! Acting as somebody else (`--as` and its like) over two real members with rules of their own: what Tributary answers
-//! is what the members together answer the same people, who ask each of them directly with the same headers.
+//! Impersonation (`--as` and similar flags) over two real members with different rules. The same users send the same
+//! headers directly to each member, and Tributary's answer must equal the members' joint answer.
 
 use super::{SOON, Shared, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 use tributary_e2e::{HttpClient, HttpResponse, Kubectl, TestCluster, http::RequestBuilder, namespace};
 
-/// How many comparisons run at once.
+/// Number of concurrent comparisons.
 const AT_ONCE: usize = 8;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// The groups by which whom somebody asks to be has rights.
+/// Groups that give an impersonated user rights.
 const DEV: &str = "dev-of-acting-as";
 const OPS: &str = "ops-of-acting-as";
-/// What somebody may be in one of the members alone.
+/// A uid that a user may impersonate in only one of the members.
 const UID: &str = "uid-of-acting-as";
-/// Keys of extras, as rules name them and as headers carry them: capital letters and what no header's name may hold are
-/// escaped.
+/// Keys of extras, as in rules and as in headers, which escape capital letters and characters that a header's name may
+/// not contain.
 const EXTRAS: [(&str, &str); 3] = [
     ("scopes.example.com/a", "Impersonate-Extra-scopes.example.com%2fa"),
     ("Acme.example.com/Grün", "Impersonate-Extra-%41cme.example.com%2F%47r%c3%bcn"),
     ("plain", "Impersonate-Extra-PLAIN"),
 ];
-/// Values of them.
+/// Values of these extras.
 const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -34,16 +34,16 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Somebody who asks to be others, and how each server is asked by them.
+/// An impersonating user, with clients of the endpoint and of each member.
 struct Person {
     name: String,
-    /// Whether they may be somebody for whatever that one may do, by the verb `impersonate`.
+    /// Whether the user has the verb `impersonate` for a user, which allows all actions as that user.
     may_be_somebody: bool,
     here: HttpClient,
     there: [HttpClient; 2],
 }
 
-/// Whom somebody asks to be.
+/// The impersonation headers of a request.
 #[derive(Clone, Debug)]
 struct Asked {
     headers: Vec<(&'static str, String)>,
@@ -73,17 +73,18 @@ type Seen = BTreeSet<(String, String)>;
 
 struct Stage {
     shared: Shared,
-    /// The namespace, which both members have.
+    /// The namespace of the test, which both members have.
     own: String,
-    /// Whom people ask to be.
+    /// The user whom all others try to impersonate.
     bob: String,
-    /// In `member1` they may be bob with everything, in `member2` bob and of one group.
+    /// A user who may impersonate bob with all groups, uid and extras in `member1`, and bob with one group in
+    /// `member2`.
     ann: String,
-    /// They may be bob, with whatever it is, in `member2`.
+    /// A user who may impersonate bob with any group, uid and extra, in `member2` only.
     ced: String,
-    /// They may be anybody in both.
+    /// A user who may impersonate any user in both members.
     zoe: String,
-    /// They may be nobody.
+    /// A user who may not impersonate.
     eve: String,
 }
 
@@ -97,7 +98,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Makes objects and rules.
+    /// Creates objects and rules.
     async fn furnish(&self) -> anyhow::Result<()> {
         let Self { own, bob, .. } = self;
         let reads = ["get", "list", "watch"];
@@ -141,7 +142,8 @@ impl Stage {
         self.give(two, "", "User", &self.ced, rules).await
     }
 
-    /// Makes a role with these rules, in a namespace or (with an empty one) everywhere, and binds it to somebody.
+    /// Makes a role with these rules, in a namespace or (with an empty one) in the whole cluster, and binds it to a
+    /// subject.
     async fn give(
         &self,
         member: &TestCluster,
@@ -174,7 +176,7 @@ impl Stage {
         Ok(Person { name: name.to_owned(), may_be_somebody: name != self.eve, here, there })
     }
 
-    /// Whom people ask to be.
+    /// The combinations of impersonation headers.
     fn asked(&self) -> Vec<Asked> {
         let bob = || Asked::user(&self.bob);
         let robot = format!("system:serviceaccount:{}:robot", self.own);
@@ -202,7 +204,7 @@ impl Stage {
         format!("/api/v1/namespaces/{}/{resource}", self.own)
     }
 
-    /// What each member answers somebody directly.
+    /// The members' own answers to a user's request.
     async fn there(
         &self,
         person: &Person,
@@ -214,8 +216,8 @@ impl Stage {
         Ok(vec![one, two])
     }
 
-    /// Compares all that somebody asks as somebody else. Rights are followed, so they may be a moment behind; what is
-    /// compared is where they end.
+    /// Compares all requests of a user with these headers. Tributary follows rights with a delay, so the comparison
+    /// repeats until the answers agree.
     async fn same_soon(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let same = async || self.same(person, asked).await;
         eventually(SOON, same).await.with_context(|| format!("{} as {:?}", person.name, asked.headers))
@@ -232,7 +234,8 @@ impl Stage {
         self.reviews(person, asked).await
     }
 
-    /// Lists, as a whole, of all namespaces, as a table and by a watch: the objects of the members that list them.
+    /// Compares lists: of a namespace, of all namespaces, as a Table and as a watch. They have the objects of the
+    /// members that allow the list.
     async fn lists(&self, person: &Person, asked: &Asked, resource: &str) -> anyhow::Result<()> {
         let path = self.path(resource);
         let answers = self.there(person, asked, |http| http.get(&path)).await?;
@@ -272,7 +275,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The objects of a list that the test made.
+    /// The objects in a list that the test made.
     fn seen(&self, items: &Value, cluster: Option<&str>) -> anyhow::Result<Seen> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let own = items.as_array().context("no items")?.iter().map(|item| &item["metadata"]);
@@ -285,7 +288,8 @@ impl Stage {
         Ok(named.filter(|(_, name)| name.starts_with("of-")).collect())
     }
 
-    /// Reads and writes of one name: the owner's answer where the owner is there, else it is nowhere.
+    /// Compares reads and writes of one name: the answer is that of its owner if the user may see it, and 404 or 403
+    /// otherwise.
     async fn of_a_name(&self, person: &Person, asked: &Asked, resource: &str, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", self.path(resource));
         let patch = json!({"metadata": {"labels": {"touched": "yes"}}});
@@ -299,7 +303,7 @@ impl Stage {
             let answers = self.there(person, asked, |http| send(http, method.clone())).await?;
             let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
             let owner = self.shared.members.iter().position(|member| name == format!("of-{}", member.name()));
-            // A member is there for whoever may read the object, or do what is asked.
+            // The user may see the owner if it allows a read of the object, or the request itself.
             let owner = owner.filter(|&at| statuses[at] != 403 || read[at].status != 403);
             let expected = match owner {
                 Some(owner) => statuses[owner],
@@ -314,7 +318,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What is for one member is answered as it answers itself.
+    /// Compares requests for one member, at its own path, with the member's answers.
     async fn of_each_member(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -348,7 +352,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What people ask of themselves: who they are, and what they may do.
+    /// Compares the user's own reviews of identity and rights.
     async fn reviews(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -384,12 +388,12 @@ impl Stage {
     }
 }
 
-/// Who may not act as somebody is told so in the words of a member, and all else in those of a member that lets them
-/// act.
+/// Checks a refusal. If every member denies the impersonation, it has a member's message about that. Otherwise it has
+/// the message of a member that allows the impersonation.
 ///
-/// A kube-apiserver first tries what let somebody last, and refuses in the words of that. So of whoever may be
-/// somebody by the verb `impersonate`, what it says depends on what it was asked before; only whom it refuses to act is
-/// compared.
+/// A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's message.
+/// For a user with the verb `impersonate`, the message depends on earlier requests, so the test compares only the fact
+/// of the refusal.
 fn same_refusal<'a>(
     person: &Person,
     here: &HttpResponse,
@@ -418,7 +422,7 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
     let pairs: Vec<_> = people.iter().flat_map(|person| asked.iter().map(move |asked| (person, asked))).collect();
     let compared = pairs.iter().map(|(person, asked)| stage.same_soon(person, asked)).collect::<Vec<_>>();
     stream::iter(compared).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // No header but that of the user makes somebody else of a person, here as there.
+    // Without the user's header, the other impersonation headers are invalid at both.
     let [ann, ..] = &people[..] else { anyhow::bail!("nobody") };
     let without = Asked { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
     let maps = stage.path("configmaps");
@@ -428,7 +432,8 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
     without.put(ann.here.get(&maps)).send().await?.expect(400).map(drop)
 }
 
-/// Whoever may be everybody in each member is a master there, and never through the endpoint.
+/// A user who may impersonate every user and group of a member can act as `system:masters` there, but never through the
+/// endpoint.
 async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
@@ -501,7 +506,7 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
 
-    // What is written is written as bob, where ann may be him.
+    // A write is executed as bob in the member that lets ann impersonate him.
     let in_place = [&["-n", own], &with_all[..]].concat();
     ann.ok(&[&["create", "configmap", "made"], &in_place[..]].concat()).await?;
     ann.ok(&[&["label", "configmap", "made", "by=bob"], &in_place[..]].concat()).await?;
@@ -513,7 +518,7 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
     ensure!(refused.contains(&format!("User \"{bob}\" cannot create resource \"secrets\"")), "{refused}");
     ann.ok(&[&["delete", "configmap", "made"], &in_place[..]].concat()).await?;
 
-    // Who one is, and what one may do, is what the member says.
+    // The reviews of identity and rights give the member's answers.
     let direct = directly(&context, &stage, &stage.ann).await?;
     let whoami = [&["auth", "whoami", "-o", "json"], &with_all[..]].concat();
     let user = |text: String| anyhow::Ok(serde_json::from_str::<Value>(&text)?["status"]["userInfo"].clone());
@@ -536,7 +541,7 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
             "{question:?}: {here:?} instead of {there:?}"
         );
     }
-    // Nobody is there for who may not be whom they ask to be.
+    // A user without the right to impersonate gets a refusal for every command.
     let eve = stage.shared.kubectl(&context, &stage.eve, &[]).await?;
     let direct = directly(&context, &stage, &stage.eve).await?;
     let words = format!("User \"{}\" cannot impersonate", stage.eve);
@@ -544,18 +549,18 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
         let refused = eve.run(&[command, &as_bob].concat()).await?.failure()?;
         let there = direct.run(&[command, &as_bob].concat()).await?.failure()?;
         if command[1] == "whoami" {
-            // kubectl has words of its own.
+            // kubectl prints the refusal in its own words.
             ensure!(refused == there, "{refused} instead of {there}");
             continue;
         }
-        // A member refuses even what kubectl asks first, which resources there are, and that has words of kubectl's
-        // own.
+        // A member refuses even kubectl's first request, for discovery, and kubectl words this error itself. So only
+        // Tributary's message is checked.
         ensure!(refused.contains(&words), "{command:?}: {refused}, and at the member {there}");
     }
     Ok(())
 }
 
-/// kubectl of somebody who asks `member1` itself.
+/// kubectl of a user who asks `member1` directly.
 async fn directly(context: &TestContext, stage: &Stage, name: &str) -> anyhow::Result<Kubectl> {
     let member: &Arc<TestCluster> = &stage.shared.members[0];
     let path = stage.shared.folder.path().join(namespace::unique_name("direct"));

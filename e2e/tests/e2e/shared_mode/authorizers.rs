@@ -1,5 +1,6 @@
-//! Members in which something else than roles and bindings decides: a webhook that denies, added while the member runs,
-//! a file (ABAC), and nothing at all (AlwaysAllow). What is shown is what each answers that user itself.
+//! Members whose decisions do not come from roles and bindings alone: a denying webhook, added while the member runs; a
+//! policy file (ABAC); and no authorizer at all (AlwaysAllow). The endpoint shows a user the same objects as the
+//! members do.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -14,8 +15,8 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 
-/// A member looks at its file each minute, a cluster is asked each minute what decides there, and what it said is
-/// believed for a minute.
+/// Longest time until the endpoint follows a change. A member reads its file each minute, Tributary probes the
+/// cluster's authorizers each minute, and it caches answers for a minute.
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -25,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// Denies some of what is asked of resources, by the `spec` of reviews, and has no opinion of anything else. Dropping
-/// it stops it.
+/// A webhook that denies some requests for resources, by the `spec` of reviews, and has no opinion on others. Dropping
+/// it stops the server.
 pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
@@ -50,7 +51,7 @@ impl DenyingWebhook {
         Ok(Self { port, task })
     }
 
-    /// The file by which a kube-apiserver asks it before its roles.
+    /// Writes the configuration with which a kube-apiserver asks the webhook before RBAC.
     pub(super) fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
         let kubeconfig = folder.join("webhook.kubeconfig");
         let server = format!("http://127.0.0.1:{}", self.port);
@@ -73,8 +74,8 @@ impl Drop for DenyingWebhook {
     }
 }
 
-/// An endpoint over two members, each of which asks a webhook before its roles: what `denies` makes for its name. What
-/// is given beside it has to be kept.
+/// An endpoint over two members, each with a webhook before RBAC that `denies` makes for its name. The caller must keep
+/// the webhooks.
 pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
     context: &TestContext,
     denies: impl Fn(&'static str) -> D,
@@ -116,7 +117,7 @@ fn configuration(authorizers: &[Value]) -> String {
     json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind, "authorizers": authorizers}).to_string()
 }
 
-/// Lines of a policy file: who may read ConfigMaps, of one namespace or (`*`) all.
+/// Lines of a policy file: the users who may read ConfigMaps in one namespace or (`*`) in all.
 fn policies(readers: &[(&str, &str)]) -> String {
     let line = |(user, namespace): &(&str, &str)| {
         json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
@@ -125,19 +126,19 @@ fn policies(readers: &[(&str, &str)]) -> String {
     readers.iter().map(|reader| format!("{}\n", line(reader))).collect()
 }
 
-/// The ConfigMaps that somebody is shown at a path, or the status that it is refused with.
+/// The ConfigMaps in a user's answer at a path, or the status of the refusal.
 async fn shown(http: &HttpClient, path: &str) -> anyhow::Result<Result<BTreeSet<(String, String)>, u16>> {
     let answer = http.get(path).send().await?;
     if answer.status != 200 {
         return Ok(Err(answer.status.as_u16()));
     }
     let all = config_maps(&answer.json()?);
-    // Each member keeps one of its own.
+    // Each member has a ConfigMap of its own in kube-system.
     let own = all.into_iter().filter(|(_, namespace, _)| namespace != "kube-system");
     Ok(Ok(own.map(|(cluster, namespace, _)| (cluster, namespace)).collect()))
 }
 
-/// Whether a member lets somebody list ConfigMaps there.
+/// Returns whether a member allows a user to list ConfigMaps at a path.
 async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<bool> {
     let answer = member.http().get(path).header("impersonate-user", user).send().await?;
     Ok(answer.status == 200)
@@ -168,7 +169,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     for namespace in [&kept, &denied] {
         grant(hooked, namespace, "bob", bob, reads_config_maps()).await?;
     }
-    // Served and without effect: nobody asks it there.
+    // The member serves the binding, but its authorizer does not use RBAC.
     grant(policed, "", "bob", bob, reads_config_maps()).await?;
     let path = folder.path().join("kubeconfig");
     kubeconfig::write(&path, &[&hooked.access(), &policed.access()])?;
@@ -195,7 +196,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     let said = log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone"));
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
-    // Authorizers are read anew while the member runs.
+    // A running kube-apiserver reloads its authorizers.
     let hidden = denied.clone();
     let webhook = DenyingWebhook::start(move |asked| asked["resourceAttributes"]["namespace"] == hidden).await?;
     fs::write(&config, webhook.configuration(folder.path())?)?;
@@ -210,8 +211,9 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     agrees(&shared, &after).await
 }
 
-/// A member that allows everybody everything, beside one that goes by its roles. It serves roles and bindings as that
-/// does, and they give this process's account everything, as it says itself: only that it allows more shows in it.
+/// One member allows every request, and the other uses RBAC. Both serve the same roles and bindings, which give
+/// Tributary's account all rights, and its self-review says the same. Only the extra allowed requests reveal the
+/// difference.
 async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
@@ -238,7 +240,7 @@ async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestCo
         clusters.iter().map(|cluster| ((*cluster).to_owned(), own.clone())).collect()
     };
     let rows = [
-        // No role gives her anything, in either.
+        // No role in either member gives her rights.
         (carol, &all, Ok(of(&["open"]))),
         (carol, &in_own, Ok(of(&["open"]))),
         (ann, &all, Ok(of(&["open", "ruled"]))),
@@ -266,7 +268,7 @@ async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestCo
 
 type Row<'a> = (&'a str, &'a String, Result<BTreeSet<(String, String)>, u16>);
 
-/// Waits until everybody is shown this.
+/// Waits until every user gets the expected answer.
 async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::Result<()> {
     for (user, path, expected) in rows {
         let http = shared.http(user, &[]).await?;
@@ -280,7 +282,7 @@ async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::R
     Ok(())
 }
 
-/// Of one namespace each member lets somebody list what is shown of it, and nothing else.
+/// Checks that each member itself lets a user list exactly the namespaces that the endpoint shows.
 async fn agrees(shared: &Shared, rows: &[Row<'_>]) -> anyhow::Result<()> {
     for (user, path, expected) in rows.iter().filter(|(_, path, _)| path.contains("/namespaces/")) {
         for member in &shared.members {

@@ -1,11 +1,5 @@
-//! People whose rights come and go all the time, in two real members. Each answer (a list of all, of a namespace, an
-//! object, what a watch tells, and that it goes on) is one that the members themselves gave that user within the last
-//! moment.
-//!
-//! ```text
-//! rights change ─▶ until the member itself answers so ─▶ Timeline: what it said of each place, and from when to when
-//! readers, watchers ─▶ Answer, Watch: when, and what ───────▶ compared with the timeline at the end
-//! ```
+//! Users whose rights change all the time, in two real members. Each answer must equal the members' own answer for that
+//! user within the last moment. Answers are lists of all namespaces and of one, single objects, and watches.
 
 use super::{
     Shared,
@@ -31,35 +25,35 @@ const PEOPLE: usize = 3;
 const MEMBERS: usize = 2;
 const NAMESPACES: usize = 2;
 
-/// How many readers each person has, beside a watcher.
+/// Number of readers per user, beside a watcher.
 const READERS: usize = 2;
 
-/// What there is in each place from the beginning.
+/// The initial objects in each namespace.
 const OBJECTS: [&str; 2] = ["a", "b"];
 
-/// How long a member may take to answer by what was changed.
+/// Longest time until a member's own answers follow a change.
 const MEMBER_SAYS: Duration = Duration::from_secs(20);
 
-/// How a run goes.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
     lasts: Duration,
-    /// Between two changes.
+    /// Pause between two changes.
     pause: Duration,
-    /// How old what an answer goes by may be.
+    /// Largest age of the rights behind an answer.
     bound: Duration,
 }
 
-/// In continuous integration. The bound is 2 s; a machine that does other things may take longer.
+/// Parameters in continuous integration. The promised bound is 2 s; a busy machine may take longer.
 const SHORT: Pace =
     Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
 
-/// For proof, with the bound that is promised.
+/// Parameters of the proof, with the promised bound.
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
-/// Where a webhook changes its mind and no role does: what a member said is believed for a minute, and it may take 5 s
-/// to answer when it is asked again.
+/// Parameters for webhooks whose decision changes without any role: Tributary caches a member's answer for a minute,
+/// and a new answer may take 5 s.
 const MINDS: Pace =
     Pace { lasts: Duration::from_secs(360), pause: Duration::from_secs(8), bound: Duration::from_secs(66) };
 
@@ -93,7 +87,7 @@ async fn by_bindings(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(&context, shared, Means::Bindings { denied: |_, _| false }, pace).await
 }
 
-/// The same where each member has a webhook that denies some users some namespaces, whatever roles say.
+/// The same test with a webhook in each member that denies some users some namespaces, independent of roles.
 async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (shared, _webhooks) =
@@ -117,18 +111,19 @@ async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow:
     run(&context, shared, Means::Webhooks(denied), MINDS).await
 }
 
-/// Member, namespace and user that webhooks deny.
+/// Denied combinations of member, namespace and user.
 type Denied = Arc<Mutex<BTreeSet<(String, String, String)>>>;
 
-/// By what rights come and go.
+/// The way in which rights change.
 enum Means {
-    /// Bindings, but for what the members' webhooks deny for good, by the names of members and the `spec` of reviews.
+    /// Bindings change. `denied` is the constant decision of the members' webhooks, by the member's name and the
+    /// review's `spec`.
     Bindings { denied: fn(&str, &Value) -> bool },
-    /// The webhooks themselves.
+    /// The decisions of the webhooks change.
     Webhooks(Denied),
 }
 
-/// A namespace of a member, as one person knows it.
+/// A namespace of a member, for one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     person: usize,
@@ -136,34 +131,35 @@ struct Place {
     namespace: usize,
 }
 
-/// What a member says of a place.
+/// A member's decision about a place, with its time.
 #[derive(Clone, Copy, Debug)]
 struct State {
     may: bool,
-    /// Since when it may have said so.
+    /// Earliest time of the decision.
     from: Instant,
-    /// Until when.
+    /// Latest time of the decision.
     to: Option<Instant>,
 }
 
-/// What the members said, place by place.
+/// The members' decisions by place.
 #[derive(Debug, Default)]
 struct Timeline(BTreeMap<Place, Vec<State>>);
 
 impl Timeline {
-    /// Whether a member said this of a place, shortly before the one moment or until the other.
+    /// Returns whether a member's decision was `may` at some time from `bound` before the first moment until the
+    /// second.
     fn said(&self, place: Place, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
         let since = from.checked_sub(bound).unwrap_or(from);
         let counts = |state: &&State| state.from <= to && state.to.is_none_or(|end| end >= since);
         self.0[&place].iter().filter(counts).any(|state| state.may == may)
     }
 
-    /// When a member had said that a place is no longer to be seen, for the first time after a moment.
+    /// The first time after a moment at which a member's decision about a place became a refusal.
     fn lost_after(&self, place: Place, moment: Instant) -> Option<Instant> {
         self.0[&place].iter().filter(|state| state.may).filter_map(|state| state.to).find(|lost| *lost > moment)
     }
 
-    /// A place and what was said of it, for a message.
+    /// A place and its decisions, for a message.
     fn of(&self, place: Place) -> String {
         format!("{place:?}: {:?}", self.0[&place])
     }
@@ -182,7 +178,7 @@ enum Question {
 
 #[derive(Clone, Debug)]
 enum Said {
-    /// What is shown, as member, namespace and name.
+    /// The objects in the answer, as member, namespace and name.
     Shown(BTreeSet<(usize, usize, String)>),
     Nowhere,
     Forbidden,
@@ -196,16 +192,16 @@ struct Answer {
     said: Said,
 }
 
-/// A watch of all namespaces, from a list.
+/// A list of all namespaces and a watch from its version.
 #[derive(Debug)]
 struct Watch {
     person: usize,
     listed: BTreeSet<Place>,
-    /// From the beginning of the list to the end of the watch.
+    /// Time from the start of the list to the end of the watch.
     during: (Instant, Instant),
-    /// When the list was there.
+    /// Time at which the list arrived.
     from: Instant,
-    /// What it told: where, the name, and when.
+    /// The events of the watch: place, name and time.
     told: Vec<(Place, String, Instant)>,
 }
 
@@ -214,7 +210,7 @@ struct Made {
     member: usize,
     namespace: usize,
     name: String,
-    /// From when it was sent to when it was there.
+    /// Time from the request to its answer.
     during: (Instant, Instant),
 }
 
@@ -279,7 +275,7 @@ impl Churn {
             self.tells_what_it_may(&timeline, watch)?;
             self.tells_all_that_it_may(&timeline, watch, &made)?;
         }
-        // A run in which nothing happens, or everybody sees everything, would show nothing.
+        // A run without changes, or with all rights for all users, would show nothing.
         let count = |is: fn(&Said) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
         let counts = [
             timeline.turns(),
@@ -292,14 +288,14 @@ impl Churn {
         Ok(())
     }
 
-    /// Gives and takes rights, one after the other; what the members said of them meanwhile.
+    /// Gives and revokes rights in sequence; returns the members' decisions meanwhile.
     async fn changes(&self, mut random: StdRng) -> anyhow::Result<Timeline> {
         let mut timeline = Timeline::default();
         for person in 0..PEOPLE {
             for member in 0..MEMBERS {
                 for namespace in 0..NAMESPACES {
                     let place = Place { person, member, namespace };
-                    // What was given before may not be known yet.
+                    // Earlier bindings may not have taken effect yet.
                     let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
                     timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
                 }
@@ -356,7 +352,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Whether the member itself lets a person look at a place.
+    /// Returns whether the member itself allows a user to read a place.
     async fn lets(&self, Place { person, member, namespace }: Place) -> anyhow::Result<bool> {
         let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
         let list = member.http().get(&format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"));
@@ -368,7 +364,7 @@ impl Churn {
         }
     }
 
-    /// What the member itself says of a place, once it goes by what was changed.
+    /// The member's own decision about a place, after it follows the change.
     async fn says(&self, place: Place, is_given: bool) -> anyhow::Result<bool> {
         let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
         let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
@@ -384,7 +380,7 @@ impl Churn {
         Ok(may)
     }
 
-    /// Makes an object every now and then, for watches to tell of.
+    /// Creates an object from time to time, for the watches to report.
     async fn makes(&self) -> anyhow::Result<Vec<Made>> {
         let mut made = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -413,7 +409,7 @@ impl Churn {
         Ok(answers)
     }
 
-    /// One answer, and what it is in JSON.
+    /// One answer, and its JSON.
     async fn asks(&self, person: usize, question: Question) -> anyhow::Result<(Answer, Value)> {
         let path = match question {
             Question::All => "/api/v1/configmaps".to_owned(),
@@ -441,7 +437,8 @@ impl Churn {
         Ok((Answer { person, question, during, said }, json))
     }
 
-    /// Which object of the run's it is; `None` for what is of other tests, or of each namespace.
+    /// The member, namespace and name of an object of this run; `None` for objects of other tests, or of every
+    /// namespace.
     fn seen(&self, object: &Value) -> anyhow::Result<Option<(usize, usize, String)>> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -453,7 +450,7 @@ impl Churn {
         Ok((name != "kube-root-ca.crt").then_some((member, namespace, name)))
     }
 
-    /// Lists and watches, as an informer does, from one end to the next.
+    /// Lists and watches repeatedly, as an informer does.
     async fn watches(&self, person: usize) -> anyhow::Result<Vec<Watch>> {
         let mut watches = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -467,7 +464,7 @@ impl Churn {
             let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
             let path = format!("/api/v1/configmaps?watch=1&resourceVersion={version}");
             let response = self.people[person].1.get(&path).stream().await?;
-            // It was lost in between.
+            // The right was lost between list and watch.
             if response.status != 200 {
                 ensure!(response.status == 403, "{path}: {}", response.status);
                 continue;
@@ -479,7 +476,7 @@ impl Churn {
         Ok(watches)
     }
 
-    /// What a watch tells until it ends.
+    /// The events of a watch until its end.
     async fn follow(&self, person: usize, mut events: EventStream) -> anyhow::Result<Vec<(Place, String, Instant)>> {
         let mut told = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -496,7 +493,7 @@ impl Churn {
         Ok(told)
     }
 
-    /// Whether an answer is one that the members gave: of each place all that is there, or nothing.
+    /// Checks that an answer agrees with the members' decisions: for each place it has all objects, or none.
     fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
         let said = |member, namespace, may| {
             let place = Place { person: answer.person, member, namespace };
@@ -537,15 +534,14 @@ impl Churn {
         Ok(())
     }
 
-    /// Whether a watch told of nothing that was not to be seen any more, and ended when something that was listed was
-    /// lost.
+    /// Checks that a watch reported only readable objects, and ended when the right to a listed object was lost.
     fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
         for (place, name, at) in &watch.told {
             let is_to_be_seen = timeline.said(*place, true, (*at, *at), self.pace.bound);
             ensure!(is_to_be_seen, "a watch of {:?} told of {name} at {at:?} of {}", watch.during, timeline.of(*place));
         }
         let lost = watch.listed.iter().filter_map(|place| Some((place, timeline.lost_after(*place, watch.from)?)));
-        // What was given back at once may never have been missed.
+        // Tributary may not notice a right that is lost and returned at once.
         let after = |lost: Instant| (lost + Duration::from_millis(1), lost + self.pace.bound);
         let lost = lost.filter(|(place, lost)| !timeline.said(**place, true, after(*lost), Duration::ZERO));
         for (place, lost) in lost {
@@ -556,11 +552,11 @@ impl Churn {
         Ok(())
     }
 
-    /// Whether a watch told of all that was made where its client might look all the time.
+    /// Checks that a watch reported every object created while its client had the right throughout.
     fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
         for Made { member, namespace, name, during: (sent, there) } in made {
             let place = Place { person: watch.person, member: *member, namespace: *namespace };
-            // What was sent before the list was there may be in it.
+            // An object that was created before the list arrived may be in the list.
             let is_during = *sent > watch.from && *there + self.pace.bound < watch.during.1;
             let is_lost = timeline.said(place, false, (watch.during.0, watch.during.1), Duration::ZERO);
             if is_during && watch.listed.contains(&place) && !is_lost {

@@ -1,4 +1,4 @@
-//! Many users at once, over connections that they share with each other: nobody is taken for somebody else.
+//! Many concurrent users over shared connections: no request is executed as another user.
 
 use super::{SOON, Shared};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use tributary_e2e::{EventStream, HttpClient, PeopleAuthority, TestCluster, guard, namespace};
 
-/// How many users there are.
 const USERS: usize = 200;
 
-/// How often each of them asks.
+/// Number of rounds per user.
 const ROUNDS: usize = 3;
 
-/// How many requests are on their way at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,14 +26,14 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A user alone has half of three quarters of all connections; a request on one more is answered 429.
+/// One user may have half of three quarters of all connections; a request on another connection gets 429.
 async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
     let user = shared.kubeconfig("ann", &[])?;
     let ask = async |http: &HttpClient, code| http.get("/version").send().await?.expect(code);
-    // Each client has connections of its own.
+    // Each client has its own connections.
     let client = || HttpClient::from_kubeconfig(&user, None);
     let clients = [client().await?, client().await?, client().await?];
     for client in &clients {
@@ -47,13 +46,13 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     for client in &clients {
         ask(client, 200).await?;
     }
-    // What is given back can be had again.
+    // A closed connection frees its place.
     drop(clients);
     eventually(SOON, async || ask(&client().await?, 200).await.map(drop)).await
 }
 
-/// What all of them may do in a member: each whose home it is may read and change a ConfigMap of their own there, and
-/// all may ask for a certificate. There are ConfigMaps of all names.
+/// Creates the rights of all users in a member: a user may read and change its own ConfigMap in its home, and every
+/// user may request a certificate. Both members have ConfigMaps with all names.
 async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
@@ -83,7 +82,7 @@ async fn one_of_them(member: &TestCluster, own: &str, name: String, is_home: boo
     super::grant(member, own, &name, &name, rules).await
 }
 
-/// A proxy in front, through whose one connection all of them come.
+/// A front proxy that sends all users' requests over one connection.
 async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClient)> {
     let proxies = PeopleAuthority::new("the proxies' authority")?;
     let folder = guard::temporary_folder("proxies")?;
@@ -97,9 +96,9 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
     Ok((shared, http))
 }
 
-/// Each has a right in one of two clusters, to the one object of their name. All of them read, list, watch and write at
-/// once, over one connection: whoever were taken for the next, in whichever cluster, would be refused, or shown what is
-/// not theirs.
+/// Each user has rights in one of two clusters, to the object with the user's name. All users read, list, watch and
+/// write concurrently over one connection. A request under a neighbour's identity would be refused, or return a foreign
+/// object.
 async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
@@ -124,7 +123,7 @@ async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext
     });
     let asked: Vec<_> = asked.collect();
     stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // A round of somebody may come before the one before it: they are on their way at once.
+    // Rounds of a user may arrive in any order, because they are concurrent.
     for (at, mut watch) in watches.into_iter().enumerate() {
         let mut rounds = BTreeSet::new();
         while rounds.len() < ROUNDS {
@@ -141,9 +140,9 @@ struct Crowd {
     http: HttpClient,
     own: String,
     prefix: String,
-    /// The names of the clusters.
+    /// The names of the two members.
     homes: [String; 2],
-    /// A request for a certificate.
+    /// The PEM of a certificate request.
     request: String,
 }
 
@@ -164,7 +163,7 @@ impl Crowd {
         format!("/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{}", self.own, self.name(at))
     }
 
-    /// Whether it is the one object that somebody may see, of the cluster where they may.
+    /// Checks that an object is the user's own, from its home cluster.
     fn is_own(&self, at: usize, object: &Value) -> anyhow::Result<()> {
         let home = &self.homes[at % 2];
         ensure!(object["data"]["owner"] == json!(self.name(at)), "{object} instead of {at}'s");
@@ -173,14 +172,14 @@ impl Crowd {
         Ok(())
     }
 
-    /// What memory answers: their own object, and not that of the next.
+    /// Reads the user's own object from memory; the neighbour's object is refused.
     async fn reads(&self, at: usize) -> anyhow::Result<()> {
         let own = self.by(at, self.http.get(&self.path(at))).send().await?.expect(200)?.json()?;
         self.is_own(at, &own)?;
         self.by(at, self.http.get(&self.path((at + 1) % USERS))).send().await?.expect(403).map(drop)
     }
 
-    /// The same of a list. All of them together are nobody's.
+    /// Lists the user's own object; a list of all objects is refused.
     async fn lists(&self, at: usize) -> anyhow::Result<Value> {
         let list = self.by(at, self.http.get(&self.collection(at))).send().await?.expect(200)?.json()?;
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -192,7 +191,7 @@ impl Crowd {
         Ok(list)
     }
 
-    /// A watch of what happens to it from now on.
+    /// Watches the user's own object from its present version.
     async fn watches(&self, at: usize) -> anyhow::Result<EventStream> {
         let list = self.lists(at).await?;
         let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
@@ -200,8 +199,8 @@ impl Crowd {
         self.by(at, self.http.get(&path)).stream().await?.events()
     }
 
-    /// What they change: their own object, in the cluster where they may, and not that of the one after the next, who
-    /// is at home there, too.
+    /// Changes the user's own object in its home cluster; a change of another user's object in the same cluster is
+    /// refused.
     async fn writes(&self, at: usize, round: usize) -> anyhow::Result<()> {
         let change = json!({"data": {"round": round.to_string()}});
         let patch = |of: usize| self.by(at, self.http.patch(&self.path(of), "merge-patch+json", &change));
@@ -210,7 +209,7 @@ impl Crowd {
         patch((at + 2) % USERS).send().await?.expect(403).map(drop)
     }
 
-    /// Whom a member sees: it writes who asked for a certificate into the object.
+    /// Checks the user that a member sees: the member writes it into a certificate request.
     async fn is_seen(&self, at: usize) -> anyhow::Result<()> {
         let group = "certificates.k8s.io";
         let spec = json!({
@@ -226,7 +225,7 @@ impl Crowd {
         self.is(at, &made["spec"]["username"], &made["spec"]["groups"])
     }
 
-    /// Whom the endpoint sees.
+    /// Checks the user that the endpoint sees.
     async fn says(&self, at: usize) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -242,7 +241,7 @@ impl Crowd {
     }
 }
 
-/// kubectl runs a program that gives it a certificate, as people do whose certificates live for minutes.
+/// kubectl gets a certificate from a plugin, as with certificates that live for minutes.
 async fn kubectl_takes_certificates_from_a_plugin(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let name = namespace::unique_name("ann");

@@ -1,4 +1,4 @@
-//! What many users may ask for in a second: lists of one of them take nothing from another's.
+//! A rate limit for each of many users: one user's lists do not use up another's rate.
 
 use super::{SOON, Shared, grant};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tributary_e2e::{HttpClient, Tributary, guard};
 
-/// How many requests each user may send in a second, and at once.
+/// Number of requests that each user may send in a second, and at once.
 const QPS: u32 = 20;
-/// How many lists one sends at once, over and over.
+/// Number of concurrent lists of the storming user, sent repeatedly.
 const STORM: usize = 16;
-/// How many the other sends, and the pause between two: half of what they may.
+/// Number of the other user's lists, and the pause between two: half of the allowed rate.
 const LISTS: usize = 30;
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long one of these may take on a busy machine.
+/// Longest duration of a list on a busy machine.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,5 +1,5 @@
-//! Clusters at hosts of their own, over two real members with the real kubectl: a kubeconfig that has such a host need
-//! not know of Tributary.
+//! Clusters with hosts of their own, over two real members with the real kubectl: a kubeconfig with such a host works
+//! without any knowledge of Tributary.
 
 use super::{SOON, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -24,11 +24,11 @@ use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kub
 
 /// The host of the merged view.
 const ALL: &str = "all.fleet.test";
-/// The first member's, with a certificate and authorities of its own.
+/// The host of the first member, with a certificate and authorities of its own.
 const FIRST: &str = "member1.fleet.test";
-/// The second member's, without.
+/// The host of the second member, without its own.
 const SECOND: &str = "member2.fleet.test";
-/// A name that no cluster has: a certificate is given for it alone (`--tls-sni-cert-key`).
+/// A name without a cluster, which has a certificate (`--tls-sni-cert-key`).
 const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -36,13 +36,13 @@ pub(super) fn cases() -> Vec<Case> {
         a_watch_at_a_host_ends_with_who_vouched_for_its_client, a_converted_host_has_its_clients_tokens_reviewed]
 }
 
-/// An endpoint whose hosts no name server knows: clients reach them by a proxy.
+/// An endpoint whose hosts are in no DNS: clients reach them through a proxy.
 struct Endpoint {
     tributary: Arc<Tributary>,
     members: [Arc<TestCluster>; 2],
-    /// Who signs serving certificates.
+    /// The authority of the serving certificates.
     servers: PeopleAuthority,
-    /// Who vouches for people at all hosts but the first member's, and who does there.
+    /// The authority of client certificates for all hosts except the first member's; the next field is that host's.
     people: PeopleAuthority,
     people_of_first: PeopleAuthority,
     address: SocketAddr,
@@ -86,7 +86,7 @@ impl Endpoint {
         Ok(Self { tributary, members, servers, people, people_of_first, address, proxy, folder })
     }
 
-    /// A kubeconfig as one that was written for the host, but for the proxy that knows where it is.
+    /// A kubeconfig for this host, with a proxy that knows the address.
     fn kubeconfig(&self, host: &str, user: &Value) -> anyhow::Result<PathBuf> {
         let proxy = format!("http://{}", self.proxy);
         self.kubeconfig_with(json!({"server": format!("https://{host}:6443"), "proxy-url": proxy}), user)
@@ -103,7 +103,7 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(host, user)?)
     }
 
-    /// A connection that asks for a host in TLS, as somebody.
+    /// A TLS connection with this server name, with the client certificate of a user.
     async fn connect(&self, server_name: &str, user: Option<&Value>) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.servers.pem().as_bytes())?)?;
@@ -121,14 +121,14 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 
-    /// The certificate that is served to who asks for a host.
+    /// The serving certificate for a server name.
     async fn leaf(&self, server_name: &str) -> anyhow::Result<CertificateDer<'static>> {
         let stream = self.connect(server_name, None).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
         Ok(shown.clone().into_owned())
     }
 
-    /// What a request to a host is answered on a connection for another, byte for byte.
+    /// The raw answer to a request for `host`, on a connection with another server name.
     async fn ask(&self, server_name: &str, user: Option<&Value>, host: &str, path: &str) -> anyhow::Result<String> {
         let mut stream = self.connect(server_name, user).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -159,7 +159,7 @@ fn upstream_cluster(member: &TestCluster, fields: &Value) -> anyhow::Result<Stri
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// A proxy that leads every host to one address.
+/// A proxy that connects every host to one address.
 async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let own = listener.local_addr()?;
@@ -181,7 +181,7 @@ async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(own)
 }
 
-/// All that somebody does with a few objects.
+/// The rights that the test's users need.
 fn rules() -> Value {
     json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create", "delete"],
         "resources": ["pods", "pods/log", "pods/exec", "configmaps"]}])
@@ -199,7 +199,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     let user = endpoint.people_of_first.user(&ann, &[])?;
     let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
 
-    // Its own objects, word for word, and nothing of another.
+    // The cluster's own objects are byte for byte the same, and objects of another cluster are absent.
     let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
     let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
     let named = |name: &str| {
@@ -213,7 +213,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     for (path, expected) in [("/healthz", "ok"), ("/livez", "ok")] {
         ensure!(kubectl.ok(&["get", "--raw", path]).await? == expected, "{path}");
     }
-    // What is Tributary's alone is not there.
+    // Paths of Tributary itself do not exist at a cluster's host.
     let refused = kubectl.run(&["get", "--raw", "/tributary/status"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
     let refused = kubectl.run(&["get", "--raw", &format!("/clusters/{}/api", second.name())]).await?;
@@ -222,7 +222,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     let who = kubectl.ok(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
     ensure!(who == ann, "{who}");
 
-    // What lasts, and a write.
+    // Long-running requests, and a write.
     let running = ["-n", &*own, "get", "pod", "one", "-o", "jsonpath={.status.phase}"];
     eventually(SOON, async || {
         let shown = kubectl.ok(&running).await?;
@@ -240,7 +240,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     watch.wait_for_output(SOON, |text| text.contains("made")).await?;
     first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/made")).send().await?.expect(200)?;
 
-    // By an address, with the host's name for TLS alone.
+    // The URL has an address, and the host's name is for TLS only.
     let cluster = json!({"server": endpoint.tributary.url(), "tls-server-name": FIRST});
     let by_address = Kubectl::new(context.fixture.tools().await?, &endpoint.kubeconfig_with(cluster, &user)?)?;
     let names = by_address.ok(&["-n", &own, "get", "configmaps", "-o", "name"]).await?;
@@ -248,7 +248,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     Ok(())
 }
 
-/// Cases 18 and 23 of KubeGateway's, and a connection that was opened for another host.
+/// Cases 18 and 23 of KubeGateway, and a connection that was opened for another host.
 async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
@@ -289,7 +289,7 @@ async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Resu
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     let answer = endpoint.ask(FIRST, Some(&of_first), SECOND, "/api/v1/pods").await?;
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    // What looks after the process comes by an address, and may be told that it lives.
+    // Liveness probes come by an address, and may read `/livez` without a certificate.
     let answer = endpoint.ask(ALL, None, "10.0.0.1", "/livez").await?;
     ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = endpoint.ask(FIRST, None, FIRST, "/livez").await?;
@@ -301,7 +301,7 @@ async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Re
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    // The pair of each: the first member's, the program's own, and the one of a name.
+    // The certificates of the first member, of the process itself, and of a single name.
     let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
     for (file, names) in pairs {
         let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
@@ -339,7 +339,7 @@ async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Re
     Ok(())
 }
 
-/// Reads on until a text has been told.
+/// Reads until this text has come.
 async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expected: &str) -> anyhow::Result<()> {
     let read = async {
         let mut bytes = [0; 4096];
@@ -378,14 +378,14 @@ async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestCon
     make_config_map(first, &own, "first-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"first-one\"").await?;
 
-    // Somebody else vouches for clients as well: it goes on.
+    // A further authority is added: the watch continues.
     let (others, authorities) = (PeopleAuthority::new("people")?, endpoint.folder.path().join("people-of-first.crt"));
     fs::write(&authorities, format!("{}{}", endpoint.people_of_first.pem(), others.pem()))?;
     is_answered(&others.user("bob", &[])?, "/version", "200").await?;
     make_config_map(first, &own, "second-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"second-one\"").await?;
 
-    // Nobody vouches for its client any more.
+    // The authority of the watch's client is removed: the watch ends.
     fs::write(&authorities, others.pem())?;
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
@@ -393,7 +393,7 @@ async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestCon
     is_answered(&user, &path, "401").await
 }
 
-/// A KubeGateway's manifest of a member, with authorities for clients and so for many users.
+/// A KubeGateway manifest of a member, whose authorities for clients enable the shared mode.
 fn gateway_manifest(
     member: &TestCluster,
     servers: &PeopleAuthority,
@@ -413,7 +413,7 @@ fn gateway_manifest(
     Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
 }
 
-/// Whom the cluster alone knows, by a token that no ServiceAccount's key has signed, is known at its host as there.
+/// A token that only the cluster can verify (no ServiceAccount key signed it) is accepted at the cluster's host.
 async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
@@ -426,7 +426,7 @@ async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) 
     ensure!(converted.code == Some(0) && converted.stderr.contains("tokenReview: true"), "{}", converted.stderr);
     fs::create_dir(&config)?;
     fs::write(config.join("clusters.yaml"), converted.stdout)?;
-    // No flag is needed: clientCAData has the endpoint be a shared one.
+    // No flag is needed: clientCAData enables the shared mode.
     let tributary = Tributary::configured(&config).for_many().start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
@@ -441,7 +441,7 @@ async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) 
     let known = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of(&member.access().token)?)?;
     let guessed = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of("guessed")?)?;
     let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
-    // The cluster judges its administrator without the group that is told to no cluster.
+    // The cluster judges its administrator without the privileged group, which Tributary never sends.
     eventually(SOON, async || {
         let refused = known.run(&list).await?;
         ensure!(refused.stderr.contains("User \"admin\" cannot list resource"), "{}", refused.stderr);

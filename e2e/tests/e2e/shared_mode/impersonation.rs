@@ -1,5 +1,5 @@
-//! Who may be somebody else for some requests alone (constrained impersonation, KEP-5284): the endpoint allows and
-//! refuses what the member itself does, which is asked with the same token and the same headers.
+//! Constrained impersonation (KEP-5284): a user may act as another for only some requests. The test sends the same
+//! requests with the same token and headers to the member itself, and the endpoint must allow and refuse the same ones.
 
 use super::tokens::{Endpoint, KEYS_PATIENCE, token_of};
 use super::{SOON, grant, make_config_map};
@@ -13,7 +13,7 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// How many differences are told at once.
+/// Largest number of printed differences.
 const DIFFERING_MAX: usize = 12;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -21,12 +21,11 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::impersonation"; whoever_is_another_may_what_the_member_lets_them]
 }
 
-/// A rule of RBAC.
 fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources, "resourceNames": names})
 }
 
-/// What a request is answered: its code, and of a refusal the words, of a list the names.
+/// The comparable part of an answer: its code, the message of a refusal, the names of a list.
 async fn told(http: &HttpClient, (method, path): (&Method, &str), headers: &[(&str, &str)]) -> anyhow::Result<Value> {
     let mut request = http.request(method.clone(), path);
     for (name, value) in headers {
@@ -44,7 +43,7 @@ async fn told(http: &HttpClient, (method, path): (&Method, &str), headers: &[(&s
     })
 }
 
-/// Makes a ServiceAccount with these rules everywhere, and gives its token.
+/// Makes a ServiceAccount with these rules in all namespaces; returns its token.
 async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -> anyhow::Result<String> {
     let made = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
     member.http().post(&format!("/api/v1/namespaces/{within}/serviceaccounts"), &made).send().await?.expect(201)?;
@@ -66,8 +65,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     for user in [&bob, &helper] {
         grant(member, "", &namespace::unique_name("reads"), user, reads.clone()).await?;
     }
-    // It may be bob, of this group, uid and extra, to list and get ConfigMaps, and one by name to delete; and one
-    // ServiceAccount, to list them.
+    // The first account may act as bob, with these groups, uid and extras, to list and get ConfigMaps, and to delete
+    // two by name. It may act as one ServiceAccount to list ConfigMaps.
     let constrained = account(
         member,
         &own,
@@ -86,7 +85,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
         ]),
     );
     let constrained = constrained.await?;
-    // This one may be bob for whatever he may do, and that one for nothing: it lacks one half of it.
+    // The second account may act as bob for all of his requests. The third may not act as him: it has only one half of
+    // each pair of rights.
     let legacy =
         account(member, &own, "legacy", json!([rule(&["impersonate"], "", &["users", "groups"], &[&bob, "dev"])]));
     let halves = json!([
@@ -108,7 +108,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
         (Method::GET, &format!("/api/v1/namespaces/{own}/pods/x/log")),
         (Method::GET, "/metrics"),
         (Method::GET, "/logs"),
-        // Whoever may delete what is not there is told so.
+        // A permitted delete of a missing object is answered with 404.
         (Method::DELETE, &format!("{maps}/gone")),
         (Method::DELETE, &format!("{maps}/absent")),
         (Method::POST, &who),
@@ -131,8 +131,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     ];
     let (mut differing, mut allowed, mut refused) = (Vec::new(), 0, 0);
     for (account, token) in tokens.iter().enumerate() {
-        // A kube-apiserver first tries what let somebody last, and refuses in the words of that. So of whoever may be
-        // bob for everything, what it says depends on what it was asked before.
+        // A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's
+        // message. For an account with the verb `impersonate`, the message depends on earlier requests.
         let comparable = |mut told: Value| {
             if account == 1 && told["code"] == 403 {
                 told = json!({"code": 403});
@@ -142,7 +142,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
         let through = endpoint.http(token).await?;
         let bearer = format!("Bearer {token}");
         let directly = member.http().anonymous();
-        // Until the endpoint knows whose token it is, and the rights that were given just now.
+        // Wait until the endpoint knows the token's user, and the new rights.
         eventually(KEYS_PATIENCE, async || {
             let path = format!("/clusters/{}{who}", member.name());
             let itself = told(&through, (&Method::POST, &path), &[]).await?;
@@ -155,7 +155,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
                 let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
                 let through_path = format!("/clusters/{}{path}", member.name());
                 let was_refused = AtomicBool::new(false);
-                // The rights of each are known with those of the first.
+                // All accounts' rights take effect together with the first one's.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
                     let expected = comparable(told(&directly, (method, path), &with_token).await?);
@@ -173,7 +173,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
                 }
                 ensure!(differing.len() < DIFFERING_MAX, "{}", differing.join("\n"));
             }
-            // On the merged endpoint an account sees its own cluster.
+            // The merged endpoint shows an account its own cluster.
             let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
             for path in [&maps, &one] {
                 let expected = comparable(told(&directly, (&Method::GET, path), &with_token).await?);
@@ -187,7 +187,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     ensure!(differing.is_empty(), "{} of {}: {}", differing.len(), allowed + refused, differing.join("\n"));
     ensure!(allowed >= 10 && refused >= 100, "{allowed} were allowed and {refused} refused");
 
-    // What is allowed is done, by the name alone of which it is.
+    // An allowed request by name takes effect.
     let through = endpoint.http(&tokens[0]).await?;
     let deleted = told(&through, (&Method::DELETE, &two), &[as_bob]).await?;
     ensure!(deleted["code"] == 200, "{deleted}");

@@ -1,5 +1,4 @@
-//! client-go informers of somebody whose rights come and go: in the end they hold what that user may list, no more and
-//! no less.
+//! client-go informers of a user whose rights change: in the end they hold exactly the objects that the user may list.
 
 use super::{Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::clients::follower::Follower;
@@ -9,10 +8,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::namespace;
 
-/// How long an informer may take: what is gained is gathered for up to 30 s before its watch is ended for it.
+/// Longest time until an informer follows: Tributary collects new rights for up to 30 s before it ends the watch.
 const GAINED: Duration = Duration::from_secs(75);
 
-/// How often rights change before what is held is compared.
+/// Number of rounds of changes, each with a comparison.
 const ROUNDS: usize = 3;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -40,7 +39,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
             places.push(Place { member, namespace: namespace.clone(), may: false });
         }
     }
-    // Where she may always list, so that the informer syncs at all.
+    // A namespace that she may always list, so that the informer syncs at all.
     let always = context.namespace("always", &shared.members).await?;
     grant(&shared.members[0], &always, &ann, &ann, reads_config_maps()).await?;
     let http = shared.http(&ann, &[]).await?;
@@ -54,14 +53,14 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     for round in 0..ROUNDS {
         let at = random.random_range(0..places.len());
         for (index, place) in places.iter_mut().enumerate() {
-            // One at least changes in each round.
+            // At least one right changes in each round.
             if index == at || random.random_bool(0.4) {
                 place.turn(&shared, &ann).await?;
             }
             make_config_map(&shared.members[place.member], &place.namespace, &place.name(round), 10).await?;
         }
         let held = wait_until_equal(&shared, &mut follower, &places, round).await?;
-        // What the endpoint lists at that time is the same.
+        // The endpoint's list at that time is the same.
         let list = http.get("/api/v1/configmaps").send().await?.expect(200)?.json()?;
         let listed: BTreeSet<String> =
             config_maps(&list).into_iter().map(|(_, namespace, name)| format!("{namespace}/{name}")).collect();
@@ -70,7 +69,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     follower.exit().await
 }
 
-/// A namespace of a member, and whether she may read there.
+/// A namespace of a member, and whether she may read it.
 struct Place {
     member: usize,
     namespace: String,
@@ -78,7 +77,7 @@ struct Place {
 }
 
 impl Place {
-    /// An object of a round; none has the name of another.
+    /// Name of a round's object; names are unique.
     fn name(&self, round: usize) -> String {
         format!("of-{}-{round}", self.member)
     }
@@ -97,7 +96,7 @@ impl Place {
     }
 }
 
-/// Waits until the informer holds what she may see; what that is.
+/// Waits until the informer holds the objects that she may read; returns them.
 async fn wait_until_equal(
     shared: &Shared,
     follower: &mut Follower,

@@ -1,4 +1,5 @@
-//! `tributary join`: the account that it makes in real members is enough to serve people, and no more than its profile.
+//! `tributary join`: the account that it makes in real members has enough rights to serve users, and no rights beyond
+//! its profile.
 
 use super::{SOON, Shared, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -17,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         nothing_is_done_unasked]
 }
 
-/// The command, with what is the same in all of them. The account has a name of the test's own.
+/// Runs the command with the common flags. The account has a name of the test's own.
 async fn join(
     context: &TestContext,
     member: &str,
@@ -55,7 +56,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
         done(&again)?;
         ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     }
-    // It serves people, each as the cluster lets them.
+    // The account can serve users, each with their rights in the cluster.
     let shared = Shared::of(&context, members.clone(), Tributary::configured(folder), &[]).await?;
     let (own, ann) = (context.namespace("join", &members).await?, namespace::unique_name("ann"));
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch", "create"]}]);
@@ -72,7 +73,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
         Ok(())
     })
     .await?;
-    // What she sees can be asked for beforehand, with the account's rights.
+    // `tributary check`, with the account's rights, predicts the objects that she sees.
     let config = folder.display().to_string();
     let resources = "configmaps,secrets,deployments.apps";
     let check = ["check", "--config", &config, "--as", &ann, "--group", "dev", "--resources", resources];
@@ -81,7 +82,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
-    // Secrets are not held, and nobody lists them through an account of this profile.
+    // Tributary does not hold Secrets, and an account of this profile cannot list them for a user.
     ensure!(seen.stdout.matches("but not through the endpoint").count() == 2, "{}", seen.stdout);
     ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
     let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
@@ -90,13 +91,13 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let context_of = members[0].name();
     kubectl.ok(&["--context", context_of, "get", "configmaps", "-n", &own]).await?;
     kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
-    // What she may not do herself is refused in the cluster's words.
+    // A request that she lacks the right for gets the cluster's message.
     let delete = kubectl.run(&["--context", context_of, "delete", "configmap", "x", "-n", &own]).await?;
     let words = format!(
         "configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in"
     );
     ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
-    // What she may do and the account may not do for her.
+    // Requests that she has the right for, but that the account may not send for her.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
         let answer = kubectl.run(refused).await?;
@@ -108,8 +109,8 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
-    // The other cluster's account has the profile read: a list of both is refused at once, and says what asks the
-    // others.
+    // The other cluster's account has the profile read: a list of both clusters is refused at once, with the selector
+    // that leaves this cluster out.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
@@ -118,11 +119,11 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
-    // That is as its administrator wants it, and no trouble.
+    // The refusal is the administrator's choice: the log notes it, without the warning about an account that lacks rights.
     let log = shared.tributary.log();
     ensure!(log.contains("what a user asks for is beyond our account's profile"), "{log}");
     ensure!(!log.contains("does not let us act in users' names"), "{log}");
-    // Nothing but what it is for: it may not even read one object itself.
+    // The account's role has no wildcards.
     let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
     let role: Value = roles.send().await?.expect(200)?.json()?;
     let rules = role["rules"].as_array().into_iter().flatten();
@@ -131,7 +132,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     Ok(())
 }
 
-/// Each rule taken apart: verb, group and resource of Kubernetes itself.
+/// The rules of a role as triples of verb, group and resource, for Kubernetes' own groups.
 fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = rule[field].as_array().into_iter().flatten();
@@ -149,8 +150,8 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     rules
 }
 
-/// `join`, run again, changes what its flags say; and a real member has what the manifests say of Kubernetes' own
-/// kinds.
+/// A second `join` keeps settings that its flags do not change. The role in a real member equals the manifest's for
+/// Kubernetes' own kinds.
 async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
@@ -168,7 +169,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     let (missing, further): (Vec<_>, Vec<_>) =
         (joined.difference(&written).filter(own).collect(), written.difference(&joined).collect());
     ensure!(missing.is_empty() && further.is_empty(), "the manifest lacks {missing:?}, and has {further:?} more");
-    // Nothing is said of it, and nothing changes.
+    // Without flags for them, the settings stay the same.
     let again = join(&context, one.name(), folder, &account, &["--yes"]).await?;
     done(&again)?;
     ensure!(again.stdout.contains("profile write") && !again.stdout.contains("change "), "{}", again.stdout);
@@ -194,7 +195,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "leave --name out"] {
         ensure!(twice.code == Some(2) && twice.stderr.contains(part), "{part}: {twice:?}");
     }
-    // The file of one cluster is not another's.
+    // The file of one cluster cannot be used for another.
     let other = join(&context, two.name(), folder, &account, &["--yes", "--name", one.name()]).await?;
     ensure!(other.code == Some(2) && other.stderr.contains("is of another cluster than"), "{other:?}");
     let path = format!("/api/v1/namespaces/{account}");
@@ -202,7 +203,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster without a kube-controller-manager: nobody puts a token into the Secret.
+/// A cluster without a kube-controller-manager: its Secret never gets a token.
 async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result<()> {
     let bare = context.fixture.bare().await?;
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
@@ -217,7 +218,7 @@ async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result
     Ok(())
 }
 
-/// Those of the repository, by a server that refuses unknown fields.
+/// Applies the manifests of the repository to a server that refuses unknown fields.
 async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let kubectl = Kubectl::new(context.fixture.tools().await?, &members[1].kubeconfig())?;
@@ -247,7 +248,7 @@ async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
         ensure!(folder.read_dir()?.next().is_none(), "nothing is written");
     }
     members[0].http().get(&format!("/api/v1/namespaces/{account}")).send().await?.expect(404)?;
-    // A token that ends is asked for, and somebody else's role is left alone.
+    // `join` requests a token with a limited lifetime, and leaves an existing role of another owner unchanged.
     let made = join(&context, members[0].name(), folder, &account, &["--yes", "--token-lifetime", "1h"]).await?;
     done(&made)?;
     let secret = format!("/api/v1/namespaces/{account}/secrets/{account}");

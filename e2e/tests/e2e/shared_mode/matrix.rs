@@ -1,13 +1,8 @@
-//! Eight users with rights by chance in two real members. For every verb, resource, namespace and name the endpoint's
-//! answer is what the members answer that same user, joined.
+//! Eight users with random rights in two real members. For every verb, resource, namespace and name, the endpoint's
+//! answer must be the join of the members' answers to the same user.
 //!
-//! ```text
-//! roles by chance ─▶ World ─▶ Question ─┬─▶ Oracle: what each member says ─▶ Told: what is due ─┐
-//!                                       └─▶ the endpoint ─────────────────────────────────────▶ the same?
-//! ```
-//!
-//! Roles and questions are made of a seed, which a failure tells; `TRIBUTARY_MATRIX=SEED` chooses it. Continuous
-//! integration asks some of the questions, and the proof all of them.
+//! A seed determines roles and requests, and a failure prints it; `TRIBUTARY_MATRIX=SEED` chooses it. Continuous
+//! integration sends some of the requests, and the proof all of them.
 
 mod answer;
 mod changes;
@@ -42,34 +37,34 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How a run goes.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How often rights change.
+    /// Number of changes of rights.
     rounds: usize,
-    /// How many questions each round asks; `None` for its part of all.
+    /// Number of requests in each round; `None` divides all requests among the rounds.
     questions: Option<usize>,
-    /// How many people write for real in each round.
+    /// Number of users whose writes are executed in each round.
     writers: usize,
 }
 
-/// In continuous integration.
+/// Parameters in continuous integration.
 const SHORT: Pace = Pace { rounds: 2, questions: Some(400), writers: 5 };
 
-/// For proof: all of them, in some twenty minutes of two cores.
+/// Parameters of the proof: all requests, in some twenty minutes on two cores.
 const LONG: Pace = Pace { rounds: 4, questions: None, writers: 30 };
 
-/// How many roles are given in each member before, and in each round.
+/// Number of roles given in each member before the first round, and in each later round.
 const ROLES: usize = 40;
 const CHANGES: usize = 12;
 
-/// How much is taken away in a round, of both members together.
+/// Number of bindings deleted in a round, in both members together.
 const TAKEN: usize = 16;
 
-/// How many questions are asked at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 6;
 
-/// How many differences are told of.
+/// Largest number of printed differences.
 const TOLD: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -103,8 +98,8 @@ async fn by_roles(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(shared, seed, pace).await.with_context(|| format!("TRIBUTARY_MATRIX={seed}"))
 }
 
-/// The same where each member has a webhook that denies some users some verbs on some resources, of some namespaces or
-/// of all, whatever roles say.
+/// The same test with a webhook in each member. Independent of roles, the webhook denies some users some verbs on some
+/// resources, in some namespaces or in all.
 async fn where_webhooks_deny(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let seed = seed()?;
@@ -124,7 +119,7 @@ fn seed() -> anyhow::Result<u64> {
     }
 }
 
-/// A quarter of what is asked of namespaces, by user and resource.
+/// Denies a quarter of the requests in namespaces, by user and resource.
 pub(super) fn denies(member: &str, asked: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (user, attributes) = (text(&asked["user"]), &asked["resourceAttributes"]);
@@ -132,12 +127,12 @@ pub(super) fn denies(member: &str, asked: &Value) -> bool {
     !namespace.is_empty() && is_in_quarter((member, user, namespace, text(&attributes["resource"])))
 }
 
-/// A quarter of what people of a run ask, by a seed: of namespaces, of all of them at once, and of what has none. Names
-/// of people and namespaces begin with what is of one run alone, which does not count.
+/// Denies a quarter of the requests of a run's users, by a seed: requests for a namespace, for all namespaces, and for
+/// cluster-scoped resources. The prefix of users and namespaces, which is unique to a run, does not count.
 ///
-/// A list of all namespaces by the name of an object alone is not denied: for that roles say which namespaces are asked
-/// for, too. Nor is what the first person asks of all, who waits until everything is found, and what is asked of roles
-/// alone.
+/// Three kinds of requests are never denied. For a list of all namespaces by an object's name, roles also decide which
+/// namespaces are asked. The first user's requests for all namespaces show when the endpoint has found all resources.
+/// Requests marked with [`ROLES_ALONE`] ask for the decision of roles.
 fn denies_by(seed: u64, member: &str, asked: &Value) -> bool {
     let own = |name: &str| name.splitn(3, '-').last().unwrap_or_default().to_owned();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -193,7 +188,7 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
     told.are_enough(pace)
 }
 
-/// The same with as much of each: there are far more lists than anything else.
+/// Alternates between the kinds of requests: there are far more lists than anything else.
 fn mixed(all: Vec<Question>) -> Vec<Question> {
     let mut by_what = BTreeMap::<&str, Vec<Question>>::new();
     for question in all {
@@ -206,7 +201,7 @@ fn mixed(all: Vec<Question>) -> Vec<Question> {
     mixed
 }
 
-/// Asks all of these; the outcomes, by what was asked.
+/// Sends all of these requests; returns the outcomes with the kinds of their requests.
 async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'static str, Outcome)>> {
     let oracle = Oracle::new(world);
     let asked = questions.iter().map(|question| asked(&oracle, question));
@@ -226,8 +221,8 @@ async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'sta
     bail!("{count} of {} differ:\n{}", questions.len(), differences.join("\n"))
 }
 
-/// Rights are followed, so they may be a moment behind; what is compared is where they end. What a member said before
-/// it knew of them does not count then.
+/// Repeats a comparison until the answers agree, because Tributary follows rights with a delay. Each repetition asks
+/// the members again.
 async fn asked(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<(&'static str, Outcome)> {
     let mut outcome = compare(oracle, question).await;
     let end = Instant::now() + SOON;
@@ -238,7 +233,7 @@ async fn asked(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<(&'st
     Ok((question.ask.what(), outcome?))
 }
 
-/// How often something was answered so.
+/// Number of answers by kind of request and status.
 #[derive(Default)]
 struct Outcomes(BTreeMap<(&'static str, u16), usize>);
 
@@ -252,8 +247,8 @@ impl Outcomes {
         }
     }
 
-    /// A run in which everybody sees everything, or nothing, would show nothing. What is rare need not come where few
-    /// questions are asked.
+    /// Checks that both allowed and refused requests were frequent; otherwise the run would show nothing. Rare statuses
+    /// are required only if all requests were sent.
     fn are_enough(&self, pace: Pace) -> anyhow::Result<()> {
         let common = [
             ("list", &[0, 200, 403][..]),

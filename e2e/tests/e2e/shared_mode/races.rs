@@ -1,4 +1,4 @@
-//! Rights that change between two requests of a client, or during one, and rights that cannot be followed.
+//! Rights that change between two requests of a client or during one, and rights that Tributary cannot follow.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -13,13 +13,13 @@ use tributary_e2e::{
 };
 use tributary_simulator::{Relay, Weather};
 
-/// How many bytes there are in all in the initial events of a watch: more than buffers on the way hold.
+/// Total size in bytes of a watch's initial events: more than the buffers on the way hold.
 const INITIAL_BYTES: usize = 40 << 20;
 
-/// How long a cluster may take to be seen as cut off, or as being there again.
+/// Longest time until Tributary sees that a cluster is cut off, or reachable again.
 pub(super) const CUT_OFF: Duration = Duration::from_secs(60);
 
-/// The name of a member of the test's own.
+/// Name of the member that belongs to one test.
 pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Somebody who reads the ConfigMaps of two namespaces of the first member, the second of which is taken away.
+/// A user who reads the ConfigMaps of two namespaces of the first member, and loses the right to the second.
 pub(super) struct Reader {
     pub(super) shared: Shared,
     pub(super) name: String,
@@ -51,7 +51,7 @@ impl Reader {
         Ok(Self { shared, name, kept, lost, http })
     }
 
-    /// Of a member that is reached as its entries say, beside the second of all tests.
+    /// A reader over a member with these kubeconfig entries, beside the second member of all tests.
     pub(super) async fn beside(
         context: &TestContext,
         member: Arc<TestCluster>,
@@ -63,7 +63,7 @@ impl Reader {
         let path = folder.path().join("kubeconfig");
         kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
         let reader = Self::start(context, Shared::over(context, [member, other], &path, arguments).await?).await?;
-        // What she may elsewhere stays whatever becomes of the first.
+        // Her rights in the other member never change.
         grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
         Ok(reader)
     }
@@ -83,7 +83,7 @@ impl Reader {
         self.http.get("/api/v1/configmaps").send().await?.expect(200)?.json()
     }
 
-    /// Waits until a list has these namespaces' objects, by name, and no others.
+    /// Waits until a list has exactly these namespaces' objects, by name.
     pub(super) async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
         let expected = expected.iter().map(|(namespace, name)| self.key(namespace, name)).collect::<BTreeSet<_>>();
         eventually(SOON, async || {
@@ -117,7 +117,7 @@ async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyho
     let from = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
     let mut open = reader.http.watch(&from).await?;
     reader.loses().await?;
-    // What is open ends with what an informer recovers from.
+    // An open watch ends with an error after which an informer lists again.
     let end = open.expect(SOON).await?;
     ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
     reader.make(lost, &["hidden"]).await?;
@@ -161,7 +161,7 @@ async fn proof_initial_events_of_ten_thousand(context: TestContext) -> anyhow::R
     initial_events(&context, 10_000).await
 }
 
-/// A client that reads the initial events of a watch at its leisure has the right to them taken away.
+/// A client that reads the initial events of a watch slowly loses its right to them.
 async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<()> {
     let reader = Reader::start(context, Shared::start(context).await?).await?;
     let making = (0..count).map(|at| {
@@ -199,7 +199,7 @@ async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// A member of the test's own behind a wire that can be cut, beside the second of all tests.
+/// A member of the test's own behind a relay that can be cut, beside the second member of all tests.
 async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
     let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
     let wire = Relay::start(member.apiserver_port(), 0).await?;
@@ -221,7 +221,7 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
     reader.make(lost, &["two"]).await?;
     reader.lists(&[(kept, "one"), (lost, "two")]).await?;
     cut(&wire);
-    // At first the last known rights hold, and who cannot be asked is said.
+    // At first the last known rights are valid, and a Warning names the unreachable cluster.
     eventually(CUT_OFF, async || {
         let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
         ensure!(list.header("warning").contains("apart"), "{}", list.header("warning"));
@@ -229,7 +229,7 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
         Ok(())
     })
     .await?;
-    // Then nobody knows what she may there, and for her the cluster is not there.
+    // Then her rights there are unknown, and her answers do not mention the cluster.
     eventually(CUT_OFF, async || {
         let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
         ensure!(config_maps(&list.json()?).is_empty(), "{}", list.text());
@@ -247,8 +247,8 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
     .await
 }
 
-/// While a cluster is cut off somebody loses a right there, and what they may see no longer changes. With the
-/// connection both come back, and no answer may show the one without the other.
+/// While a cluster is cut off, a user loses a right there, and the objects change. After the cut both changes arrive,
+/// and no answer may show the new objects with the old right.
 async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
@@ -283,7 +283,7 @@ async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> a
     Ok(())
 }
 
-/// Gives back by the first binding what was taken away.
+/// Restores the lost right by the first binding.
 pub(super) async fn regain(reader: &Reader) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let binding = json!({

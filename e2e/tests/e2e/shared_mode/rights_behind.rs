@@ -1,9 +1,10 @@
-//! A member's roles and bindings do not come, while all else of it does: what users are shown then, and for how long.
+//! A member's roles and bindings do not arrive, while all its other objects do: the tests check the users' answers, and
+//! their duration.
 //!
-//! What is promised: a loss of a right is followed within 2 s of the member's event. A watch that says nothing is taken
-//! for broken after 90 s. Where roles and bindings alone cannot be followed, what was known of them last counts for 5
-//! minutes, and nothing of the member is shown after that. Once contact with the member as a whole was lost, no object
-//! of it is read on before its roles and bindings are known anew.
+//! Tributary's promises: It follows the loss of a right within 2 s of the member's event. A watch without events counts
+//! as broken after 90 s. If only roles and bindings cannot be followed, the last known rights are valid for 5 minutes;
+//! afterwards no object of the member is shown. After a loss of contact with the whole member, Tributary reads no
+//! object on before its roles and bindings are known anew.
 
 use super::races::{APART, CUT_OFF, Reader, cut, regain};
 use super::{SOON, config_maps, grant};
@@ -16,26 +17,26 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tributary_e2e::{EventStream, HttpClient, RightsGate, RightsPassage, TestCluster, namespace};
 use tributary_simulator::{Relay, Weather};
 
-/// How long a watch may be silent before it is taken for broken (`ReflectorTuning::watch_silence`).
+/// Longest silence of a watch before it counts as broken (`ReflectorTuning::watch_silence`).
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// How long the last known rights count where roles and bindings alone are not followed (`BEHIND_MAX`).
+/// Validity of the last known rights while only roles and bindings are not followed (`BEHIND_MAX`).
 const BEHIND_MAX: Duration = Duration::from_secs(300);
 
-/// How much later than promised something may be on a machine that does other things, too: two questions and a watch.
+/// Additional delay on a busy machine: two requests and a watch.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// How long after a loss what it concerns may be open, where roles and bindings come. 2 s are promised.
+/// Longest time until a lost right takes effect while roles and bindings arrive. The promise is 2 s.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long it is looked that something is not shown, and how often.
+/// Time during which an object must stay hidden, and interval of the checks.
 const A_WHILE: Duration = Duration::from_secs(15);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long nothing comes of a watch that has brought all there is.
+/// Time without an event after which a watch has sent all its events.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// How long a test may take that waits until rights cease to count.
+/// Longest duration of a test that waits until rights expire.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -49,14 +50,14 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
 }
 
-/// Somebody who reads the ConfigMaps of two namespaces of a member behind a gate and a wire, and has one in each.
+/// A user who reads the ConfigMaps of two namespaces, one object in each, of a member behind a gate and a relay.
 struct Scene {
     reader: Reader,
-    /// Between the wire and the member.
+    /// The gate between the relay and the member.
     gate: RightsGate,
-    /// Between Tributary and the gate.
+    /// The relay between Tributary and the gate.
     wire: Relay,
-    /// Somebody who may read the report.
+    /// A user who may read `/tributary/status`.
     observer: HttpClient,
 }
 
@@ -83,25 +84,25 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Where the ConfigMaps are to which the right is lost.
+    /// Path of the ConfigMaps to which the right is lost.
     fn lost(&self) -> String {
         format!("/api/v1/namespaces/{}/configmaps", self.reader.lost)
     }
 
-    /// A watch of what is to come of them.
+    /// A watch of the future events of these ConfigMaps.
     async fn watch_lost(&self) -> anyhow::Result<EventStream> {
         let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
         self.reader.http.watch(&format!("{}?{news}", self.lost())).await
     }
 
-    /// What the report says of the member.
+    /// The member's entry in `/tributary/status`.
     async fn reported(&self) -> anyhow::Result<Value> {
         let report = self.observer.get("/tributary/status").send().await?.expect(200)?.json()?;
         let own = report["clusters"].as_array().into_iter().flatten().find(|cluster| cluster["name"] == APART);
         own.cloned().with_context(|| format!("it is not reported: {report}"))
     }
 
-    /// Waits until the report says this of the rights in the member.
+    /// Waits until the status report has this state of the rights in the member.
     async fn rights_are(&self, expected: &str) -> anyhow::Result<()> {
         eventually(CUT_OFF, async || {
             let own = self.reported().await?;
@@ -111,7 +112,7 @@ impl Scene {
         .await
     }
 
-    /// Shows that other changes of the member come: an object that is made now is listed.
+    /// Checks that other changes of the member arrive: a new object is listed.
     async fn others_come(&self, name: &str) -> anyhow::Result<()> {
         self.reader.make(&self.reader.kept, &[name]).await?;
         eventually(SOON, async || {
@@ -122,7 +123,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until nothing is shown to which the right was lost, and what is kept is.
+    /// Waits until the objects of the lost right are hidden, and those of the kept right are shown.
     async fn loss_is_followed(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.list().await?;
@@ -133,7 +134,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until nothing is listed to which the right was lost.
+    /// Waits until no object of the lost right is listed.
     async fn nothing_lost_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.http.get("/api/v1/configmaps").send().await?;
@@ -143,7 +144,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until nothing of the member is shown any more.
+    /// Waits until no object of the member is shown.
     async fn nothing_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.http.get("/api/v1/configmaps").send().await?;
@@ -155,8 +156,8 @@ impl Scene {
         .await
     }
 
-    /// Makes something to which the right was lost, and looks for a while that nothing shows it: no list, and no watch
-    /// that is open.
+    /// Creates an object in the namespace of the lost right, and checks for a while that no list and no open watch
+    /// shows it.
     async fn stays_hidden(&self, name: &str, open: &mut EventStream) -> anyhow::Result<()> {
         self.reader.make(&self.reader.lost, &[name]).await?;
         self.is_hidden().await?;
@@ -166,7 +167,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Looks for a while that nothing is listed to which the right was lost.
+    /// Checks for a while that no object of the lost right is listed.
     async fn is_hidden(&self) -> anyhow::Result<()> {
         let until = Instant::now() + A_WHILE;
         while Instant::now() < until {
@@ -179,8 +180,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Lets everything pass, and shows that rights are followed as if nothing had been: what is given and taken away
-    /// again ends what was opened with it.
+    /// Opens the gate, and checks that rights are followed again: a right that is given and revoked ends the watch
+    /// opened with it.
     async fn is_followed_again(&self) -> anyhow::Result<()> {
         self.gate.set(RightsPassage::Clear);
         self.loss_is_followed(CUT_OFF).await?;
@@ -198,14 +199,14 @@ impl Scene {
     }
 }
 
-/// The names that a list shows of a namespace of the member behind the gate.
+/// The names of one namespace's objects in a list, for the member behind the gate.
 fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
     let shown = config_maps(list).into_iter().filter(|(cluster, own, _)| cluster == APART && own == namespace);
     shown.map(|(.., name)| name).collect()
 }
 
-/// The watches of roles and bindings that are open bring nothing more, those that begin later do. Nothing tells of it
-/// but the silence, so what users may do is followed as soon as that has lasted too long.
+/// Open watches of roles and bindings fall silent, and later ones work. Only the silence reveals the fault, so the
+/// rights are followed once it has lasted too long.
 async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
     context: TestContext,
 ) -> anyhow::Result<()> {
@@ -226,7 +227,7 @@ async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_b
     scene.is_followed_again().await
 }
 
-/// Roles and bindings are refused for less time than they may be behind.
+/// The member refuses roles and bindings for less than the validity of known rights.
 async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -245,8 +246,8 @@ async fn proof_objects_wait_for_rights_that_stay_silent(context: TestContext) ->
     objects_wait(&context, RightsPassage::Silent).await
 }
 
-/// While a member is cut off somebody loses a right there, and what they may see no longer changes. Then the member is
-/// there again, but for its roles and bindings: its objects are not read on before these are.
+/// While a member is cut off, a user loses a right there, and the objects change. Then the member is back except for
+/// its roles and bindings: Tributary reads its objects only after these.
 async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(context, &[]).await?;
@@ -258,7 +259,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     reader.make(&reader.kept, &["later"]).await?;
     scene.gate.set(passage);
     scene.wire.set(Weather::Clear);
-    // It answers again.
+    // The member answers again.
     let own = reader.http.below(&format!("/clusters/{APART}"));
     let later = format!("/api/v1/namespaces/{}/configmaps/later", reader.kept);
     eventually(CUT_OFF, async || own.get(&later).send().await?.expect(200).map(drop)).await?;
@@ -283,7 +284,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     scene.is_followed_again().await
 }
 
-/// A list, which must say that what it shows of the member may be old.
+/// A list, which must have a Warning that the member's objects may be old.
 async fn warned(reader: &Reader) -> anyhow::Result<Value> {
     let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
     ensure!(warnings(&list.headers).contains(APART), "no Warning of the member: {:?}", list.headers);
@@ -309,7 +310,7 @@ async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -
     scene.is_followed_again().await
 }
 
-/// Roles and bindings are refused until what was known of them counts no longer.
+/// The member refuses roles and bindings until the known rights expire.
 async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Scene> {
     let scene = Scene::start(context, arguments).await?;
     let mut open = scene.watch_lost().await?;
@@ -318,7 +319,7 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.reader.loses().await?;
     scene.rights_are("Behind").await?;
     scene.others_come("three").await?;
-    // From when they were last followed, whatever is tried meanwhile.
+    // The validity counts from the last contact. Failed attempts do not extend it.
     sleep_until(since + BEHIND_MAX).await;
     scene.nothing_is_shown(SLACK).await?;
     scene.stays_hidden("hidden", &mut open).await?;
@@ -330,14 +331,12 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     Ok(scene)
 }
 
-/// All Warnings of an answer.
 fn warnings(headers: &http::HeaderMap) -> String {
     let all = headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     all.collect::<Vec<_>>().join("\n")
 }
 
-/// Watches of roles and bindings are opened, and bring nothing for good: they are not followed by that, however often
-/// they are opened anew.
+/// Watches of roles and bindings open but never send an event: new watches alone do not count as following.
 async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
@@ -354,9 +353,9 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
     scene.is_followed_again().await
 }
 
-/// All watches that are open fall silent, as behind an intermediary that has forgotten its streams: contact is lost
-/// with each, and each is opened anew in its own time. Those of objects come back at once, those of roles and bindings
-/// do not, and what was made after the loss of the right to it must not come before the loss.
+/// All open watches fall silent, as behind an intermediary that has lost its streams: each loses contact, and is opened
+/// anew at its own time. Watches of objects recover at once, those of roles and bindings do not. An object made after
+/// the loss of its right must not appear before the loss.
 async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;

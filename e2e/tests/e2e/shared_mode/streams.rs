@@ -1,4 +1,5 @@
-//! What people have open, and how it ends with what opened it: logs, exec, port-forward of the real kubectl, watches.
+//! Long-running requests of users end with the right or credential that opened them: logs, exec and port-forward of the
+//! real kubectl, watches.
 
 use super::{SOON, Shared, grant, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,11 +10,11 @@ use std::{fs, path::Path, time::Duration};
 use tokio::time::Instant;
 use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 
-/// How long after a change what had been opened may be there, on a machine that does other things, too.
+/// Longest time between a change and the end of the requests, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long anything may last in the test of that: as long as three kubectls take to start on such a machine, and short
-/// enough to be waited for.
+/// Value of `--max-stream-age` in the test of it: longer than three kubectls take to start on a busy machine, and short
+/// enough to wait for.
 const STREAM_AGE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -24,13 +25,13 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Somebody with logs that are followed, an exec and a port-forward of a pod of their namespace in the first member.
+/// A user with followed logs, an exec and a port-forward, of a pod in their namespace of the first member.
 struct Person {
     shared: Shared,
     name: String,
     namespace: String,
     open: Vec<Process>,
-    /// When each of these was started.
+    /// Start of each of these processes.
     begun: Vec<Instant>,
 }
 
@@ -67,7 +68,7 @@ impl Person {
         Ok(Self { name, namespace, open, begun, shared })
     }
 
-    /// Waits until all of it has ended, since a moment.
+    /// Waits until all processes have ended, shortly after `since`.
     async fn loses_all(&mut self, since: Instant) -> anyhow::Result<()> {
         for process in &mut self.open {
             process.wait(SOON).await?;
@@ -78,13 +79,13 @@ impl Person {
     }
 }
 
-/// Rules for what a person does, with these verbs each.
+/// Rules for the user's resources, with these verbs.
 fn what_they_may(verbs: &[&str]) -> Value {
     let resources = ["pods", "pods/log", "pods/exec", "pods/portforward", "configmaps"];
     json!([{"apiGroups": [""], "verbs": verbs, "resources": resources}])
 }
 
-/// kubectl asks for a shell by a GET, which the cluster judges as `get` and as `create` (precedent 20).
+/// kubectl opens a shell with a GET, which the cluster judges as `get` and as `create` (precedent 20).
 async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let Person { shared, name, namespace, open, .. } = &mut person;
@@ -99,7 +100,7 @@ async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) 
         let took = since.elapsed();
         ensure!(took < ENDED_WITHIN, "{} took {took:?}", process.name());
     }
-    // The cluster lets nobody in again who may only get it, and logs go on.
+    // The cluster refuses a new shell to a user with `get` only. Logs continue.
     let refused = kubectl.run(&["-n", namespace, "exec", "one", "--", "true"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.to_lowercase().contains("forbidden"), "{}", refused.stderr);
     ensure!(logs.exit_status().is_none(), "logs need get alone: {}", logs.errors());
@@ -120,7 +121,7 @@ async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestC
     person.loses_all(since).await
 }
 
-/// Nothing is said in the shell, nor through the port: what ends is what has lasted too long, and not before it has.
+/// Even without traffic, a stream ends after its largest age, and not before.
 async fn what_is_open_ends_once_it_has_lasted_as_long_as_it_may(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
@@ -136,7 +137,7 @@ async fn what_is_open_ends_once_it_has_lasted_as_long_as_it_may(context: TestCon
     Ok(())
 }
 
-/// Writes who is denied, as an administrator does.
+/// Writes the file of denied users, as an administrator does.
 fn deny(path: &Path, users: &[&str]) -> anyhow::Result<()> {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "DeniedUsers", "deniedUsers": users});
     let next = path.with_extension("next");

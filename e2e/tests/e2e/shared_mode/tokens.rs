@@ -1,5 +1,4 @@
-//! People and programs with bearer tokens, over two real members: an issuer's, ServiceAccounts', and what clusters
-//! review.
+//! Bearer tokens over two real members: tokens of an issuer, of ServiceAccounts, and tokens that clusters review.
 
 use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
@@ -16,11 +15,11 @@ use std::{
 };
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// The keys of members are looked for each 30 s while they are not known.
+/// Tributary looks for unknown keys of members every 30 s.
 pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
-/// A token by which something lasts is reviewed again each minute.
+/// Tributary reviews the token of a long-running request again each minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
-/// What somebody is answered whom nobody knows.
+/// The status for an unauthenticated request.
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -30,7 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
+/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims, `member2` tokens of
+/// requests for its own path.
 pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
@@ -45,7 +45,8 @@ impl Endpoint {
         Self::start_as(context, &token, &json!({})).await
     }
 
-    /// With this token of Tributary's own account in `member2`, and further fields of its UpstreamCluster.
+    /// Starts the endpoint with this token of Tributary's account in `member2`, and further fields of its
+    /// UpstreamCluster.
     async fn start_as(context: &TestContext, own_token: &str, further: &Value) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let folder = guard::temporary_folder("tokens")?;
@@ -58,7 +59,7 @@ impl Endpoint {
         fs::write(&issuers, issuer.configuration())?;
         let tributary = Tributary::builder(&own, [members[0].name()])
             .for_many()
-            // What it must not say it does not say at the level that says most.
+            // Even the most verbose log must not contain tokens.
             .argument("--log-level=trace")
             .argument(format!("--config={}", config.display()))
             .argument(format!("--authentication-config={}", issuers.display()))
@@ -83,12 +84,12 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(user)?)
     }
 
-    /// What a token is answered, on a connection of its own.
+    /// The status for a token, on a new connection.
     async fn status(&self, token: &str, path: &str) -> anyhow::Result<u16> {
         Ok(self.http(token).await?.get(path).send().await?.status.as_u16())
     }
 
-    /// Nothing of a token is in the log.
+    /// Checks that no part of a token is in the log.
     fn log_holds_none_of(&self, tokens: &[&str]) -> anyhow::Result<()> {
         let log = self.tributary.log();
         let quoted = tokens.iter().flat_map(|token| token.split('.')).filter(|part| part.len() > 8);
@@ -98,7 +99,7 @@ impl Endpoint {
     }
 }
 
-/// A cluster of this name that is asked about tokens where it is addressed.
+/// A cluster that reviews the tokens of requests for its own path.
 fn reviewing(
     (name, member): (&str, &TestCluster),
     authority: &Path,
@@ -117,7 +118,7 @@ fn reviewing(
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// Whom the endpoint knows.
+/// The user and groups that the endpoint finds for a client.
 async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
     let answer: Value = serde_json::from_str(&kubectl.ok(&["auth", "whoami", "-o", "json"]).await?)?;
     let info = &answer["status"]["userInfo"];
@@ -157,7 +158,7 @@ async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
     let refused = kubectl.run(&["get", "pods", "-n", &own]).await?;
     ensure!(refused.stderr.contains("User \"oidc:ann\" cannot list resource \"pods\""), "{}", refused.stderr);
 
-    // A program that fetches the token for kubectl.
+    // kubectl gets the token from a program.
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
     });
@@ -187,7 +188,7 @@ async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&token])
 }
 
-/// A watch ends with the token that opened it.
+/// A watch ends when its token expires.
 async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::Result<()> {
     let http = endpoint.http(&endpoint.issuer.token("a", &[Change::Expires(8)])?).await?;
     let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
@@ -197,8 +198,8 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// The file is read again; what cannot be used changes nothing, and what was opened with a token of an issuer that is
-/// no longer there ends.
+/// Tributary reloads the file of issuers. An invalid file changes nothing, and requests with tokens of a removed issuer
+/// end.
 async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
     let http = endpoint.http(token).await?;
@@ -233,8 +234,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch are of the cluster that its name meant, and the same account of another cluster
-/// is another account.
+/// A ServiceAccount's token and watch belong to the cluster that had the name. The same account of another cluster is
+/// another account.
 async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
@@ -286,7 +287,7 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     })
     .await?;
     make_config_map(&members[0], &own, "late", 10).await?;
-    // The stream is cut, which is an error to its reader.
+    // The server cuts the stream, which the reader sees as an error.
     let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
     ensure!(ended, "the watch goes on: {told:?}");
     let of_others =
@@ -304,7 +305,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
     let name = format!("system:serviceaccount:{own}:app");
-    // The same name in both is two accounts.
+    // Accounts with the same name in two members are different.
     for (member, map) in [(one, "of-one"), (two, "of-two")] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
         member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
@@ -323,7 +324,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     let kubectl = endpoint.kubectl(&context, &json!({"token": token})).await?;
     let groups = json!(["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"]);
     ensure!(who(&kubectl).await? == (name.clone(), groups), "{:?}", who(&kubectl).await?);
-    // What asks its own cluster is answered, and on the other's path the token is nobody's.
+    // The token is valid for its own cluster, and invalid on the other cluster's path.
     ensure!(endpoint.status(&token, &format!("/clusters/member2{maps}/of-two")).await? == 200);
     for path in [format!("/clusters/member1{maps}"), format!("/clusters/member1{maps}/of-one")] {
         let status = endpoint.status(&token, &path).await?;
@@ -332,13 +333,13 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     let refused = kubectl.run(&["get", "configmap", "of-one", "-n", &own]).await?;
     ensure!(refused.stderr.contains("NotFound"), "{}", refused.stderr);
 
-    // One for somebody else's audience is nobody's here, though its key is known.
+    // A token for another audience is invalid, although its key is known.
     let elsewhere = token_of(two, &own, "app", &["vault"]).await?;
     ensure!(endpoint.status(&elsewhere, &maps).await? == UNAUTHORIZED);
-    // One that is signed by no key at all is not believed.
+    // A token with a forged signature is invalid.
     let forged = format!("{}.{}", token.rsplit_once('.').context("a JWT")?.0, "A".repeat(86));
     ensure!(endpoint.status(&forged, &maps).await? == UNAUTHORIZED);
-    // An account that is gone is nobody a moment later.
+    // The token of a deleted account is invalid a moment later.
     two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/app")).send().await?.expect(200)?;
     eventually(SOON, async || {
         let status = endpoint.status(&token, &maps).await?;
@@ -349,7 +350,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     endpoint.log_holds_none_of(&[&token, &elsewhere])
 }
 
-/// A token that its cluster does not know any more ends what it opened, in memory and in the cluster.
+/// When a cluster no longer accepts a token, long-running requests with this token end, both from memory and forwarded.
 async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];
@@ -387,13 +388,13 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     for member in &endpoint.members {
         make_config_map(member, &own, &format!("of-{}", member.name()), 10).await?;
     }
-    // Its administrator, who has all rights there by the group, has none by it here.
+    // The cluster's administrator has all rights there by a group, which gives no rights through the endpoint.
     let kubectl = endpoint.kubectl(&context, &json!({"token": of_hub})).await?;
     let expected = ("admin".to_owned(), json!(["system:masters", "system:authenticated"]));
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
-    // The hub's word is good in the other cluster, whose word is good nowhere else, and asked for where it is
-    // addressed.
+    // The hub's reviews are valid for the other cluster. The other cluster's reviews are valid only for itself, and
+    // happen only for requests for its path.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {
@@ -409,7 +410,7 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // The mirror of rights may be a moment behind the cluster.
+    // Tributary may see the cluster's rights a moment later.
     eventually(SOON, async || {
         let merged = endpoint.http(&of_hub).await?.get(&maps).send().await?.expect(200)?.json()?;
         let clusters: Vec<_> = config_maps(&merged).into_iter().map(|(cluster, ..)| cluster).collect();
@@ -421,7 +422,7 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&of_hub, &of_two])
 }
 
-/// The manifests of docs/shared-mode.md.
+/// The manifests in docs/shared-mode.md.
 fn documented_roles() -> anyhow::Result<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/shared-mode.md");
     let text = fs::read_to_string(path)?;
@@ -462,7 +463,7 @@ async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// ServiceAccounts `tributary` and `app`.
+/// Creates the ServiceAccounts `tributary` and `app`.
 async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<()> {
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     for name in ["tributary", "app"] {
@@ -472,8 +473,9 @@ async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// Where a cluster is given users' own tokens, our account needs no right to act as anybody, and users are there whom
-/// they are without us, by all that the cluster knows of them. Others' tokens, and other paths, are as without it.
+/// With `tokenPassThrough`, the cluster gets a user's own token: Tributary's account needs no right to impersonate, and
+/// the cluster sees the user with all its own information. Tokens of other clusters, and other paths, work as without
+/// it.
 async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
@@ -488,7 +490,7 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let maps = format!("/api/v1/namespaces/{own}/configmaps");
     let theirs = format!("/clusters/member2{maps}");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
-    // Groups that no cluster is ever told: the cluster knows its administrator by itself.
+    // The token gives the administrator privileged groups, which Tributary itself never sends.
     let http = endpoint.http(&administrator).await?;
     http.post(&theirs, &map).send().await?.expect(201)?;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -498,7 +500,7 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let (told, _) = http.watch(&format!("{theirs}?watch=1&timeoutSeconds=1")).await?.drain(SOON).await?;
     ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "made"), "{told:?}");
 
-    // The cluster's own rules count for each, in its own words, and say who may be whom.
+    // The cluster's own rules decide for each user, with its own messages, also about impersonation.
     let http = endpoint.http(&app).await?;
     http.get(&theirs).send().await?.expect(403)?;
     grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), reads_config_maps()).await?;
@@ -509,17 +511,18 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
     ensure!(through == direct, "{through} is not {direct}");
 
-    // The hub's word is good here, but its tokens are not this cluster's to read: ours may act as nobody.
+    // The hub's review is accepted, but this cluster cannot verify the hub's token, and Tributary's account may not
+    // impersonate.
     let of_hub = endpoint.members[0].access().token;
     let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
     ensure!(answer.contains("member2"), "{answer}");
-    // Nor is anybody known by it elsewhere.
+    // The token is invalid on all other paths.
     ensure!(endpoint.status(&administrator, &maps).await? == UNAUTHORIZED);
     ensure!(endpoint.status(&administrator, &format!("/clusters/member1{maps}")).await? == UNAUTHORIZED);
     endpoint.log_holds_none_of(&[&administrator, &app, &of_hub])
 }
 
-/// A kubeconfig that leads to a member itself.
+/// A kubeconfig of the member itself.
 fn of_member(endpoint: &Endpoint, member: &TestCluster, token: &str) -> anyhow::Result<PathBuf> {
     let path = endpoint.folder.path().join(namespace::unique_name("bare"));
     let access = kubeconfig::Access { token: token.to_owned(), ..member.access() };

@@ -1,4 +1,4 @@
-//! What is refused is refused in the member's own words: each is asked directly, and through the endpoint.
+//! A refusal has the member's own message: the test sends the same request to the member and through the endpoint.
 
 use super::Shared;
 use crate::context::{Case, TestContext, cases};
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         who_is_not_known_is_told_so_in_the_members_words]
 }
 
-/// What a client goes by: code, reason, message, details.
+/// The parts of a refusal by which clients decide.
 fn told(code: u16, status: &Value) -> Value {
     json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
         "details": status["details"], "status": status["status"]})
@@ -19,7 +19,7 @@ fn told(code: u16, status: &Value) -> Value {
 
 async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
-    // What a browser could take for HTML is told otherwise.
+    // A name with HTML characters, which a refusal writes in another form.
     let (member, name) = (&shared.members[0], format!("{}<b>&amp", namespace::unique_name("eve")));
     let own = context.namespace("words", &shared.members).await?;
     let through = shared.http(&name, &["dev"]).await?;
@@ -73,7 +73,7 @@ async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> an
     Ok(())
 }
 
-/// A binding names a role that is not there: the refusal says so.
+/// A binding names a missing role, and the refusal mentions the role.
 async fn who_lacks_a_role_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (member, name) = (&shared.members[0], namespace::unique_name("eve"));

@@ -1,10 +1,10 @@
-//! Which specs there are, and which of them a member whose containers are played may pass at all.
+//! The catalog of specs, and the specs that can pass on a member with simulated containers.
 
 use anyhow::{Context, ensure};
 use std::{path::Path, process::Stdio};
 use tokio::process::Command;
 
-/// The API machinery's specs of what is Tributary's own: list, watch, Table, discovery, negotiation.
+/// The API machinery's specs of Tributary's own work: list, watch, Table, discovery, negotiation.
 const MACHINERY: &[&str] = &[
     "Watchers",
     "chunking",
@@ -18,16 +18,15 @@ const MACHINERY: &[&str] = &[
     "CustomResourceDefinition Watch",
 ];
 
-/// Left out of them: the first kills servers; the second waits minutes for a compaction; the third needs a webhook that
-/// really runs.
+/// Exceptions: the first kills servers; the second waits minutes for a compaction; the third needs a running webhook.
 const NOT_MACHINERY: &[&str] = &["Disruptive", "compacted away", "FieldSelectors"];
 
-/// How many specs these are.
+/// Number of these specs.
 pub(crate) const MACHINERY_COUNT: usize = 33;
 
-/// What is not even tried: specs that break the cluster or say of themselves that they fail now and then, features that
-/// are off by default, and those of what a member whose nodes are played has none of: storage, networks between pods,
-/// cgroups, probes, hooks and rights of containers, webhooks that run in pods, clouds, Windows.
+/// Specs that are not tried: disruptive specs, specs marked as flaky, and features that are off by default. Also specs
+/// of parts that simulated nodes lack: storage, networks between pods, cgroups, probes, hooks and rights of containers,
+/// webhooks in pods, clouds, Windows.
 const NOT_TRIED: &[&str] = &[
     "[Disruptive]",
     "[Flaky]",
@@ -53,7 +52,7 @@ const NOT_TRIED: &[&str] = &[
     "Windows",
 ];
 
-/// Specs that pass here and there by chance, by a part of their names, and why.
+/// Specs that pass only sometimes, by a part of their names, with the reason.
 pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     (
         "should support continue listing from the last key if the original version has been compacted away",
@@ -74,11 +73,10 @@ pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The names of all specs that were built, as Kubernetes gives them: the texts of the containers,
-/// and of the spec itself.
+/// The names of all built specs, as Kubernetes gives them: the texts of the containers, and of the spec itself.
 ///
 /// # Errors
-/// When the program does not run.
+/// The program does not run.
 pub(crate) async fn all(specs: &Path) -> anyhow::Result<Vec<String>> {
     let mut command = Command::new(specs.join("e2e.test"));
     let output = command.arg("--list-tests").stderr(Stdio::inherit()).output().await.context("list the specs")?;
@@ -96,22 +94,22 @@ fn name(line: &str) -> Option<&str> {
     number.parse::<u32>().ok().map(|_| name)
 }
 
-/// Whether a spec is one of those that continuous integration runs.
+/// Returns whether continuous integration runs a spec.
 pub(crate) fn is_machinery(name: &str) -> bool {
     has_any(name, MACHINERY) && !has_any(name, NOT_MACHINERY)
 }
 
-/// Whether a spec may pass where containers are played, and for a reason.
+/// Returns whether a spec can pass reliably with simulated containers.
 pub(crate) fn is_worth_trying(name: &str) -> bool {
     !has_any(name, NOT_TRIED) && !BY_CHANCE.iter().any(|(part, _)| name.contains(part))
 }
 
-/// Whether nothing else may run beside a spec.
+/// Returns whether a spec must run alone.
 pub(crate) fn is_serial(name: &str) -> bool {
     name.contains("[Serial]")
 }
 
-/// Whether a spec may take many minutes.
+/// Returns whether a spec may take many minutes.
 pub(crate) fn is_slow(name: &str) -> bool {
     name.contains("[Slow]")
 }

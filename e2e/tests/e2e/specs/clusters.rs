@@ -1,4 +1,4 @@
-//! The members and the `tributary` processes that the specs run against.
+//! Starts the members and the `tributary` processes of the specs' targets.
 
 use super::Target;
 use anyhow::Context;
@@ -7,33 +7,33 @@ use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{MemberBuilder, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// What the API machinery's own specs need: namespaces with a service account and the root certificate in each, garbage
-/// collection and Deployments. Without the root certificate's publisher the framework waits for two
-/// minutes before each spec.
+/// The controllers that the API machinery's specs need: namespaces with a service account and the root certificate,
+/// garbage collection and Deployments. Without the root certificate's publisher the framework waits for two minutes
+/// before each spec.
 const FEW_CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                                root-ca-certificate-publisher-controller,replicaset-controller,deployment-controller,\
                                resourcequota-controller";
 
-/// What takes place in the member that specs write nothing to.
+/// The controllers of the member without writes.
 const SPECTATOR_CONTROLLERS: &str = "namespace-controller,garbage-collector-controller";
 
-/// How many nodes the member has that specs write to: conformance asks for two.
+/// Number of nodes of the member that specs write to: conformance requires two.
 const NODES: usize = 2;
 
-/// How long a member may take to let go of a name, or to make a service account.
+/// Longest time until a member has freed a name, or made a service account.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Members and, but for the bare one, what serves them as one.
+/// The members of a target, and the Tributary in front of them (except for `Bare`).
 pub(crate) struct Clusters {
-    // In the order of dropping: clients before servers.
+    // Fields are dropped in this order: clients before servers.
     tributary: Option<Tributary>,
     members: Vec<TestCluster>,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Clusters {
-    /// Starts what a target is made of; `whole` says whether the member that specs write to has every controller, a
-    /// scheduler, service accounts and a second node.
+    /// Starts the servers of a target. With `whole`, the member that specs write to has every controller, a scheduler,
+    /// service accounts and a second node.
     pub(crate) async fn start(tools: &Tools, target: Target, whole: bool) -> anyhow::Result<Self> {
         let first = if whole { whole_member(tools).await? } else { small_member(tools).await? };
         match target {
@@ -47,8 +47,8 @@ impl Clusters {
                 let folder = guard::temporary_folder("specs-two")?;
                 let path = folder.path().join("kubeconfig");
                 kubeconfig::write(&path, &[&first.access(), &second.access()])?;
-                // With Composite ones an object's version in a list differs from that in its event, by design;
-                // specs compare them.
+                // With composite versions, an object's version in a list differs by design from that in its event;
+                // specs compare the two.
                 let builder = Tributary::builder(&path, [first.name(), second.name()])
                     .arguments(["--create-in=member1", "--item-resource-versions=Integer"]);
                 let tributary = Some(builder.start().await?);
@@ -65,10 +65,10 @@ impl Clusters {
         }
     }
 
-    /// Whether the target still answers.
+    /// Checks that the target still answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// The target does not answer.
     pub(crate) async fn check(&self) -> anyhow::Result<()> {
         let http = match &self.tributary {
             Some(tributary) => tributary.http().await?,
@@ -89,13 +89,12 @@ impl Clusters {
     }
 }
 
-/// A member for the API machinery's own specs.
+/// A member for the API machinery's specs.
 async fn small_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     with_nodes(TestCluster::builder("member1").controllers_named(FEW_CONTROLLERS), 1).start(tools).await
 }
 
-/// A member with every controller that kube-controller-manager runs by default, a scheduler, service accounts and
-/// nodes.
+/// A member with all default controllers of kube-controller-manager, a scheduler, service accounts and nodes.
 async fn whole_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     let scheduler = tools.specs().await?.join("kube-scheduler");
     let builder = TestCluster::builder("member1").controllers_named("*").scheduler(&scheduler).service_accounts(true);
@@ -106,20 +105,22 @@ async fn whole_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     Ok(member)
 }
 
-/// Specs of the scheduler wait for a minute each until every node has certain pods. One may have all their names.
+/// Creates a pod on which specs of the scheduler wait, a minute each, for every node. One pod may have all the expected
+/// names.
 async fn create_system_pod(member: &TestCluster, node: usize) -> anyhow::Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
         "spec": {
-            // Not by its name, for then no scheduler says in the pod's status that it is scheduled.
+            // A node selector instead of the node's name: only a scheduler sets the condition PodScheduled in the
+            // status.
             "nodeSelector": {"kubernetes.io/hostname": format!("{}-node-{node}", member.name())},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "played", "image": "played"}],
         },
     });
     let deadline = Instant::now() + PATIENCE;
-    // Refused until the namespace has its service account.
+    // The server refuses the pod until the namespace has its service account.
     while member.http().post("/api/v1/namespaces/kube-system/pods", &pod).send().await?.status != 201 {
         anyhow::ensure!(Instant::now() < deadline, "{} takes no pod of the system", member.name());
         sleep(Duration::from_millis(100)).await;
@@ -131,8 +132,8 @@ fn with_nodes(builder: MemberBuilder, count: usize) -> MemberBuilder {
     builder.kwok(true).nodes(count).schedulable(true)
 }
 
-/// The second of two members, which nothing is written to. It has no node, for a pod of the first could not be bound to
-/// it, and no Service `kubernetes`: every run reads it first, and a name that both have is a 409.
+/// The second of two members, which gets no writes. It has no node, because a pod of the first member could not be
+/// bound to it. It has no Service `kubernetes`, because every run reads it first, and a repeated name is a 409.
 async fn spectator(tools: &Tools) -> anyhow::Result<TestCluster> {
     let member = TestCluster::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
     let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -155,8 +156,7 @@ async fn spectator(tools: &Tools) -> anyhow::Result<TestCluster> {
     http.post(&format!("{admission}/validatingadmissionpolicies"), &policy).send().await?.expect(201)?;
     http.post(&format!("{admission}/validatingadmissionpolicybindings"), &binding).send().await?.expect(201)?;
     let deadline = Instant::now() + PATIENCE;
-    // The policy takes a moment to hold. Until then kube-apiserver makes the Service anew,
-    // each ten seconds at the latest.
+    // The policy takes effect after a moment. Until then kube-apiserver recreates the Service every ten seconds.
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "kube-system"}, "spec": {"ports": [{"port": 1}]}});
     while http.post("/api/v1/namespaces/kube-system/services?dryRun=All", &probe).send().await?.status == 201 {
         anyhow::ensure!(Instant::now() < deadline, "the policy of {} does not hold", member.name());

@@ -1,25 +1,24 @@
-//! The specs that pass on a bare member and not through Tributary, on purpose, and why. Nothing else may differ, and
-//! what is listed here has to differ still.
+//! Specs that pass on a bare member but deliberately fail through Tributary, with the reasons. No other spec may
+//! differ, and each listed spec must still differ.
 
 use super::Target;
 
-/// One deliberate difference.
+/// One deliberate difference between the targets.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// For each spec a part of its full name that no other spec has.
+    /// A part of each spec's full name that no other spec has.
     pub(crate) specs: &'static [&'static str],
-    /// Where they fail.
+    /// Targets at which the specs fail.
     pub(crate) targets: &'static [Target],
-    /// What each of them says when it fails for that reason, and for no other.
+    /// A part of the failure's text that identifies this reason.
     pub(crate) sign: &'static str,
-    /// Why.
+    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 
-/// Through Tributary over any number of members.
+/// Both targets with Tributary.
 const TRIBUTARY: &[Target] = &[Target::OverOne, Target::OverTwo];
 
-/// All of them.
 pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["health handlers should contain necessary checks"],
@@ -38,7 +37,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
-        // Where it waits for a metric.
+        // The place at which the spec waits for a metric.
         sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
     },
@@ -108,7 +107,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// The difference that a spec is known for at a target.
+/// The known difference of a spec at a target.
 pub(crate) fn of(target: Target, spec: &str) -> Option<&'static Difference> {
     let is_known = |difference: &&Difference| difference.specs.iter().any(|part| spec.contains(part));
     DIFFERENCES.iter().find(|difference| difference.targets.contains(&target) && is_known(difference))

@@ -1,5 +1,4 @@
-//! What is known of each spec at one target, on disk as soon as it is known:
-//! a run that is stopped goes on where it was.
+//! The results of each spec at one target, written to disk at once: a stopped run continues where it was.
 
 use super::report::Outcome;
 use anyhow::Context;
@@ -15,15 +14,14 @@ use std::{
 /// One attempt at one spec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Attempt {
-    /// The spec's full name.
     pub(crate) spec: String,
-    /// How it ended.
+    /// The outcome of the attempt.
     pub(crate) outcome: Outcome,
-    /// How long it took.
+    /// The duration of the attempt.
     pub(crate) seconds: u64,
 }
 
-/// The first line of the file: what the attempts were made with. Those made with anything else are worth nothing.
+/// The first line of the file: the programs of the attempts. Attempts with other programs do not count.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Subject {
     subject: String,
@@ -41,17 +39,17 @@ struct State {
 }
 
 impl Ledger {
-    /// Opens the ledger at `path` and reads what an earlier run left there, if that was made with the same `subject`.
+    /// Opens the ledger at `path` and reads the attempts of an earlier run with the same `subject`.
     ///
     /// # Errors
-    /// When the file can be neither read nor made.
+    /// The file can be neither read nor created.
     pub(crate) fn open(path: PathBuf, subject: &str) -> anyhow::Result<Self> {
         let subject = Subject { subject: subject.to_owned() };
         let attempts = read(&path, &subject).unwrap_or_default();
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
-        // Written anew, so that a line which an interrupted run left unfinished is gone.
+        // The file is rewritten, which removes an unfinished line of an interrupted run.
         let mut text = line(&subject)?;
         for attempt in attempts.values().flatten() {
             text.push_str(&line(attempt)?);
@@ -61,10 +59,10 @@ impl Ledger {
         Ok(Self { path, state: Mutex::new(State { file, attempts }) })
     }
 
-    /// Adds an attempt.
+    /// Adds an attempt in memory and on disk.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub(crate) fn add(&self, attempt: Attempt) -> anyhow::Result<()> {
         let text = line(&attempt)?;
         let mut state = self.state.lock();
@@ -73,29 +71,28 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many attempts were made at a spec, and whether the last one passed.
+    /// Number of attempts at a spec, and whether the last one passed.
     pub(crate) fn standing(&self, spec: &str) -> (usize, bool) {
         let state = self.state.lock();
         let attempts = state.attempts.get(spec).map(Vec::as_slice).unwrap_or_default();
         (attempts.len(), attempts.last().is_some_and(|last| last.outcome == Outcome::Passed))
     }
 
-    /// All attempts, by spec, in their order.
+    /// All attempts by spec, in order.
     pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         self.state.lock().attempts.clone()
     }
 
-    /// Forgets everything: the next run begins anew.
+    /// Deletes the ledger: the next run begins anew.
     ///
     /// # Errors
-    /// When the file cannot be removed.
+    /// The file cannot be removed.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         fs::remove_file(&self.path).with_context(|| format!("remove {}", self.path.display()))
     }
 }
 
-/// What an earlier run with this subject left; nothing where there was none.
-/// A last line that it did not finish is left out.
+/// The attempts of an earlier run with this subject, without an unfinished last line; `None` if there was no such run.
 fn read(path: &Path, subject: &Subject) -> Option<BTreeMap<String, Vec<Attempt>>> {
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines();

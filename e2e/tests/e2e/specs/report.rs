@@ -1,21 +1,20 @@
-//! What ginkgo's JSON report says of the one spec that ran.
+//! Reads the outcome of a single spec from ginkgo's JSON report.
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// How one spec ended.
+/// The outcome of one spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
-    /// It passed.
     Passed,
-    /// It failed, panicked or ran out of time; with the reason and the end of what it wrote.
+    /// The spec failed, panicked or timed out; with the reason and the end of its output.
     Failed(String),
-    /// It found that it does not apply to this cluster; with its words.
+    /// The spec does not apply to this cluster; with the spec's reason.
     Skipped(String),
 }
 
-/// How many lines of what a failed spec wrote are kept.
+/// Number of lines kept of a failed spec's output.
 const OUTPUT_LINES: usize = 60;
 
 #[derive(Deserialize)]
@@ -39,22 +38,22 @@ struct Failure {
     message: String,
 }
 
-/// Reads a report as `--ginkgo.json-report` writes it, of a run that selected one spec.
+/// Reads a report of `--ginkgo.json-report`, from a run that selected one spec.
 ///
 /// # Errors
-/// When it is no such report, and when not exactly one spec was selected.
+/// The text is no such report, or the run did not select exactly one spec.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
     let suites: Vec<Suite> = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
     let nodes = suites.into_iter().filter_map(|suite| suite.spec_reports).flatten();
     let mut specs = Vec::new();
     for node in nodes {
         if node.leaf_node_type == "It" {
-            // What the focus left out is skipped too, but without a word of its own.
+            // Specs outside the focus are skipped too, but without a message.
             if node.state != "skipped" || !node.failure.message.is_empty() {
                 specs.push(outcome(node));
             }
         } else if let Outcome::Failed(why) = outcome(node) {
-            // What comes before and after all specs. The spec did not run, or left something behind.
+            // Nodes before or after all specs: the spec did not run, or left objects behind.
             return Ok(Outcome::Failed(why));
         }
     }
@@ -75,7 +74,7 @@ fn outcome(spec: Spec) -> Outcome {
     }
 }
 
-/// The end of what a spec wrote.
+/// The end of a spec's output.
 pub(crate) fn tail(written: &str) -> String {
     let lines: Vec<&str> = written.lines().collect();
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")

@@ -1,4 +1,4 @@
-//! The results of all targets side by side: what differs, and the file that tells it.
+//! Compares the results of all targets, and writes them into a document.
 
 use super::{
     Target, catalog, differences,
@@ -7,19 +7,19 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// What is held of a spec at a target: how its last attempt ended.
+/// The result of a spec at a target.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// How it ended.
+    /// The outcome of the last attempt.
     pub(crate) outcome: Outcome,
-    /// How many attempts that took.
+    /// Number of attempts at the spec.
     pub(crate) attempts: usize,
 }
 
-/// Of each spec that ran at a target.
+/// The results of all specs at a target.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
-/// What a ledger comes to.
+/// The verdicts in a ledger.
 pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     let of_spec = |(spec, attempts): (String, Vec<Attempt>)| {
         let count = attempts.len();
@@ -28,8 +28,8 @@ pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     ledger.attempts().into_iter().filter_map(of_spec).collect()
 }
 
-/// What is wrong with a target's results, a paragraph for each spec: one that passes on the bare member and not here,
-/// unless that is listed; a listed one that passes, or fails for another reason.
+/// Faults in a target's results, a paragraph for each: a spec that passes on the bare member and fails here without
+/// being listed, and a listed spec that passes or fails for another reason.
 pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> Vec<String> {
     let fault = |name: &String| {
         let result = verdicts.get(name).map(|verdict| &verdict.outcome);
@@ -50,7 +50,7 @@ pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> 
     wanted.iter().filter_map(fault).collect()
 }
 
-/// The results as a document. `targets` are those of the bare member, over one and over two.
+/// The results as a document. `targets` are the bare member, over one and over two.
 pub(crate) fn document(date: &str, wanted: &[String], targets: &[(Target, Verdicts)]) -> String {
     let mut text = format!(
         "# Kubernetes' own specs\n\nGenerated on {date} by the test `proof_specs::all`; not edited by hand. The specs of Kubernetes v1.36.3 \
@@ -107,7 +107,7 @@ fn words(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// With a capital for its first letter.
+/// Capitalizes the first letter.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

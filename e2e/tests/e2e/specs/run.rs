@@ -1,5 +1,5 @@
-//! A run of many specs at one target. Each has a process of its own, so that none can hold up or end another, and what
-//! is known of it is kept as soon as it ends.
+//! Runs many specs at one target. A spec has its own process, so that it cannot block or end another spec. The result
+//! is recorded at the end of the process.
 
 use super::{
     Target, catalog,
@@ -20,45 +20,43 @@ use std::{
 use tokio::time::Instant;
 use tributary_e2e::{Process, Tools, guard};
 
-/// Longest that a spec may take that says of itself that it is slow. Such a one lets a connection or a
-/// schedule rest for five minutes.
+/// Longest duration of a spec marked as slow. Such a spec leaves a connection or a schedule idle for five minutes.
 const SLOW_PATIENCE: Duration = Duration::from_secs(8 * 60);
 
-/// What a spec that ran out of time gets to remove what it made, before ginkgo gives it up; namespaces take this long.
+/// Time in which a timed-out spec removes its objects before ginkgo gives up; the removal of namespaces takes this
+/// long.
 const CLEANING: Duration = Duration::from_secs(60);
 
-/// What ginkgo gets to write its report, before its process is killed.
+/// Time for ginkgo's report. Afterwards ginkgo's process is killed.
 const REPORTING: Duration = Duration::from_secs(60);
 
-/// How specs are run.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many run at once, but for those that say of themselves that they are slow: they run beside. Those that say
-    /// that they are serial run alone, after the others.
+    /// Number of concurrent specs. Specs marked as slow do not count, and serial ones run alone after the others.
     pub(crate) processes: usize,
-    /// Longest that one may take that does not say of itself that it is slow.
+    /// Longest duration of a spec that is not marked as slow.
     pub(crate) patience: Duration,
-    /// How often one that fails is tried in all, but for those that are known to fail at this target.
+    /// Largest number of attempts at a failing spec. Specs that are known to fail at this target have only one.
     pub(crate) attempts: usize,
 }
 
-/// Specs at one target.
 pub(crate) struct Run<'a> {
-    /// Where `kubectl` is.
+    /// The tools, which include `kubectl`.
     pub(crate) tools: &'a Tools,
     /// The folder of `e2e.test`.
     pub(crate) specs: &'a Path,
-    /// What the specs run against.
+    /// The server under test.
     pub(crate) target: Target,
-    /// The same, running.
+    /// The running servers of this target.
     pub(crate) clusters: &'a Clusters,
-    /// What is known already, and what becomes known.
+    /// Earlier and new results.
     pub(crate) ledger: &'a Ledger,
-    /// How they are run.
+    /// Limits of this run.
     pub(crate) limits: Limits,
 }
 
-/// How far a round is, for the terminal.
+/// Progress of a round, for the terminal.
 struct Progress {
     ended: AtomicUsize,
     all: usize,
@@ -66,12 +64,11 @@ struct Progress {
 }
 
 impl Run<'_> {
-    /// Runs what of `names` the ledger does not know yet: all once, then those that failed again. Serial ones come
-    /// after the others, and last those that are known to fail: where a spec stops,
-    /// it may leave things behind that are in others' way.
+    /// Runs the specs in `names` that have no result yet, and then the failed ones again. Serial specs come after the
+    /// others, and specs that are known to fail come last, because they may leave objects behind that disturb others.
     ///
     /// # Errors
-    /// When a spec cannot be run, or the target does not answer any more. A spec that fails is a result, not an error.
+    /// A spec cannot be started, or the target no longer answers. A failing spec is a result, not an error.
     pub(crate) async fn all(&self, names: &[String]) -> anyhow::Result<()> {
         for attempt in 1..=self.limits.attempts {
             let due = names.iter().filter(|name| is_due(self.ledger, self.target, name, attempt)).cloned();
@@ -81,7 +78,7 @@ impl Run<'_> {
             let (slow, quick): (Vec<String>, Vec<String>) = others.into_iter().partition(|name| catalog::is_slow(name));
             let all = known.len() + serial.len() + slow.len() + quick.len();
             let progress = Progress { ended: AtomicUsize::new(0), all, attempt };
-            // Slow ones do nothing but wait: they take no turn of the others.
+            // Slow specs only wait, so they do not count among the concurrent ones.
             let waiting = slow.len();
             tokio::try_join!(
                 self.at_once(slow, waiting, &progress),
@@ -102,7 +99,7 @@ impl Run<'_> {
         let started = Instant::now();
         let outcome = self.outcome(&name).await.with_context(|| name.clone())?;
         if outcome != Outcome::Passed {
-            // What the end of a member or of Tributary makes of specs says nothing about them.
+            // A spec that failed because its target ended has no valid result.
             self.clusters.check().await?;
         }
         let seconds = started.elapsed().as_secs();
@@ -131,7 +128,7 @@ impl Run<'_> {
         let mut command = Command::new(self.specs.join("e2e.test"));
         command.current_dir(folder).env("HOME", folder).env("TMPDIR", folder).env_remove("KUBECONFIG");
         let suite = patience + CLEANING;
-        // What it is matched against begins with the name of the suite.
+        // ginkgo matches the focus against a text that begins with the suite's name.
         command.arg(format!("--ginkgo.focus=^Kubernetes e2e suite {}$", quoted(name)));
         command.args(["--ginkgo.no-color", "--ginkgo.silence-skips"]);
         command.arg(format!("--ginkgo.json-report={}", report.display()));
@@ -140,31 +137,31 @@ impl Run<'_> {
         command.arg(format!("--kubeconfig={}", self.clusters.kubeconfig().display()));
         command.arg(format!("--kubectl-path={}", self.tools.server("kubectl").display()));
         command.arg(format!("--e2e-output-dir={}", folder.display()));
-        // Any provider but a cloud; no waiting for nodes, of which a failed spec may have left one that is none; no
-        // dumps of their logs.
+        // No cloud provider; no waiting for nodes, because a failed spec may have left an unready one; no dumps of the
+        // nodes' logs.
         command.args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--dump-logs-on-failure=false"]);
         command
     }
 }
 
-/// Whether there is anything to run.
+/// Returns whether a spec is left to run.
 pub(crate) fn is_any_due(ledger: &Ledger, target: Target, names: &[String], limits: Limits) -> bool {
     (1..=limits.attempts).any(|attempt| names.iter().any(|name| is_due(ledger, target, name, attempt)))
 }
 
-/// Whether a spec is to be tried for the `attempt`th time. One that failed as it is known to is not tried again.
+/// Returns whether the `attempt`th attempt at a spec is due. A known failure is not tried again.
 fn is_due(ledger: &Ledger, target: Target, name: &str, attempt: usize) -> bool {
     let (made, has_passed) = ledger.standing(name);
     let may_fail = attempt > 1 && is_known(target, name);
     made < attempt && !has_passed && !may_fail
 }
 
-/// Whether a spec is known to fail at a target.
+/// Returns whether a spec is known to fail at a target.
 fn is_known(target: Target, name: &str) -> bool {
     differences::of(target, name).is_some()
 }
 
-/// One word for the terminal.
+/// The outcome in one word, for the terminal.
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Passed => "passed",
@@ -173,7 +170,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A regular expression that matches this text alone.
+/// A regular expression for exactly this text.
 fn quoted(text: &str) -> String {
     let special = |character: char| r"\.+*?()|[]{}^$".contains(character);
     text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()

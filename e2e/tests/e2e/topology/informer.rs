@@ -1,27 +1,28 @@
-//! An informer of one collection over plain HTTP, which may be led to another server with each request.
+//! An informer of one collection over plain HTTP, which may use another server for each request.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// What is held: the uid and the `generation` label of each object, by cluster and name.
+/// The informer's objects: uid and label `generation`, by cluster and name.
 pub(crate) type State = BTreeMap<(String, String), (String, String)>;
 
-/// Lists, watches from the list, goes on after an end, and lists again only when it is told to.
+/// An informer that lists, watches from the list's version, and resumes after the end of a watch. It lists again only
+/// after a 410.
 pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,
     limit: usize,
-    /// How many requests were sent; also chooses the next server.
+    /// Number of requests so far; it also chooses the next server.
     pub(crate) requests: usize,
     from: Option<String>,
     pub(crate) held: State,
-    /// By name alone, as most clients keep them: the cluster whose object was seen last.
+    /// The objects keyed by name alone, as in most clients: the cluster of the last seen object.
     pub(crate) names: BTreeMap<String, String>,
-    /// How often it listed.
+    /// Number of lists so far.
     pub(crate) lists: usize,
-    /// What it was told, as `TYPE cluster/name`.
+    /// All events, as `TYPE cluster/name`.
     pub(crate) told: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ impl Informer {
 
     fn server(&mut self) -> HttpClient {
         self.requests += 1;
-        // By turns of different lengths, so that neighbours are not always led to different servers.
+        // The turns have different lengths, so that consecutive requests sometimes use the same server.
         self.servers[(self.requests / 2 + self.requests / 3) % self.servers.len()].clone()
     }
 
@@ -104,7 +105,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Follows until `end`, opening a new watch after each `patience`.
+    /// Follows until `end`, and opens a new watch after each `patience`.
     pub(crate) async fn follow(&mut self, end: tokio::time::Instant, patience: Duration) -> anyhow::Result<()> {
         while tokio::time::Instant::now() < end {
             let Some(from) = self.from.clone() else {
@@ -118,7 +119,7 @@ impl Informer {
             };
             let cut = (tokio::time::Instant::now() + patience).min(end);
             while let Ok(next) = tokio::time::timeout_at(cut, stream.next(Duration::from_secs(600))).await {
-                // A broken stream is gone on with like one that ended.
+                // The informer resumes a broken stream like an ended one.
                 let Ok(Some(event)) = next else { break };
                 self.event(&event)?;
             }
@@ -150,7 +151,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Whether it holds what the members have, and one of each name.
+    /// Checks that the informer holds the members' objects, and one object of each name.
     pub(crate) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
         let mut expected = State::new();
         for member in members {

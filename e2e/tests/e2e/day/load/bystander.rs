@@ -1,5 +1,5 @@
-//! Somebody who never writes, and reads what the merged view holds in memory: no fault of a cluster may show in what
-//! they are answered, but for a Warning. Who writes waits for their own writes, and so for their cluster.
+//! A user that never writes, and reads the merged view from memory. A cluster's fault must not change the answers,
+//! except for a Warning. A user that writes waits for its own writes, and so for its cluster.
 
 use super::{BYSTANDER_PACE, Part, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;
@@ -18,7 +18,7 @@ pub(super) struct Bystander {
 }
 
 impl Bystander {
-    /// Makes them. They have no rights but those of everybody.
+    /// Makes the user, which has only the common rights.
     pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let name = format!("bystander-{number}");
         let http = part.scene.http(&name, through_front).await?;
@@ -26,7 +26,7 @@ impl Bystander {
         Ok(Self { part: part.clone(), name, through_front, maps })
     }
 
-    /// Waits until they may do what they will.
+    /// Waits until the user has its rights.
     pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             self.maps.lists().await.map_err(|trouble| match trouble {
@@ -36,12 +36,12 @@ impl Bystander {
         .await
     }
 
-    /// Asks, one thing after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(self, mut random: StdRng) {
         let mut pace = self.part.pace(BYSTANDER_PACE);
         while let Some(_busy) = pace.turn().await {
             let what = random.random_range(0..10);
-            // Of a cluster that stays.
+            // Only the clusters that stay; the last one leaves and joins.
             let (home, number) = (random.random_range(0..VISITOR), random.random_range(0..MAPS));
             self.act(what, CLUSTERS[home], number).await;
         }

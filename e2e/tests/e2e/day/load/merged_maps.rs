@@ -1,4 +1,4 @@
-//! What all may read, of all clusters, as the merged view has it in memory.
+//! Reads of the common objects of all clusters, which the merged view has in memory.
 
 use super::{Outcome, Trouble, cluster, due, json_of, must};
 use crate::day::scene::{CLUSTERS, MAPS, VISITOR, homes};
@@ -7,16 +7,16 @@ use serde_json::json;
 use std::{collections::BTreeMap, time::Duration};
 use tributary_e2e::HttpClient;
 
-/// How many objects are on a page.
+/// Number of objects on a page.
 const PAGE: usize = 9;
 
-/// How long a watch is looked at.
+/// Duration of a watch.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// Somebody's way to it.
+/// One user's access to the common objects.
 pub(super) struct MergedMaps {
     http: HttpClient,
-    /// Of the collection.
+    /// Path of the collection.
     path: String,
 }
 
@@ -25,7 +25,7 @@ impl MergedMaps {
         Self { http, path: format!("/api/v1/namespaces/{namespace}/configmaps") }
     }
 
-    /// One object of a cluster.
+    /// Reads one object of a cluster.
     pub(super) async fn gets(&self, home: &str, number: usize) -> Outcome {
         let name = format!("{home}-{number:02}");
         let answer = self.http.get(&format!("{}/{name}", self.path)).send().await;
@@ -42,7 +42,7 @@ impl MergedMaps {
         all_there(&list.and_then(|list| homes(&list)).map_err(Trouble::Wrong)?)
     }
 
-    /// The same, page by page. A token that is too old is one: what is remembered is short.
+    /// Lists all objects page by page. A 410 is a valid answer to a token, because the history is short.
     pub(super) async fn pages(&self) -> Outcome {
         let (mut told, mut next) = (BTreeMap::new(), String::new());
         loop {
@@ -81,7 +81,7 @@ impl MergedMaps {
         }
     }
 
-    /// A watch from a list on, for a moment: only the cluster that comes and goes has news.
+    /// Watches for a moment from a list's version: only the cluster that leaves and joins has events.
     pub(super) async fn watches(&self) -> Outcome {
         let list = json_of(due(self.http.get(&format!("{}?limit=1", self.path)).send().await, 200)?);
         let list = list.map_err(Trouble::Wrong)?;
@@ -97,7 +97,7 @@ impl MergedMaps {
         for event in told {
             let home = event["object"]["data"]["home"].as_str().unwrap_or_default();
             let is_news = matches!(event["type"].as_str(), Some("ADDED" | "DELETED")) && home == CLUSTERS[VISITOR];
-            // One that is too old, or whose rights have changed, is told so.
+            // A watch whose version is too old, or whose rights changed, ends with an ERROR event.
             let is_end = matches!(event["type"].as_str(), Some("BOOKMARK" | "ERROR"));
             must(if is_news || is_end { Ok(()) } else { Err(anyhow::anyhow!("{event}")) })?;
         }
@@ -105,8 +105,8 @@ impl MergedMaps {
     }
 }
 
-/// Whether all objects are there that all may read: those of the clusters that stay, and all of the one that comes and
-/// goes, or none of it.
+/// Checks the common objects of a list: all objects of the clusters that stay, and all or none of the cluster that
+/// leaves and joins.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

@@ -1,4 +1,4 @@
-//! Somebody with one object of their own in one cluster, who may read what all may, and nothing else.
+//! A user with one object of its own in one cluster, who may also read the common objects.
 
 use super::{Outcome, PACE, Part, Trouble, due, json_of, merged_maps::MergedMaps, must};
 use crate::context::eventually;
@@ -13,18 +13,18 @@ use tributary_e2e::HttpClient;
 pub(super) struct Person {
     part: Part,
     pub(super) name: String,
-    /// Who is at home in the same cluster, whose object is not to be seen.
+    /// A user with an object in the same cluster. This user's requests for that object must fail.
     neighbour: String,
     home: usize,
     through_front: bool,
     http: HttpClient,
     maps: MergedMaps,
-    /// How often they have written.
+    /// Number of writes so far.
     round: u64,
 }
 
 impl Person {
-    /// Makes them, and their object. They are at home in the first cluster or in the second.
+    /// Makes the user and its object, in the first or the second cluster.
     pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let (scene, home) = (&part.scene, number % VISITOR);
         let (name, private) = (format!("person-{number}"), &scene.places.private);
@@ -33,13 +33,13 @@ impl Person {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
         scene.grant(home, private, &name, rules).await?;
         let http = scene.http(&name, through_front).await?;
-        // There is one of each number but this one.
+        // The user with the same cluster and another number.
         let neighbour = format!("person-{}", if number < VISITOR { number + VISITOR } else { number - VISITOR });
         let maps = MergedMaps::new(http.clone(), &scene.places.common);
         Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, maps, round: 0 })
     }
 
-    /// Waits until they may do what they will.
+    /// Waits until the user has its rights.
     pub(super) async fn may_begin(&self) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let all = async {
@@ -54,7 +54,7 @@ impl Person {
         .await
     }
 
-    /// Asks, one thing after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(mut self, mut random: StdRng) {
         let mut pace = self.part.pace(PACE);
         while let Some(_busy) = pace.turn().await {
@@ -65,10 +65,10 @@ impl Person {
 
     async fn act(&mut self, what: u32) {
         let Self { home, through_front, .. } = *self;
-        // Lists of all, too: they wait for what this person has written, which is at home.
+        // Lists of the common objects need the cluster too: they wait for this user's writes there.
         let own = Needs { cluster: Some(home), is_merged: true, is_write: false, through_front };
         let direct = Needs { is_merged: false, ..own };
-        // Tributary knows that itself, whatever it knows of clusters.
+        // Tributary answers by itself, without a cluster.
         let itself = Needs { cluster: None, ..direct };
         let part = self.part.clone();
         match what {
@@ -92,7 +92,7 @@ impl Person {
         format!("/api/v1/namespaces/{}/configmaps/{of}", self.part.scene.places.private)
     }
 
-    /// Whether it is the one object that is theirs, of the cluster where they are at home.
+    /// Checks that the object is the user's own, from its cluster.
     fn is_own(&self, object: &Value) -> anyhow::Result<()> {
         let (data, home) = (&object["data"], CLUSTERS[self.home]);
         ensure!(
@@ -114,7 +114,7 @@ impl Person {
         due(self.http.get(&self.path(&self.neighbour)).send().await, 403).map(drop)
     }
 
-    /// Their own object, in a list of one.
+    /// Lists the user's own object alone.
     async fn lists(&self) -> Outcome {
         let path = format!("{}?fieldSelector=metadata.name%3D{}", self.path("").trim_end_matches('/'), self.name);
         let list = json_of(due(self.http.get(&path).send().await, 200)?).map_err(Trouble::Wrong)?;
@@ -126,7 +126,7 @@ impl Person {
         }
     }
 
-    /// Whom the endpoint sees.
+    /// Reads the user that the endpoint sees.
     async fn says(&self) -> Outcome {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -135,7 +135,7 @@ impl Person {
         must(if *name == json!(self.name) { Ok(()) } else { Err(anyhow::anyhow!("{name} instead of {}", self.name)) })
     }
 
-    /// Changes their object, and reads what they wrote; of a cluster that is stale a Warning says so.
+    /// Changes the user's object and reads the change; for a stale cluster the answer has a Warning.
     async fn writes(&self) -> Outcome {
         let change = json!({"data": {"round": self.round.to_string()}});
         let answer = self.http.patch(&self.path(&self.name), "merge-patch+json", &change).send().await;

@@ -1,5 +1,5 @@
-//! What is open for long, or for a moment: logs that are followed, a shell, clients that come for one request, and
-//! watches of what does not change.
+//! Streams, both long and short: followed logs, a shell, clients that connect for a single request, and watches of
+//! unchanged objects.
 
 use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
 use crate::context::eventually;
@@ -20,21 +20,20 @@ use tributary_e2e::{
     websocket::{Opened, next},
 };
 
-/// How long a tunnel is open, and from one to the next.
+/// Duration of a tunnel, and pause before the next one.
 const OPEN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What kwok writes into every pod's log first.
+/// The first words of every pod's log, which kwok writes.
 const FIRST_WORDS: &str = "hello from";
 
-/// Needs the first cluster, where the pod is.
+/// Requests for the pod need the first cluster.
 const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
-/// Memory answers, by what users may do in each cluster.
+/// Memory answers, by the users' rights in each cluster.
 const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
-/// Tributary answers by itself.
+/// Tributary answers without a cluster.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
-/// Starts all of it.
 pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
     let scene = &part.scene;
     let rules = json!([
@@ -66,7 +65,7 @@ pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Resul
     Ok(())
 }
 
-/// Somebody who looks into a pod.
+/// A user that follows logs and runs commands in a pod.
 struct Tunnels {
     part: Part,
     http: HttpClient,
@@ -85,7 +84,7 @@ impl Tunnels {
         format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.places.private)
     }
 
-    /// Follows the log for a while, and goes away.
+    /// Follows the log for a while, and disconnects.
     async fn follow_logs(&self) -> Outcome {
         let answer = self.http.get(&format!("{}/log?follow=true", self.pod())).stream().await.map_err(Trouble::Lost)?;
         if answer.status != 200 {
@@ -109,10 +108,10 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Runs something in the pod that answers at once, and stays.
+    /// Runs a command in the pod that prints at once, and keeps running.
     async fn exec(&self) -> Outcome {
         let path = format!("{}/exec?command=sh&command=-c&command=echo%20begun%3B%20sleep%204&stdout=true", self.pod());
-        // No page of another site: kubectl has no origin.
+        // Without an Origin header, as kubectl: a browser's page would send one.
         let headers = [("sec-websocket-protocol", "v4.channel.k8s.io"), ("origin", "")];
         let opened = self.http.websocket(&path, &headers).await.map_err(Trouble::Lost)?;
         let talk = async {
@@ -145,7 +144,7 @@ impl Tunnels {
     }
 }
 
-/// Clients that come for one request, each over a connection of its own.
+/// Clients that connect for a single request each.
 async fn brief(part: Part) {
     let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
     let mut pace = part.pace(BRIEF_PACE);
@@ -158,7 +157,7 @@ async fn brief(part: Part) {
     }
 }
 
-/// A watch that stays open, also while all others pause; opened again where it ends.
+/// A watch that stays open during pauses of the load; it is opened again after its end.
 async fn idle(part: Part, http: HttpClient, path: String) {
     loop {
         part.ask(Kind::IdleWatch, MEMORY_NEEDED, async {
@@ -168,7 +167,7 @@ async fn idle(part: Part, http: HttpClient, path: String) {
                 while events.next(Duration::from_secs(86_400)).await?.is_some() {}
                 anyhow::Ok(())
             };
-            // A watch may end at any time; that it breaks, or is refused, is what has to be excused.
+            // A watch may end at any time; a broken or refused watch needs an excuse.
             watched.await.map_err(Trouble::Lost)
         })
         .await;

@@ -1,10 +1,10 @@
-//! What kubectl printed, without what differs on purpose.
+//! Compares the outputs of kubectl without their deliberate differences.
 
 use super::Side;
 use anyhow::ensure;
 use tributary_e2e::kubectl::KubectlOutput;
 
-/// Fields whose values are never the same twice.
+/// Fields whose values differ on every run.
 const ARBITRARY: [&str; 7] = [
     "resourceVersion:",
     "Resource Version:",
@@ -15,10 +15,10 @@ const ARBITRARY: [&str; 7] = [
     "batch.kubernetes.io/controller-uid:",
 ];
 
-/// How lines of `kubectl diff` begin that name its temporary files, or count lines.
+/// Beginnings of the lines of `kubectl diff` that name temporary files, or count lines.
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
-/// Fails unless both ended and printed the same.
+/// Fails unless both commands printed the same and exited with the same code.
 pub(super) fn compare(
     (own_side, own): (&Side, &KubectlOutput),
     (side, shown): (&Side, &KubectlOutput),
@@ -67,24 +67,24 @@ fn normalized(side: &Side, text: &str) -> String {
     normalized
 }
 
-/// A member's warning without the cluster that Tributary names with it.
+/// A member's warning without the cluster name that Tributary adds.
 fn without_cluster(line: &str) -> &str {
     let named = line.strip_prefix("Warning: cluster ").and_then(|named| named.split_once(": "));
     named.map_or(line.strip_prefix("Warning: ").unwrap_or(line), |(_, text)| text)
 }
 
-/// The cells of a line of a table. kubectl puts three spaces between them, and one within some.
+/// The cells of a table's line. kubectl separates cells by three spaces; a cell may contain single ones.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// The lines of YAML, or of a description, without Tributary's annotation, and without the annotations
-/// that were it alone.
+/// The lines of YAML, or of a description, without Tributary's annotation. If an object has no other annotations, their
+/// heading is removed too.
 fn without_annotation(text: &str) -> Vec<&str> {
     const ANNOTATION: &str = "tributary.dev/cluster: ";
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let mut lines: Vec<&str> = Vec::new();
-    // Around what differs, `kubectl diff` shows three lines, of which the annotation is one.
+    // `kubectl diff` shows three lines around a difference; the annotation may be one of them.
     let is_diff = text.starts_with(OF_DIFF[0]);
     let mut rest = text.lines().filter(|line| !is_diff || line.starts_with(['+', '-'])).peekable();
     while let Some(line) = rest.next() {
@@ -108,13 +108,13 @@ fn without_annotation(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A line without its indentation, and without the sign that `kubectl diff`, or an item of YAML, begins with.
+/// A line without its indentation, and without the leading sign of `kubectl diff` or of a YAML item.
 fn text_of(line: &str) -> &str {
     line.trim_start_matches(['+', '-', ' '])
 }
 
-/// Whether a cell says how old something is, which moves on between two commands: `31s`, `2m5s`; of an event that comes
-/// again `5s (x3 over 31s)`.
+/// Returns whether a cell is an age, which changes between two commands: `31s`, `2m5s`; `5s (x3 over 31s)` for a
+/// repeated event.
 fn is_age(cell: &str) -> bool {
     let is_time = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_digit())

@@ -13,10 +13,11 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl::compared"; get, get_in_forms, get_in_pages, get_all, describe, documents, questions, refusals, waits]
 }
 
-/// Ages move on between two commands, and a write just made by the member's own path takes a moment to be seen.
+/// Longest time until the outputs agree: ages change between two commands, and Tributary sees a direct write to the
+/// member a moment later.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many pods there are beside the rest: more than the chunks that are asked for.
+/// Number of pods besides the other objects: more than the tested chunk sizes.
 const PODS: usize = 11;
 
 /// Fills a namespace with [`SHOP`] and pods, through the member.
@@ -115,7 +116,8 @@ async fn get_in_pages(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-/// `get all`, in the namespace and in all: of the latter only what is this test's own, since others come and go.
+/// `get all`, in one namespace and in all. From the latter only this test's own lines count, because other objects
+/// appear and disappear.
 async fn get_all(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {

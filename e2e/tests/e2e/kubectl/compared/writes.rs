@@ -1,4 +1,4 @@
-//! Commands that write: one script in two namespaces, and afterwards both must hold the same.
+//! Commands that write: the same script runs in two namespaces, which must then have the same objects.
 
 use super::{SHOP, Sides};
 use crate::context::{Case, TestContext, cases};
@@ -9,18 +9,17 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl::compared"; apply, apply_and_prune, create, change, replace_and_expose, strictly]
 }
 
-/// What a script leaves behind is compared in these.
+/// Kinds of the objects that are compared after a script.
 const KINDS: &str = "configmaps,secrets,services,serviceaccounts,pods,deployments,replicasets,statefulsets,daemonsets,\
                      jobs,cronjobs,hpa,ingresses,roles,rolebindings,pdb,resourcequotas";
 
-/// Files, and the commands to run.
 struct Script<'a> {
     files: &'a [(&'a str, &'a str)],
     commands: &'a [&'a str],
 }
 
 impl Script<'_> {
-    /// Runs it on both sides by turns, and compares each step and the end.
+    /// Runs the script on both sides in turn, and compares each step and the final objects.
     async fn run(&self, context: TestContext) -> anyhow::Result<()> {
         let sides = Sides::in_two_namespaces(&context).await?;
         for (name, text) in self.files {
@@ -29,7 +28,7 @@ impl Script<'_> {
         }
         let mut wrong = Vec::new();
         for command in self.commands {
-            // A quoted word may hold spaces.
+            // A quoted word may contain spaces.
             let arguments: Vec<&str> =
                 command.split('\'').enumerate().flat_map(|(at, part)| words(part, at % 2 == 1)).collect();
             if let Err(error) = sides.same(&arguments).await {
@@ -45,7 +44,7 @@ fn words(part: &str, quoted: bool) -> Vec<&str> {
     if quoted { vec![part] } else { part.split_whitespace().collect() }
 }
 
-/// What the member holds in both namespaces, without what is never the same twice.
+/// Compares the objects of both namespaces in the member, without values that differ on every run.
 async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     let mut ends: Vec<Vec<Value>> = Vec::new();
     for side in [&sides.own, &sides.shown] {
@@ -63,7 +62,7 @@ async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes identities, times and addresses, at any depth.
+/// Removes identities, times and addresses from a value, at any depth.
 fn strip(value: &mut Value) {
     const ARBITRARY: [&str; 10] = [
         "uid",
@@ -73,7 +72,7 @@ fn strip(value: &mut Value) {
         "clusterIP",
         "clusterIPs",
         "managedFields",
-        // Of a Job.
+        // Labels of a Job.
         "batch.kubernetes.io/controller-uid",
         "controller-uid",
         "deletionTimestamp",

@@ -1,4 +1,4 @@
-//! Writes that are carried out, of objects that are made for them: what members have afterwards says where each went.
+//! Writes that are executed, on objects made for them: the members' objects afterwards show the effect of each write.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -11,10 +11,10 @@ use anyhow::ensure;
 use rand::{Rng, rngs::StdRng};
 use serde_json::{Value, json};
 
-/// How many members have an object of a name, and what it is like there.
+/// The object of a name in each member; `None` in a member without it.
 type State = [Option<Value>; 2];
 
-/// Somebody writes an object, and deletes a collection, in a namespace that both members have.
+/// A user creates and writes an object, and deletes a collection, in a namespace that both members have.
 pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
     let namespaced: Vec<_> = KINDS.iter().filter(|kind| kind.namespaced).collect();
     let writer = Writer {
@@ -32,13 +32,13 @@ pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result
     writer.deletes_collection([None, Some(0), Some(1)][random.random_range(0..3)]).await
 }
 
-/// Somebody who writes objects of a kind.
+/// A user who writes objects of a kind.
 struct Writer<'a> {
     world: &'a World,
     person: usize,
     kind: &'static Kind,
     place: &'a str,
-    /// The member that has what is written.
+    /// The member that has the written object.
     owner: usize,
 }
 
@@ -62,7 +62,7 @@ impl Writer<'_> {
         Ok(state)
     }
 
-    /// Does it for real: gives what was due, and the status of the answer, which is the one that is due.
+    /// Executes a write, and checks the status of its answer. Returns the expected answer and the status.
     async fn done(&self, question: &Question) -> anyhow::Result<(Told, u16)> {
         let told = Oracle::new(self.world).tells(question).await?;
         let due = match &told.expected {
@@ -78,7 +78,7 @@ impl Writer<'_> {
         Ok((told, due))
     }
 
-    /// A new object, in the cluster that it names or that is meant. It is gone afterwards.
+    /// Creates an object in the named member, or in the endpoint's choice without a name, and deletes it afterwards.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
         let name = self.world.name(self.kind, "new");
         let question = self.question(Ask::Create(named, name.clone()));
@@ -95,13 +95,13 @@ impl Writer<'_> {
         self.clean_up(&name).await
     }
 
-    /// A write of an object that one member has. What is refused changes nothing.
+    /// Writes an object that one member has. A refused write changes no object.
     async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
         let name = format!("written-{}", verb.word());
         self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;
         let question = self.question(Ask::Write(verb, name.clone()));
         let is_touched = |object: &Value| object["metadata"]["labels"]["touched"] == "yes";
-        // Whoever may not look for it is told that it is nowhere until memory knows it.
+        // A user who may not get the object has a 404 until memory knows the object.
         eventually(SOON, async || {
             let (told, status) = self.done(&question).await?;
             let changed = match told.expected {
@@ -110,7 +110,7 @@ impl Writer<'_> {
             };
             let state = self.state(&name).await?;
             for (member, object) in state.iter().enumerate() {
-                // In the other member it may have been made, by who does not know that it is there.
+                // In the other member, the write may create an object, for a user who cannot see the existing one.
                 let is_changed = match member == self.owner {
                     true => object.as_ref().is_none_or(is_touched),
                     false => object.is_some(),
@@ -133,7 +133,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A deletion of a collection that both members have a part of.
+    /// Deletes a collection that has objects in both members.
     async fn deletes_collection(&self, wanted: Option<usize>) -> anyhow::Result<()> {
         let names = ["set-a", "set-b"];
         for member in 0..2 {

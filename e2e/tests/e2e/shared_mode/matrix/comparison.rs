@@ -1,4 +1,4 @@
-//! Asks the endpoint what was asked of the members, and compares.
+//! Sends a request to the endpoint, and compares its answer with the members' answers.
 
 use super::{
     answer::{self, Objects},
@@ -18,20 +18,20 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA_LIST_IN_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// How something was answered, and whether anything was shown.
+/// Status of an answer, and number of its objects.
 pub(super) struct Outcome {
     pub(super) status: u16,
     pub(super) objects: usize,
 }
 
-/// Whether the endpoint answers as is due.
+/// Checks that the endpoint gives the expected answer.
 pub(super) async fn compare(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<Outcome> {
     let told = oracle.tells(question).await?;
     let asked = Asked { world: oracle.world, question, request: question.request(oracle.world, Side::Endpoint) };
     asked.compare(&told).await.with_context(|| format!("{} of {question:?}", asked.request.path))
 }
 
-/// A question to the endpoint.
+/// A request to the endpoint.
 struct Asked<'a> {
     world: &'a World,
     question: &'a Question,
@@ -65,7 +65,7 @@ impl Asked<'_> {
         }
     }
 
-    /// One answer.
+    /// Checks status, contents and cluster names of one answer.
     fn answered(&self, form: ObjectForm, answer: HttpResponse, told: &Told) -> anyhow::Result<Outcome> {
         self.tells_of_known(&answer, told)?;
         let status = answer.status.as_u16();
@@ -91,7 +91,7 @@ impl Asked<'_> {
             }
             Expected::Of(member, said) => {
                 due(said.status.as_u16())?;
-                // The log of what has never run is empty.
+                // The log of a container that never ran is empty.
                 let shown = if answer.body.is_empty() { Value::Null } else { answer.json()? };
                 let owner = &shown["metadata"]["annotations"]["tributary.dev/cluster"];
                 let is_owner = owner.as_str().is_none_or(|owner| owner == self.world.member_names()[*member]);
@@ -120,7 +120,7 @@ impl Asked<'_> {
         Ok(Outcome { status, objects: usize::from(status == 200) })
     }
 
-    /// What its user may not know of is not named.
+    /// Checks that the answer names no cluster that the user may not know.
     fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
         for (name, known) in self.world.member_names().into_iter().zip(told.known) {
             let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
@@ -129,7 +129,8 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Whether a refusal has a cluster's name because the client has named it: any other name is told the same.
+    /// Returns whether a refusal has a cluster's name only because the client sent it. Any other name would get the
+    /// same refusal.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         if self.is_echo_of_selector(answer, name) {
             return true;
@@ -139,8 +140,8 @@ impl Asked<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Whether the one Warning with this name is about a selector that names a cluster which the caller may not know. A
-    /// name without a cluster gets the same Warning.
+    /// Returns whether the only Warning with this name is about a selector that names a hidden cluster. A name without
+    /// a cluster gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let text = "the label selector names clusters that do not exist, or where you may not read this";
         let said = format!("299 - \"{text}: {name}\"");
@@ -180,7 +181,7 @@ impl Asked<'_> {
         if form == ListForm::Whole { same(&shown, due) } else { same(&shown, &answer::metadata(due)) }
     }
 
-    /// Three by three.
+    /// Lists in pages of three objects.
     async fn pages(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let (mut shown, mut left) = (Objects::new(), None);
         let (mut next, mut seen) = (String::new(), 0);
@@ -193,7 +194,7 @@ impl Asked<'_> {
             let items = page["items"].take();
             seen += items.as_array().context("no items")?.len();
             shown.extend(answer::objects(self.world, &items, None)?);
-            // What is said to be left is what comes.
+            // `remainingItemCount` must equal the number of later objects.
             let says = page["metadata"]["remainingItemCount"].as_u64().map(|remaining| (seen, remaining));
             left = left.or(says);
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
@@ -207,7 +208,7 @@ impl Asked<'_> {
         same(&shown, due).context("pages")
     }
 
-    /// The initial events of a watch.
+    /// Compares the initial events of a watch.
     async fn watch(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let mut events = self.here().stream().await?.events()?;
         let mut items = Vec::new();
@@ -227,7 +228,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whether the same objects are shown, and nothing else of each.
+/// Checks that exactly the same objects are shown.
 fn same(shown: &Objects, due: &Objects) -> anyhow::Result<()> {
     for (identity, object) in due {
         match shown.get(identity) {

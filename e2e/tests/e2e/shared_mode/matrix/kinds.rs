@@ -1,32 +1,32 @@
-//! The kinds of objects that are asked for, and what is sent of them.
+//! The kinds of objects in the requests, and the bodies of requests.
 
 use serde_json::{Value, json};
 
-/// A kind of objects.
+/// A resource and its properties.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,
     kind: &'static str,
     pub(super) namespaced: bool,
-    /// Whether memory holds none: the clusters are asked for them, in the user's name.
+    /// Whether memory does not hold this kind: Tributary asks the clusters in the user's name.
     pub(super) is_live: bool,
 }
 
 /// The group of the custom resource.
 const CUSTOM: &str = "matrix.example.com";
 
-/// In three groups, with and without a namespace, with and without subresources, built in and defined, held in
-/// memory and asked for. Nothing makes objects of these by itself in a namespace of an unknown name but
-/// `kube-root-ca.crt` and `default`, which each member has.
+/// Kinds of three groups: with and without namespace, with and without subresources, built in and custom, held in
+/// memory and live. No controller makes their objects in a new namespace, except `kube-root-ca.crt` and `default`,
+/// which each member has.
 pub(super) const KINDS: [Kind; 9] = [
     Kind::core("pods", "Pod"),
     Kind::core("configmaps", "ConfigMap"),
     Kind::core("serviceaccounts", "ServiceAccount"),
-    // A PUT makes them where there are none (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
+    // A PUT creates a missing object (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
     Kind::core("endpoints", "Endpoints"),
     Kind { group: "apps", ..Kind::core("deployments", "Deployment") },
-    // Where many are served they are held only where somebody names them.
+    // In the shared mode Tributary holds Secrets only if the configuration names them.
     Kind { is_live: true, ..Kind::core("secrets", "Secret") },
     Kind { group: CUSTOM, ..Kind::core("gadgets", "Gadget") },
     Kind { namespaced: false, ..Kind::core("persistentvolumes", "PersistentVolume") },
@@ -40,18 +40,18 @@ impl Kind {
         Self { group: "", resource, kind, namespaced: true, is_live: false }
     }
 
-    /// The path of all of them, or of those of a namespace.
+    /// Path of the collection in all namespaces, or in this one.
     pub(super) fn path(&self, namespace: &str) -> String {
         let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
         format!("{}/{place}{}", self.root(), self.resource)
     }
 
-    /// The path of the document that tells of it.
+    /// Path of the discovery document with this kind.
     pub(super) fn root(&self) -> String {
         if self.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", self.group) }
     }
 
-    /// An object of it. What needs no more than a name has no more.
+    /// An object of this kind with its required fields only.
     pub(super) fn object(&self, name: &str, labels: &Value) -> Value {
         let api_version = if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) };
         let mut object = json!({"apiVersion": api_version, "kind": self.kind,
@@ -75,7 +75,7 @@ impl Kind {
         object
     }
 
-    /// What defines it in a member, if it is a custom resource.
+    /// The definition of this kind, if it is a custom resource.
     pub(super) fn definition(&self) -> Option<Value> {
         let (plural, kind) = (self.resource, self.kind);
         let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
@@ -91,12 +91,12 @@ impl Kind {
         (self.group == CUSTOM).then_some(definition)
     }
 
-    /// What is posted, or put, below an object of it.
+    /// The body of a POST or PUT for a subresource.
     pub(super) fn below(&self, subresource: &str, name: &str, namespace: &str) -> Value {
         match subresource {
             "scale" => json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
                 "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 0}}),
-            // Without a name: one that names its Pod and a node says itself which cluster it means.
+            // Without a name: a Binding with a Pod's name and a node would decide the cluster by itself.
             "binding" => json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "nowhere"}}),
             "eviction" => json!({"apiVersion": "policy/v1", "kind": "Eviction",
                 "metadata": {"name": name, "namespace": namespace}}),
@@ -106,8 +106,8 @@ impl Kind {
     }
 }
 
-/// A Pod that stays as it is: it is on no node, so that nothing runs it, and what is sent to it comes to no kubelet. It
-/// says itself what admission would add, for an update must not change that.
+/// A Pod that never changes: without a node, no kubelet runs it or gets its requests. Its spec already has admission's
+/// additions, because an update must not change them.
 fn pod_spec() -> Value {
     json!({"serviceAccountName": "default", "automountServiceAccountToken": false,
         "containers": [{"name": "one", "image": "none"}]})

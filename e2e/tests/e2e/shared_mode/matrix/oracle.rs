@@ -1,25 +1,26 @@
-//! What the members answer somebody themselves, and what that comes to.
+//! Computes the expected answer from the members' own answers to the user.
 //!
-//! * A collection is what each member lists. Where one refuses to list all namespaces it is what that user may list in
-//!   each. Which are asked for is what roles say, where something else decides as well: of a user whom roles let list
-//!   all namespaces at once, and the member does not, nothing is shown in a list of all (`docs/shared-mode.md`, "By
-//!   what a cluster is judged").
-//! * A watch tells of what may be listed; it is refused where some of that may not be watched.
-//! * An object of which the user may know in one member alone is that member's; in several it is ambiguous, and where
-//!   they may know of none it is nowhere.
-//! * A write has as its candidates the members where the user may do it, or get its object; of a collection, list it.
-//!   Where nobody lets them do it, it is refused before anybody looks whether the object exists.
-//! * What is made goes to the member that it is for, whoever has its name: nobody looks for that. That member alone
-//!   says that it is taken (409), to those whom it lets make it; in which others it is taken shows in no answer.
+//! * A collection is the join of the members' lists. If a member refuses to list all namespaces, its part is the join
+//!   of the namespaces that the user may list. Roles decide which namespaces are asked, even if another authorizer also
+//!   decides. Roles may allow a list of all namespaces that the member refuses: then a list of all has no object of
+//!   this member (`docs/shared-mode.md`, "By what a cluster is judged").
+//! * A watch reports the objects that the user may list; it is refused if the user may not watch some of them.
+//! * If only one member shows an object to the user, the answer is that member's. If several do, the name is ambiguous;
+//!   if none does, the answer is 404 or 403.
+//! * Candidates for a write are the members where the user may execute it, or get its object (for a collection: list
+//!   it). If no member allows the write, it is refused before any search for the object.
+//! * A create goes to its target member, without a search for the name in other members. Only the target reports a
+//!   taken name (409), and only to a user who may create there.
 //!
-//! Of what memory does not hold (`is_live`) less is due, for the members are asked in the user's name
+//! For kinds that memory does not hold (`is_live`) Tributary asks the members in the user's name, so less is expected
 //! (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
 //!
-//! * A list of all namespaces has the members alone that let the user list all. Where the request asks for none of
-//!   these it is empty.
-//! * It cannot be watched: 405, whoever asks.
-//! * In a member where the user may write a name and not get it nobody can look for it. A write of a name that one
-//!   other member has is 503, for there may be two; where none is found it is 403, in the words of who forbids to look.
+//! * A list of all namespaces has only the members that let the user list all. If the selector leaves these members
+//!   out, the list is empty.
+//! * A watch is 405 for every user.
+//! * If a user may write a name in a member but not get it, Tributary cannot search that member. A write is then 503 if
+//!   another member has the name, because there may be two. Otherwise it is 403, with the message of the member that
+//!   forbids the get.
 
 use super::{
     answer::{self, Identity, Objects},
@@ -36,52 +37,51 @@ use std::{
 use tokio::sync::Mutex;
 use tributary_e2e::{HttpResponse, http::RequestBuilder};
 
-/// What members have said, as long as nobody changes their minds.
+/// Cache of the members' answers, valid while rights do not change.
 pub(super) struct Oracle<'a> {
     pub(super) world: &'a World,
     said: Mutex<HashMap<(usize, usize, Request), Arc<HttpResponse>>>,
     watches: Mutex<HashMap<(usize, usize, String), u16>>,
 }
 
-/// What is due.
+/// The expected answer to a request.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) expected: Expected,
-    /// The members of which the user may know by this question.
+    /// The members whose existence the answer may reveal.
     pub(super) known: [bool; 2],
 }
 
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// These objects.
+    /// The objects of a collection.
     Objects(Objects),
-    /// This object.
+    /// A single object.
     Object(Identity, Box<Value>),
-    /// What this member answers.
+    /// The answer of this member.
     Of(usize, Arc<HttpResponse>),
-    /// A refusal, in the words that a member has for it where there are some.
+    /// A refusal with this status, and with one of a member's messages if there are any.
     Refused(u16, Vec<String>),
-    /// 409: both members have it.
+    /// 409, because both members have the name.
     Ambiguous,
-    /// A collection was deleted.
+    /// The collection is deleted.
     Deleted,
-    /// The answer to a review.
+    /// The result of a review.
     May(bool),
 }
 
-/// Where something new goes.
+/// The cluster of a new object.
 enum Target {
     Member(usize),
     Nowhere,
-    /// One member is known to have what decides, and the other may have it, too.
+    /// One member has the deciding namespace, and the other may have it too.
     Unsure,
 }
 
-/// What somebody says of themselves (an extra) whose rights are those of their roles: no webhook of a test denies them
-/// anything.
+/// Key of an extra that marks a user whose requests the tests' webhooks never deny: only roles decide.
 pub(super) const ROLES_ALONE: &str = "roles-alone";
 
-/// Both members, or what is true of each.
+/// Indices of the members.
 const MEMBERS: [usize; 2] = [0, 1];
 
 impl<'a> Oracle<'a> {
@@ -89,7 +89,7 @@ impl<'a> Oracle<'a> {
         Self { world, said: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// What is due.
+    /// Computes the expected answer to a request.
     pub(super) async fn tells(&self, question: &Question) -> anyhow::Result<Told> {
         match &question.ask {
             Ask::List(_, selector) => self.list(question, selector).await,
@@ -106,7 +106,7 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// A member's answer to somebody.
+    /// A member's answer to a user.
     async fn says(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<Arc<HttpResponse>> {
         let key = (member, person, request.clone());
         if let Some(said) = self.said.lock().await.get(&key) {
@@ -123,7 +123,7 @@ impl<'a> Oracle<'a> {
         request.header("impersonate-user", &person.name).header("impersonate-group", &person.group)
     }
 
-    /// The status with which a member answers somebody's watch.
+    /// The status of a member's answer to a user's watch.
     async fn watch_status(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<u16> {
         let key = (member, person, request.path.clone());
         if let Some(status) = self.watches.lock().await.get(&key) {
@@ -134,7 +134,7 @@ impl<'a> Oracle<'a> {
         Ok(status)
     }
 
-    /// Whether each member lets somebody do something.
+    /// Returns whether each member allows the user a verb.
     async fn may(&self, question: &Question, verb: &str, below: &str, name: &str) -> anyhow::Result<[bool; 2]> {
         self.allowed(question.person, &question.review(verb, below, name)).await
     }
@@ -148,7 +148,7 @@ impl<'a> Oracle<'a> {
         Ok(allowed)
     }
 
-    /// Whether each member has something at a path.
+    /// Returns whether each member has an object at a path.
     async fn has(&self, path: &str) -> anyhow::Result<[bool; 2]> {
         let mut has = [false; 2];
         for member in MEMBERS {
@@ -157,14 +157,15 @@ impl<'a> Oracle<'a> {
         Ok(has)
     }
 
-    /// The question, asked of a part of what it is asked of.
+    /// The request for each namespace, if it is for all namespaces of a held kind.
     fn within(&self, question: &Question) -> Vec<Question> {
         let is_joined = question.kind.namespaced && question.place.is_empty() && !question.kind.is_live;
         let all: &[String] = if is_joined { &self.world.places } else { &[] };
         all.iter().map(|place| Question { place: place.clone(), ..question.clone() }).collect()
     }
 
-    /// The same of those parts that are asked for where all of it is refused: none where roles give all of it.
+    /// The requests for single namespaces that Tributary tries after a member refused the request for all: none if
+    /// roles alone allow the request for all.
     async fn proposed(&self, question: &Question, member: usize, verb: &str) -> anyhow::Result<Vec<Question>> {
         let parts = self.within(question);
         if parts.is_empty() {
@@ -178,8 +179,8 @@ impl<'a> Oracle<'a> {
         Ok(if is_all_given { Vec::new() } else { parts })
     }
 
-    /// What each member lists: all of it, or what may be listed of its namespaces. The places are those of the answers;
-    /// the empty one is all.
+    /// Each answer of a member to a list, with its namespace: one for all namespaces (an empty text), or one per
+    /// namespace that the user may list.
     async fn listed(&self, question: &Question, member: usize) -> anyhow::Result<Vec<(String, Arc<HttpResponse>)>> {
         let mut listed = Vec::new();
         let whole = self.says(member, question.person, &question.request(self.world, Side::Member)).await?;
@@ -213,14 +214,14 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
-            // Of what is held nothing to be seen is 403, whatever is asked for.
+            // For kinds in memory, an answer without any readable object is 403, with every selector.
             None if question.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => Expected::Refused(403, self.words(question, &question.request(self.world, Side::Member)).await?),
         };
         Ok(Told { expected, known })
     }
 
-    /// In which words members refuse something.
+    /// The members' messages for a refused request.
     async fn words(&self, question: &Question, request: &Request) -> anyhow::Result<Vec<String>> {
         let mut words = Vec::new();
         for member in MEMBERS {
@@ -255,13 +256,13 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// How a refusal begins that has no member's own words.
+    /// The beginning of Tributary's own message for a refusal.
     fn cannot(&self, question: &Question, verb: &str) -> Vec<String> {
         let (user, kind) = (&self.world.people[question.person].name, question.kind);
         vec![format!("User {user:?} cannot {verb} resource {:?} in API group {:?}", kind.resource, kind.group)]
     }
 
-    /// The places that somebody may watch in a member; the empty one is all.
+    /// The namespaces that the user may watch in a member; the empty text means all.
     async fn watched(&self, question: &Question, member: usize) -> anyhow::Result<BTreeSet<String>> {
         let mut watched = BTreeSet::new();
         let whole = question.request(self.world, Side::Member);
@@ -305,7 +306,7 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// A request for one object that its owner answers.
+    /// Computes the expected answer to a request for one object.
     async fn named(&self, question: &Question, verb: Verb, below: &str, name: &str) -> anyhow::Result<Told> {
         let does = self.may(question, verb.word(), below, name).await?;
         let looks = self.may(question, "get", "", name).await?;
@@ -326,7 +327,8 @@ impl<'a> Oracle<'a> {
             [owner] => self.of(question, owner, &request).await?,
             [_, ..] => Expected::Ambiguous,
             [] if is_made => match (self.target_of_new(question, known, name).await?, verb) {
-                // Another member may have been given one a moment ago that the user may write, and not look for.
+                // In another member, which the user may write but not read, the name may have been created a moment
+                // ago.
                 (Target::Member(member), _)
                     if MEMBERS.into_iter().any(|of| of != member && known[of] && !looks[of]) =>
                 {
@@ -342,13 +344,13 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// What a member answers. It is what is due, but for its words.
+    /// Expects the answer of this member; messages may differ.
     async fn of(&self, question: &Question, member: usize, request: &Request) -> anyhow::Result<Expected> {
         Ok(Expected::Of(member, self.says(member, question.person, request).await?))
     }
 
-    /// The cluster of something new that names none: the only one that there is for it, or the only one of those where
-    /// it may be made that has the namespace.
+    /// The cluster of a new object that names none: the only candidate. If several members allow the create, the
+    /// cluster is the only member with the namespace.
     async fn target_of_new(&self, question: &Question, candidates: [bool; 2], name: &str) -> anyhow::Result<Target> {
         if let Some(only) = only(candidates) {
             return Ok(Target::Member(only));
@@ -357,7 +359,7 @@ impl<'a> Oracle<'a> {
             return Ok(Target::Nowhere);
         }
         let place = &question.place;
-        // A role may let somebody make what has this name, if they say it in the path.
+        // A role may allow a create by name only if the path has the name, as in an apply.
         let makes = self.may(question, "create", "", name).await?;
         let look = json!({"verb": "get", "version": "v1", "resource": "namespaces", "namespace": place, "name": place});
         let looks = self.allowed(question.person, &review(look)).await?;
@@ -389,7 +391,8 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// A collection of which somebody may not delete a part that they see is not touched.
+    /// Computes the expected answer to a deletion of a collection: it is refused if one of the visible members forbids
+    /// it.
     async fn delete_collection(&self, question: &Question, selector: &Selector) -> anyhow::Result<Told> {
         let deletes = self.may(question, "deletecollection", "", "").await?;
         let lists = self.may(question, "list", "", "").await?;
@@ -411,8 +414,8 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// The `known` members that a review concerns: members without the namespace are left out if the person may look
-    /// for it there. All of them if the person finds the namespace in none.
+    /// The `known` members that a review concerns. A member without the namespace is left out if the user may look for
+    /// the namespace there. All members count if the user finds the namespace in none.
     async fn concerned(&self, question: &Question, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
         if question.place.is_empty() {
             return Ok(known);
@@ -428,7 +431,7 @@ impl<'a> Oracle<'a> {
         })
     }
 
-    /// A read is allowed where a member allows it, a write where each does that there is for it.
+    /// A review of a read allows it if one member does; a review of a write if each concerned member does.
     async fn review(&self, question: &Question, verb: &str, name: &str) -> anyhow::Result<Told> {
         let does = self.may(question, verb, "", name).await?;
         let gets = self.may(question, "get", "", name).await?;
@@ -445,7 +448,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// The only one of which something is true.
+/// The index of the only `true`; `None` if there are none or two.
 fn only(of: [bool; 2]) -> Option<usize> {
     let mut all = MEMBERS.into_iter().filter(|member| of[*member]);
     all.next().filter(|_| all.next().is_none())

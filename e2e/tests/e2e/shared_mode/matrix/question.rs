@@ -1,5 +1,5 @@
-//! What is asked: every verb that discovery names of a kind, of every namespace, name, subresource and selector, by
-//! everybody.
+//! The requests of the matrix: every verb of a kind in discovery, for every namespace, name, subresource and selector,
+//! by every user.
 
 use super::{
     kinds::Kind,
@@ -10,36 +10,35 @@ use http::Method;
 use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, http::RequestBuilder};
 
-/// One question of somebody about one kind.
+/// A user's request for one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) person: usize,
     pub(super) kind: &'static Kind,
-    /// The namespace; empty for all, and for what has none.
+    /// The namespace; empty for all namespaces, and for cluster-scoped kinds.
     pub(super) place: String,
     pub(super) ask: Ask,
 }
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     List(ListForm, Selector),
     Watch(Selector),
     Get(ObjectForm, String),
-    /// A verb on a subresource.
+    /// A verb on a subresource, with its name and the object's.
     Below(Verb, String, String),
-    /// A write of an object. Nothing is persisted.
+    /// A write of an object, as a dry run.
     Write(Verb, String),
-    /// An object of this name that is made, for this member or none in particular. Some members may have one already.
-    /// Nothing is persisted.
+    /// A create with this name, in a named member or without one, as a dry run. Some members may already have the name.
     Create(Option<usize>, String),
-    /// A deletion that is not carried out.
+    /// A deletion of a collection, as a dry run.
     DeleteCollection(Selector),
-    /// Whether somebody may do something, with a name or without one: a SelfSubjectAccessReview.
+    /// A SelfSubjectAccessReview of a verb, with an object's name or without one.
     May(String, String),
 }
 
-/// How a list is shown.
+/// The form of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListForm {
     Whole,
@@ -49,7 +48,7 @@ pub(super) enum ListForm {
     MetadataInProtobuf,
 }
 
-/// How an object is shown.
+/// The form of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectForm {
     Whole,
@@ -57,35 +56,35 @@ pub(super) enum ObjectForm {
     Metadata,
 }
 
-/// What is done with an object.
+/// The verb of a request for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,
     Create,
     Update,
     Patch,
-    /// A patch that makes the object where there is none.
+    /// A server-side apply, which creates a missing object.
     Apply,
     Delete,
 }
 
-/// What of a collection is asked for.
+/// The selected part of a collection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: &'static str,
     fields: String,
-    /// The one member that is asked.
+    /// The only member that the label selector names.
     pub(super) member: Option<usize>,
 }
 
-/// Whom a request is for.
+/// The server to which a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Endpoint,
     Member,
 }
 
-/// A request, without whoever sends it.
+/// A request without its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -102,7 +101,7 @@ impl Request {
         Self { method, path: path.into(), body: Some((content_type, body.to_string())) }
     }
 
-    /// The same, carried out.
+    /// The same request without its dry run.
     pub(super) fn for_real(self) -> Self {
         let path = self.path.replace("dryRun=All&", "").replace("?dryRun=All", "");
         Self { path, ..self }
@@ -118,7 +117,7 @@ impl Request {
 }
 
 impl Ask {
-    /// What is asked, in a word.
+    /// The kind of operation in one word.
     pub(super) fn what(&self) -> &'static str {
         match self {
             Self::List(..) => "list",
@@ -134,7 +133,7 @@ impl Ask {
 }
 
 impl Verb {
-    /// In the words of roles.
+    /// The verb in a role's rules.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -155,12 +154,12 @@ impl Verb {
 }
 
 impl Selector {
-    /// What is labelled as one set, in one member or all.
+    /// Selects the objects labelled as a set, in one member or in all.
     pub(super) fn of_set(member: Option<usize>) -> Self {
         Self { labels: "set=yes", member, ..Self::default() }
     }
 
-    /// The parameters of a query; a member knows nothing of members.
+    /// The query parameters; a member gets no selector of members.
     fn query(&self, world: &World, side: Side) -> String {
         let mut labels = self.labels.to_owned();
         if let (Some(member), Side::Endpoint) = (self.member, side) {
@@ -172,7 +171,7 @@ impl Selector {
         parts.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
     }
 
-    /// Those of a collection of a kind.
+    /// The selectors for a kind's collection.
     fn all(world: &World, kind: &Kind) -> Vec<Self> {
         let name = world.name(kind, SHARED_NAME);
         let of_fields = |fields: String| Self { fields, ..Self::default() };
@@ -197,7 +196,7 @@ impl Selector {
     }
 }
 
-/// What may stand in a query as it is stays.
+/// Escapes a text for a query.
 fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => char::from(byte).to_string(),
@@ -207,10 +206,10 @@ fn escaped(text: &str) -> String {
 }
 
 impl Question {
-    /// All questions.
+    /// All requests of the matrix.
     ///
     /// # Errors
-    /// Where members serve a verb that nothing is asked about.
+    /// A member serves a verb that the matrix does not cover.
     pub(super) fn all(world: &World) -> anyhow::Result<Vec<Self>> {
         let mut all = Vec::new();
         for served in &world.served {
@@ -229,13 +228,13 @@ impl Question {
         Ok(all)
     }
 
-    /// The path of the collection, or of an object of this name.
+    /// Path of the collection, or of an object with this name.
     fn path(&self, name: &str) -> String {
         let slash = if name.is_empty() { "" } else { "/" };
         format!("{}{slash}{name}", self.kind.path(&self.place))
     }
 
-    /// The request by which it is asked.
+    /// The HTTP request of this question.
     pub(super) fn request(&self, world: &World, side: Side) -> Request {
         let with = |path: String, query: &str| if query.is_empty() { path } else { format!("{path}?{query}") };
         match &self.ask {
@@ -274,9 +273,10 @@ impl Question {
         }
     }
 
-    /// A question whether the person may do something with the kind here.
+    /// A review of the user's right to a verb on this kind.
     pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
-        // A request for a namespace itself is judged as one in it, and one for a collection as one for all of them.
+        // A kube-apiserver judges a request for a namespace as one in this namespace, and a request for a collection as
+        // one for all objects.
         let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
         let place = if is_named_namespace { name } else { &self.place };
         review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
@@ -284,7 +284,7 @@ impl Question {
     }
 }
 
-/// A SelfSubjectAccessReview.
+/// The request of a SelfSubjectAccessReview.
 pub(super) fn review(attributes: Value) -> Request {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes}});
@@ -311,7 +311,7 @@ fn written(verb: Verb, path: &str, object: &Value) -> Request {
     }
 }
 
-/// What is asked of a kind in a namespace, or of all of it.
+/// All operations on a kind in a namespace, or in all namespaces.
 fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> anyhow::Result<Vec<Ask>> {
     let names = world.names(kind);
     let is_of_all = kind.namespaced && place.is_empty();
@@ -329,7 +329,7 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                 }
             }
             "watch" => all.extend(Selector::all(world, kind).into_iter().map(Ask::Watch)),
-            // Of what has namespaces the rest is asked of one alone.
+            // All other operations on namespaced kinds need a namespace.
             _ if is_of_all => {}
             "get" => {
                 for form in [ObjectForm::Whole, ObjectForm::Table, ObjectForm::Metadata] {
@@ -342,7 +342,7 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                 }
             }
             "deletecollection" => {
-                // Whatever else is deleted is not this run's.
+                // Selectors that match objects of this run only.
                 let selectors = [
                     Selector { labels: "of=both", ..Selector::default() },
                     Selector { labels: "of", fields: format!("metadata.name={}", names[2]), member: None },

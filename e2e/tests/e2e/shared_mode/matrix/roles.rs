@@ -1,4 +1,4 @@
-//! Roles by chance, given to people and groups, and taken away.
+//! Random roles, bound to users and groups, and revoked again.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -12,7 +12,7 @@ use tributary_e2e::namespace;
 
 const API: &str = "/apis/rbac.authorization.k8s.io";
 
-/// What roles let people do. Some let them list and not watch, watch and not list, write and not look.
+/// The verbs of roles. Some allow a list but no watch, a watch but no list, or a write but no get.
 const VERBS: [&[&str]; 16] = [
     &["get"],
     &["list"],
@@ -32,21 +32,21 @@ const VERBS: [&[&str]; 16] = [
     &["*"],
 ];
 
-/// Where a role holds, and by what it comes to its subject.
+/// The kind of a role.
 #[derive(Clone, Copy)]
 enum Means {
     Role,
     ClusterRole,
-    /// A ClusterRole that has its rules from others, by their labels: a controller fills it.
+    /// A ClusterRole whose rules come from other roles by a label selector: a controller fills it.
     Aggregated,
 }
 
-/// The bindings that were made: the member, and the path.
+/// The existing bindings: member and path.
 #[derive(Default)]
 pub(super) struct Bindings(Vec<(usize, String)>);
 
 impl Bindings {
-    /// Gives somebody everything in both members, for good.
+    /// Gives a user all rights in both members permanently.
     pub(super) async fn give_all(world: &World, person: usize) -> anyhow::Result<()> {
         let rule = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
         for member in 0..2 {
@@ -57,7 +57,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Gives somebody, or a group, something in a member.
+    /// Gives a user or a group a random role in a member.
     pub(super) async fn give(&mut self, world: &World, member: usize, random: &mut StdRng) -> anyhow::Result<()> {
         let kind = &KINDS[random.random_range(0..KINDS.len())];
         let mut rule = rule(kind, random);
@@ -134,7 +134,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Takes some of it away.
+    /// Deletes some of the bindings.
     pub(super) async fn take(&mut self, world: &World, count: usize, random: &mut StdRng) -> anyhow::Result<()> {
         for _ in 0..count {
             let at = random.random_range(0..self.0.len());
@@ -149,7 +149,7 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
-/// What a role lets somebody do, of this kind at least.
+/// A random rule about at least this kind.
 fn rule(kind: &Kind, random: &mut StdRng) -> Value {
     let own = kind.resource.to_owned();
     let below = |below: &str| format!("{}/{below}", kind.resource);

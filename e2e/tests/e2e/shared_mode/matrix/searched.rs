@@ -1,8 +1,8 @@
-//! Which part of an answer is searched for the names of clusters.
+//! Selects the part of an answer in which the test searches for cluster names.
 //!
-//! Other tests have objects in the same members, and write there what they like: a Deployment of theirs may name the
-//! node of another cluster. Of such an object only what the endpoint itself says of it is searched: whose it is, and
-//! its version. Everything else is searched as it stands.
+//! Other tests have objects with arbitrary contents in the same members: a Deployment may name the node of another
+//! cluster. In such an object the test searches only the endpoint's additions: its cluster and its version. All other
+//! text is searched unchanged.
 
 use super::answer::{CLUSTER, all, text, text_names};
 use crate::context::TestContext;
@@ -11,10 +11,10 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use tributary_apimachinery::wire::{fields, put_field};
 
-/// Whether an object of this namespace and name is another test's.
+/// Returns whether the object with this namespace and name belongs to another test.
 pub(super) type IsForeign<'a> = &'a dyn Fn(&str, &str) -> bool;
 
-/// What is searched of a body. One that is no list is searched as it stands.
+/// The searched part of a body. A body that is no list is searched unchanged.
 pub(super) fn of_body(body: &[u8], is_foreign: IsForeign<'_>) -> String {
     let of_json = || of_list(serde_json::from_slice(body).ok()?, is_foreign);
     let searched = match body.strip_prefix(b"k8s\0") {
@@ -24,7 +24,7 @@ pub(super) fn of_body(body: &[u8], is_foreign: IsForeign<'_>) -> String {
     searched.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
 
-/// What is searched of an event of a watch. A bookmark and an error are nobody's, and have no name.
+/// The searched part of a watch event. Bookmarks and errors have no name and belong to no test.
 pub(super) fn of_event(event: &Value, is_foreign: IsForeign<'_>) -> String {
     match is_other(&event["object"], is_foreign) {
         true => json!([event["type"], said_of(&event["object"])]).to_string(),
@@ -32,7 +32,7 @@ pub(super) fn of_event(event: &Value, is_foreign: IsForeign<'_>) -> String {
     }
 }
 
-/// What is searched of a list or a Table in JSON; `None` where it is neither, or nothing in it is another test's.
+/// The searched part of a list or Table in JSON; `None` for other bodies, and for a list without other tests' objects.
 fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     let is_table = list["rows"].is_array();
     let items = list.get_mut(if is_table { "rows" } else { "items" })?.as_array_mut()?;
@@ -42,7 +42,7 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     for item in items {
         let own = object(item);
         if is_other(&own, is_foreign) {
-            // The second cell is the cluster's: the others are the object's.
+            // Only the second cell, CLUSTER, comes from the endpoint.
             *item = json!([item["cells"][1], said_of(&own)]);
             is_cut = true;
         }
@@ -53,7 +53,7 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     is_cut.then(|| list.to_string())
 }
 
-/// A token, without the namespace and name of the object after which the list goes on.
+/// A token without the namespace and name of the object after which the list continues.
 fn without_place(token: &str) -> String {
     let part = |part: &str| -> String {
         let decoded = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
@@ -68,8 +68,8 @@ fn without_place(token: &str) -> String {
     token.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// What is searched of a list of metadata in protobuf, without what stands before the envelope
-/// (`generated.proto` of k8s.io/apimachinery).
+/// The searched part of a list of metadata in protobuf, without the bytes before the envelope (`generated.proto` of
+/// k8s.io/apimachinery).
 fn of_protobuf(envelope: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result<String> {
     let mut searched = Vec::new();
     for field in fields(envelope) {
@@ -87,7 +87,8 @@ fn of_list_in_protobuf(list: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result
     for field in fields(list) {
         let field = field?;
         searched.extend(match field.contents {
-            // Each alone: the length of a text may be a letter, and then looks like a part of it.
+            // The fields are separate: the length byte of a text may be a letter, and would look like a part of the
+            // text before.
             Some(metadata) if field.number == 1 => {
                 (1..=3).map(|number| text(metadata, number)).collect::<anyhow::Result<Vec<_>>>()?
             }
@@ -122,13 +123,14 @@ fn is_other(object: &Value, is_foreign: IsForeign<'_>) -> bool {
     is_foreign(&text(&metadata["namespace"]), &text(&metadata["name"]))
 }
 
-/// What the endpoint says of an object by itself.
+/// The endpoint's additions to an object.
 fn said_of(object: &Value) -> Value {
     let metadata = &object["metadata"];
     json!([metadata["annotations"][CLUSTER], metadata["resourceVersion"]])
 }
 
-/// Whatever another test writes names nobody, in no form; what the endpoint says of it does, and so does all the rest.
+/// Contents of another test's object never count as a cluster's name, in any form. The endpoint's additions to it do,
+/// and so does all other text.
 pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Result<()> {
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");
@@ -158,7 +160,7 @@ pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Re
     Ok(())
 }
 
-/// A list of metadata of one object of this namespace and cluster, whose name and another annotation name `hidden`.
+/// A metadata list with one object of this namespace and cluster, whose name and another annotation contain `hidden`.
 fn metadata_in_protobuf(namespace: &str, owner: &str) -> Vec<u8> {
     let message = |parts: &[(u64, &[u8])]| {
         let mut message = Vec::new();

@@ -1,4 +1,4 @@
-//! The people and objects of one run.
+//! The users and objects of one run.
 
 use super::{
     answer,
@@ -13,28 +13,28 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// How many people there are, and in how many groups they are.
+/// Number of users, and of their groups.
 pub(super) const PEOPLE: usize = 8;
 const GROUPS: usize = 3;
 
-/// The clusters that have objects of each name.
+/// The members that have objects of each name.
 const NAMES: [(&str, &[usize]); 4] = [("of-one", &[0]), ("of-two", &[1]), ("both", &[0, 1]), ("nowhere", &[])];
 
-/// The name of which both members have an object.
+/// The name that exists in both members.
 pub(super) const SHARED_NAME: &str = "both";
 
-/// How long until everybody serves a new definition.
+/// Longest time until all servers serve a new definition.
 const DEFINED: Duration = Duration::from_secs(60);
 
-/// The people and objects of one run.
+/// The users and objects of one run.
 pub(super) struct World {
     pub(super) shared: Shared,
     pub(super) people: Vec<Person>,
-    /// The namespaces: two in both members, and one that the first has alone.
+    /// The namespaces: two in both members, and one in the first alone.
     pub(super) places: [String; 3],
-    /// What they are made of, in the order of [`KINDS`].
+    /// The members' discovery of each kind, in the order of [`KINDS`].
     pub(super) served: Vec<Served>,
-    /// What the names of this run begin with.
+    /// Prefix of this run's names.
     pub(super) prefix: String,
 }
 
@@ -44,11 +44,11 @@ pub(super) struct Person {
     pub(super) http: HttpClient,
 }
 
-/// What members serve of a kind.
+/// The discovery of a kind.
 pub(super) struct Served {
     pub(super) kind: &'static Kind,
     pub(super) verbs: Vec<String>,
-    /// Its subresources, with the verbs of each.
+    /// Its subresources, with their verbs.
     pub(super) below: Vec<(String, Vec<String>)>,
 }
 
@@ -72,7 +72,7 @@ impl World {
         Ok(world)
     }
 
-    /// Makes the objects of a member.
+    /// Creates the objects of a member.
     async fn make_all(&self, member: usize) -> anyhow::Result<()> {
         let namespaces = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
         self.make(member, namespaces, "", &self.places[1], &json!({})).await?;
@@ -93,7 +93,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes an object in a member.
+    /// Creates an object in a member.
     pub(super) async fn make(
         &self,
         member: usize,
@@ -106,11 +106,11 @@ impl World {
         if kind.resource != "pods" {
             return http.post(&path, &object).send().await?.expect(201).map(drop);
         }
-        // A namespace takes them as soon as a controller has made its ServiceAccount.
+        // A new namespace refuses pods until a controller has made its ServiceAccount.
         eventually(SOON, async || http.post(&path, &object).send().await?.expect(201).map(drop)).await
     }
 
-    /// Waits until the endpoint has found the custom resources of both members. This person may see everything.
+    /// Waits until the endpoint has found the custom resources of both members. The user must have all rights.
     pub(super) async fn custom_resources_are_found(&self, person: usize) -> anyhow::Result<()> {
         let http = &self.people[person].http;
         for kind in KINDS.iter().filter(|kind| kind.definition().is_some()) {
@@ -136,7 +136,7 @@ impl World {
         NAMES.map(|(name, _)| self.name(kind, name))
     }
 
-    /// A name of an object of a kind. Without a namespace it has to be this run's alone.
+    /// The name of a kind's object. A cluster-scoped name has the run's prefix.
     pub(super) fn name(&self, kind: &Kind, name: &str) -> String {
         if kind.namespaced { name.to_owned() } else { format!("{}-{name}", self.prefix) }
     }
@@ -149,12 +149,13 @@ impl World {
         [self.member(0).name(), self.member(1).name()]
     }
 
-    /// Whether an object is one of this run's. What controllers make comes when it comes.
+    /// Returns whether an object belongs to this run. Objects of controllers do not count, because the time of their
+    /// creation varies.
     pub(super) fn is_own(&self, namespace: &str, name: &str) -> bool {
         self.is_here(namespace, name) && name != "default" && name != "kube-root-ca.crt"
     }
 
-    /// Whether an object is another test's. What has no name is no object.
+    /// Returns whether an object belongs to another test. An empty name is no object.
     pub(super) fn is_foreign(&self, namespace: &str, name: &str) -> bool {
         !name.is_empty() && !self.is_here(namespace, name)
     }
@@ -168,7 +169,8 @@ impl World {
     }
 }
 
-/// Defines the custom resources in a member. Another run may have done so, and may need them still: they stay.
+/// Creates the definitions of custom resources in a member. They stay afterwards, because a concurrent run may need
+/// them.
 async fn define(member: &TestCluster) -> anyhow::Result<()> {
     let http = member.http();
     for kind in &KINDS {
@@ -185,7 +187,7 @@ async fn define(member: &TestCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a member serves of the kinds.
+/// Reads a member's discovery of the kinds.
 async fn served(member: &TestCluster) -> anyhow::Result<Vec<Served>> {
     let mut all = Vec::new();
     for kind in &KINDS {
