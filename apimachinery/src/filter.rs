@@ -150,6 +150,17 @@ impl CompiledFieldSelector {
     }
 }
 
+/// A resource, for the field selectors of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectableResource<'a> {
+    /// The resource.
+    pub resource: &'a GroupVersionResource,
+    /// The selectable fields, in the order of the decoder for objects of the resource.
+    pub fields: &'a [SelectableField],
+    /// Whether the objects have namespaces.
+    pub namespaced: bool,
+}
+
 impl Filter {
     /// The cost of finding the next object and comparing its name, in bytes of text that could be copied in the same
     /// time: about 100 ns.
@@ -157,7 +168,6 @@ impl Filter {
 
     /// Compiles the filter of a request.
     ///
-    /// `fields` is the list of the decoder for objects of `resource`; `namespaced` is the scope of the resource.
     /// Requirements on [`CLUSTER_LABEL`] select clusters and not labels. A field selector's `metadata.name=x` sets the
     /// name.
     ///
@@ -169,9 +179,7 @@ impl Filter {
         name: Option<&str>,
         label_selector: &LabelSelector,
         field_selector: &FieldSelector,
-        resource: &GroupVersionResource,
-        fields: &[SelectableField],
-        namespaced: bool,
+        selectable: SelectableResource<'_>,
     ) -> Result<Self, Status> {
         let (labels, clusters) = ClusterSelector::split(label_selector)?;
         let mut filter = Self {
@@ -187,18 +195,13 @@ impl Filter {
             return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
         for requirement in field_selector.requirements() {
-            filter.require(requirement, resource, fields, namespaced)?;
+            filter.require(requirement, selectable)?;
         }
         Ok(filter)
     }
 
-    fn require(
-        &mut self,
-        requirement: &FieldRequirement,
-        resource: &GroupVersionResource,
-        fields: &[SelectableField],
-        namespaced: bool,
-    ) -> Result<(), Status> {
+    fn require(&mut self, requirement: &FieldRequirement, selectable: SelectableResource<'_>) -> Result<(), Status> {
+        let SelectableResource { resource, fields, namespaced } = selectable;
         let FieldRequirement { field, equals, value } = requirement;
         let place = match field.as_str() {
             // Kubernetes drops a requirement whose field and value are both empty.

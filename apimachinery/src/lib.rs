@@ -66,7 +66,7 @@ pub use cluster_name::{ClusterName, InvalidClusterName};
 pub use collection_version::CollectionVersion;
 pub use dns_name::{dns_subdomain_errors, is_dns_subdomain, is_namespace_name};
 pub use explain::explain;
-pub use filter::{ClusterSelector, Filter};
+pub use filter::{ClusterSelector, Filter, SelectableResource};
 pub use host::{Host, HostName, InvalidHost, without_brackets};
 pub use mount::Mount;
 pub use native_version::NativeVersion;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use tributary_apimachinery::{
     Change, ChangeType, ClusterAnnotation, ClusterName, FieldSelector, Filter, GroupVersionResource, LabelSelector,
-    Object, ObjectDecoder, Rendering, ResourceVersion, Snapshot, selectable_fields,
+    Object, ObjectDecoder, Rendering, ResourceVersion, SelectableResource, Snapshot, selectable_fields,
 };
 use tributary_merge::{
     CompositeResourceVersion, Epochs, EventVersion, Heads, ItemEncoder, ListCursor, ListPage, Log, LogConfig,
@@ -122,8 +122,14 @@ fn compile(fixture: &Fixture, namespace: Option<&str>, labels: &str, fields: &st
     let labels = LabelSelector::parse(labels).unwrap_or_else(|error| panic!("{error}"));
     let fields = FieldSelector::parse(fields).unwrap_or_else(|error| panic!("{error}"));
     let resource = GroupVersionResource::new("", "v1", "pods");
-    Filter::compile(namespace, None, &labels, &fields, &resource, fixture.decoder.fields(), true)
-        .unwrap_or_else(|error| panic!("{error}"))
+    Filter::compile(
+        namespace,
+        None,
+        &labels,
+        &fields,
+        SelectableResource { resource: &resource, fields: fixture.decoder.fields(), namespaced: true },
+    )
+    .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn selectors(criterion: &mut Criterion, fixture: &Fixture) {

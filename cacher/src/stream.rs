@@ -19,6 +19,17 @@ use crate::wait::VersionWaiters;
 /// from the receipt of the request, not from the response.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
+/// The kinds of watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchKind {
+    /// A WatchList: the initial events come first.
+    Initial,
+    /// A watch that ends by itself soon after its bookmark.
+    Short,
+    /// A watch that lasts.
+    Lasting,
+}
+
 /// A watch that is being read.
 pub(crate) struct MemberWatch {
     body: Body,
@@ -63,11 +74,12 @@ pub(crate) enum WatchWakeup {
 }
 
 impl MemberWatch {
-    pub(crate) fn new(body: Body, initial: bool, short: bool, now: Instant, tuning: &ReflectorTuning) -> Self {
+    pub(crate) fn new(body: Body, kind: WatchKind, now: Instant, tuning: &ReflectorTuning) -> Self {
+        let short = kind == WatchKind::Short;
         Self {
             body,
             frames: FrameSplitter::new(tuning.object_size_max),
-            initial,
+            initial: kind == WatchKind::Initial,
             short,
             bookmark_due: short,
             has_event: false,

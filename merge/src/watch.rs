@@ -291,7 +291,9 @@ impl<F: ObjectFilter> Watcher<F> {
                     self.awaited = Some((cluster, component));
                     return Some(Progress::CaughtUp);
                 }
-                self.emit(log, &at, change_type, object, other, batch);
+                let (cluster, native) = (&entry.cluster, at.native(change_type));
+                let own = Emission { change_type, cluster, object, native, other: None };
+                self.emit(log, &at, own, other, batch);
             }
             self.part += 1;
         }
@@ -301,23 +303,13 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Emits a change, and behind a DELETED the object that a different cluster has under the same name: a client that
     /// keys by name would lose it otherwise. Only the last of these events carries the version of this position,
     /// because the change includes both.
-    fn emit(
-        &self,
-        log: &Log,
-        at: &At<'_>,
-        change_type: ChangeType,
-        object: &Arc<Object>,
-        other: Announcement,
-        batch: &mut WatchBatch<'_>,
-    ) {
+    fn emit(&self, log: &Log, at: &At<'_>, own: Emission<'_>, other: Announcement, batch: &mut WatchBatch<'_>) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
             LogVersion { position: at.seq + 1, component: None }
         } else {
             LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
         };
-        let own =
-            Emission { change_type, cluster: &at.entry.cluster, object, native: at.native(change_type), other: None };
         let Announcement::Object(index, cluster, object) = other else {
             return self.push(log, at, own, after, batch);
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tributary_apimachinery::{
     ClusterName, FieldSelector, Filter, GroupVersionResource, LabelSelector, Object, ObjectDecoder, ResourceVersion,
-    Scope, Snapshot, selectable_fields,
+    Scope, SelectableResource, Snapshot, selectable_fields,
 };
 use tributary_merge::{
     CompositeResourceVersion, Heads, ListCursor, ListPage, Log, LogConfig, ObjectFilter, OpeningList, Progress,
@@ -232,7 +232,7 @@ proptest! {
         }
         let fields = FieldSelector::parse(&fields).unwrap();
         let filter =
-            Filter::compile(namespace, None, &LabelSelector::default(), &fields, &pods(), decoder().fields(), true).unwrap();
+            Filter::compile(namespace, None, &LabelSelector::default(), &fields, SelectableResource { resource: &pods(), fields: decoder().fields(), namespaced: true }).unwrap();
         let scoped = || -> Box<dyn ObjectFilter> { Box::new(filter.clone()) };
         let scanned = || -> Box<dyn ObjectFilter> {
             let filter = filter.clone();

@@ -8,7 +8,7 @@ pub(crate) mod protobuf;
 pub(crate) mod watch;
 pub(crate) mod yaml;
 
-pub(crate) use object_writer::{ObjectContext, ObjectWriter};
+pub(crate) use object_writer::{Columns, ObjectContext, ObjectWriter};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tributary_apimachinery::Status;

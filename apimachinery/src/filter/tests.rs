@@ -28,9 +28,7 @@ impl Fixture {
             None,
             &LabelSelector::parse(labels).unwrap(),
             &FieldSelector::parse(fields).unwrap(),
-            &self.resource,
-            &self.fields,
-            self.namespaced,
+            SelectableResource { resource: &self.resource, fields: &self.fields, namespaced: self.namespaced },
         )
     }
 
@@ -177,7 +175,13 @@ fn filter_matches_names_and_namespaces() {
     let pod = pod();
     let compile = |namespace, name, fields: &str| {
         let fields = FieldSelector::parse(fields).unwrap();
-        Filter::compile(namespace, name, &LabelSelector::default(), &fields, &pod.resource, &pod.fields, true)
+        Filter::compile(
+            namespace,
+            name,
+            &LabelSelector::default(),
+            &fields,
+            SelectableResource { resource: &pod.resource, fields: &pod.fields, namespaced: true },
+        )
     };
     let matches = |filter: Filter| filter.matches(&cluster("c1"), &pod.object);
     assert!(compile(None, None, "").unwrap().is_everything());

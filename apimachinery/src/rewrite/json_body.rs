@@ -200,7 +200,8 @@ pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'
 pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> Result<Option<Vec<u8>>, Status> {
     validate(text)?;
     let mut edits = Edits::default();
-    edit_value(shape, text, 0, &[], EmptyMap::Goes, version, &mut edits)?;
+    let object = PatchedValue { text, start: 0, path: &[] };
+    edit_value(shape, object, EmptyMap::Goes, version, &mut edits)?;
     Ok(edits.apply(text))
 }
 
@@ -215,18 +216,27 @@ pub(super) enum EmptyMap {
     AlwaysGoes,
 }
 
-/// Records the edits of the value at `start`, whose path in the object is `prefix`.
+/// A value of an object, in the text of a body.
+#[derive(Clone, Copy)]
+pub(super) struct PatchedValue<'a> {
+    pub(super) text: &'a [u8],
+    /// Offset of the value in the text, in bytes.
+    pub(super) start: usize,
+    /// Path of the value in the object.
+    pub(super) path: &'a [String],
+}
+
+/// Records the edits of a value.
 pub(super) fn edit_value(
     shape: BodyKind,
-    text: &[u8],
-    start: usize,
-    prefix: &[String],
+    value: PatchedValue<'_>,
     empty_map: EmptyMap,
     version: Translate<'_>,
     edits: &mut Edits,
 ) -> Result<(), Status> {
+    let PatchedValue { text, start, path } = value;
     for (of, place) in shape.versions() {
-        let Some(rest) = below(prefix, place) else { continue };
+        let Some(rest) = below(path, place) else { continue };
         for range in values_at(text, start, rest) {
             if let Some(old) = string_at(text, &range)
                 && let Some(new) = translate(*of, version, &old)?
@@ -236,22 +246,22 @@ pub(super) fn edit_value(
         }
     }
     if shape != BodyKind::DeleteOptions {
-        remove_annotation(text, start, prefix, empty_map, edits);
+        remove_annotation(value, empty_map, edits);
     }
     Ok(())
 }
 
-/// Removes the cluster annotation from the value at `start`, whose path is `prefix`; also the map, if it is a field of
-/// the value and has no other entry.
-fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: EmptyMap, edits: &mut Edits) {
-    if let Some([]) = below(prefix, &["metadata", "annotations"]) {
+/// Removes the cluster annotation from a value; also the map, if it is a field of the value and has no other entry.
+fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut Edits) {
+    let PatchedValue { text, start, path } = value;
+    if let Some([]) = below(path, &["metadata", "annotations"]) {
         let here = json::skip_space(text, start);
         for range in annotation_cuts(text, &(here..json::skip_value(text, here))).0 {
             edits.replace(range, []);
         }
         return;
     }
-    let Some(rest) = below(prefix, &["metadata"]) else { return };
+    let Some(rest) = below(path, &["metadata"]) else { return };
     for metadata in values_at(text, start, rest) {
         let mut parts = Vec::new();
         for member in json::members(text, metadata.start) {

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::json_body::{Edits, EmptyMap, edit_value, elements, quote, read_value, string_at, validate, values_at};
+use super::json_body::{
+    Edits, EmptyMap, PatchedValue, edit_value, elements, quote, read_value, string_at, validate, values_at,
+};
 use super::{BodyKind, Facts, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
@@ -226,5 +228,6 @@ fn edit_operation(
         ("test", false) => EmptyMap::AlwaysGoes,
         _ => EmptyMap::Goes,
     };
-    edit_value(shape, text, value.start, &operation.path, empty_map, version, edits)
+    let value = PatchedValue { text, start: value.start, path: &operation.path };
+    edit_value(shape, value, empty_map, version, edits)
 }

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ResourceVersion;
-use crate::{FieldSelector, Filter, GroupVersionResource, LabelSelector, ObjectDecoder, selectable_fields};
+use crate::{
+    FieldSelector, Filter, GroupVersionResource, LabelSelector, ObjectDecoder, SelectableResource, selectable_fields,
+};
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
@@ -176,7 +178,7 @@ proptest! {
         states.push((snapshot, truth));
         let selector = FieldSelector::parse(&selector).unwrap();
         let filter =
-            Filter::compile(namespace, None, &LabelSelector::default(), &selector, &pods(), fields.fields(), true).unwrap();
+            Filter::compile(namespace, None, &LabelSelector::default(), &selector, SelectableResource { resource: &pods(), fields: fields.fields(), namespaced: true }).unwrap();
         let after = after.map(|(namespace, name)| format!("{namespace}/{name:02}"));
         for (snapshot, truth) in states {
             let behind = |key: &str| after.as_deref().is_none_or(|after| after < key);

@@ -13,7 +13,7 @@ use crate::page::{BodyDecoder, Page};
 use crate::request::{self, ReflectorRequest};
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
-use crate::stream::MemberWatch;
+use crate::stream::{MemberWatch, WatchKind};
 
 /// The maximum number of requests of a reflector within [`PACE_INTERVAL`], not counting further pages of a list. A
 /// watch that ends is resumed at once, and an event counts as success: a member or proxy that ends each watch after its
@@ -163,7 +163,7 @@ impl Reflector {
             self.warnings = warnings;
         }
         let body = response.into_body();
-        let (initial, short) = match target {
+        let kind = match target {
             ReflectorRequest::Page { continue_token: asked, .. } => {
                 self.reading =
                     ReflectorStream::Page(Box::new(Page { body, asked, begun, text: BodyDecoder::new(gzip) }));
@@ -176,14 +176,14 @@ impl Reflector {
             }
             // Only `ask_latest` sends these requests.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
-            ReflectorRequest::WatchList => (true, false),
+            ReflectorRequest::WatchList => WatchKind::Initial,
             ReflectorRequest::Watch { short } => {
                 self.health.reopened();
-                (false, short)
+                if short { WatchKind::Short } else { WatchKind::Lasting }
             }
         };
         self.shared.counts.watches.add(1);
-        let mut stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
+        let mut stream = MemberWatch::new(body, kind, Instant::now(), &self.shared.config.tuning);
         // An unchanged member need not send a bookmark.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));

@@ -176,18 +176,22 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
+/// The lists of a client-go program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lists {
+    Paged,
+    /// By a watch with initial events (`WatchListClient`).
+    Streamed,
+    /// Streamed, and compared with a plain list: the program panics at a difference.
+    StreamedAndCompared,
+}
+
 /// A Go client follows while all members change, and finally holds the union of their objects.
-async fn follow(
-    context: &TestContext,
-    followed: Followed,
-    subcommand: &str,
-    watch_list: bool,
-    detector: bool,
-) -> anyhow::Result<()> {
+async fn follow(context: &TestContext, followed: Followed, subcommand: &str, lists: Lists) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let environment = [
-        ("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" }),
-        ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", if detector { "true" } else { "false" }),
+        ("KUBE_FEATURE_WatchListClient", if lists == Lists::Paged { "false" } else { "true" }),
+        ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", if lists == Lists::StreamedAndCompared { "true" } else { "false" }),
     ];
     let arguments = [subcommand, "--namespace", &followed.namespace];
     let mut follower = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &environment)?;
@@ -224,28 +228,28 @@ async fn check_dump(followed: &Followed, dump: &Value) -> anyhow::Result<()> {
 
 async fn informer_of_a_member(context: TestContext) -> anyhow::Result<()> {
     let followed = of_a_member(&context).await?;
-    follow(&context, followed, "informer", true, false).await
+    follow(&context, followed, "informer", Lists::Streamed).await
 }
 
 async fn informer_with_watch_list(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
-    follow(&context, followed, "informer", true, false).await
+    follow(&context, followed, "informer", Lists::Streamed).await
 }
 
 async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
-    follow(&context, followed, "informer", false, false).await
+    follow(&context, followed, "informer", Lists::Paged).await
 }
 
 /// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
 async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
-    follow(&context, followed, "informer", true, true).await
+    follow(&context, followed, "informer", Lists::StreamedAndCompared).await
 }
 
 async fn controller_runtime_cache(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
-    follow(&context, followed, "controller-runtime", true, false).await
+    follow(&context, followed, "controller-runtime", Lists::Streamed).await
 }
 
 async fn kube_rs_reflector(context: TestContext) -> anyhow::Result<()> {

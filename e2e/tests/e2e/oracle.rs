@@ -115,11 +115,21 @@ impl Mode {
     }
 }
 
+/// client-go's comparison of streamed objects with a list. A difference is a panic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detector {
+    On,
+    Off,
+}
+
 /// Environment of a client-go program: whether it streams its lists, and whether it panics if the streamed objects
 /// differ from a list at the version of the bookmark.
-fn client_go(watch_list: bool, detector: bool) -> [(&'static str, &'static str); 2] {
+fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
-    [("KUBE_FEATURE_WatchListClient", text(watch_list)), ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector))]
+    [
+        ("KUBE_FEATURE_WatchListClient", text(watch_list)),
+        ("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", text(detector == Detector::On)),
+    ]
 }
 
 /// A client that reads back all its writes to these clusters.
@@ -133,7 +143,7 @@ fn consistent_client(
     let (namespace, clusters) = (format!("--namespace={namespace}"), format!("--clusters={clusters}"));
     let arguments = [namespace.as_str(), &clusters];
     let name = if watch_list { "read-your-writes with WatchList" } else { "read-your-writes with list and watch" };
-    Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, true))
+    Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, Detector::On))
 }
 
 /// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers. A client that writes to
@@ -230,7 +240,7 @@ impl Run {
             ("RetryWatcher", "retrywatch", false),
         ] {
             // The detector compares objects by uid, which a store keyed by name cannot match.
-            let environment = client_go(watch_list, !self.place.twins);
+            let environment = client_go(watch_list, if self.place.twins { Detector::Off } else { Detector::On });
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
             self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
         }

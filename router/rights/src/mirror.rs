@@ -35,8 +35,8 @@ use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
 use super::impersonation::ImpersonationFilter;
 use super::impersonation_probe::{self, ImpersonationSeen};
-use super::mirror_state::MirrorState;
-use super::obstacle::Obstacle;
+use super::mirror_state::{BEHIND_MAX, MirrorState};
+use super::obstacle::{Obstacle, Questions};
 use super::reviews::Reviews;
 
 /// Interval of checks for changed clusters and credentials, as in views.
@@ -98,7 +98,8 @@ impl MirroredClusters {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
+        let questions = if known.is_frozen { Questions::Frozen } else { Questions::Sent };
+        Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, questions)
     }
 
     /// Logs an obstacle if it is new.
@@ -553,8 +554,8 @@ impl RightsMirror {
     fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {
         let Some(member) = member else { return MirrorState::Unread };
         let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
-        let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
-        MirrorState::from_collections(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+        let valid_for = if member.cluster.is_out_of_reach() { self.mode.stale_rights } else { BEHIND_MAX };
+        MirrorState::from_collections(&states, member.feed.is_following(), member.earlier, valid_for)
     }
 }
 

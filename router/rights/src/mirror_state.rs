@@ -60,14 +60,12 @@ impl MirrorState {
     }
 
     /// State from the states of the collections. `is_read`: all have been read, by these cachers or, up to `earlier`,
-    /// by those of an earlier address. `stale_rights` is the time for which rights count in a cluster that is
-    /// `cut_off`.
+    /// by those of an earlier address. `valid_for` is the time for which rights count that are behind.
     pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,
         earlier: Option<Instant>,
-        cut_off: bool,
-        stale_rights: Duration,
+        valid_for: Duration,
     ) -> Self {
         if !is_read && earlier.is_none() {
             return Self::Unread;
@@ -79,10 +77,7 @@ impl MirrorState {
         let read_before = earlier.filter(|_| !is_read);
         match read_before.or_else(|| stale.min()) {
             None => Self::Current,
-            Some(since) => {
-                let held_for = if cut_off { stale_rights } else { BEHIND_MAX };
-                Self::Behind { since, until: since + held_for }
-            }
+            Some(since) => Self::Behind { since, until: since + valid_for },
         }
     }
 }
@@ -100,7 +95,7 @@ mod tests {
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };
         let hours = Duration::from_secs(12 * 3600);
         let of = |states: &[CacherState], is_read, earlier, cut_off| {
-            MirrorState::from_collections(states, is_read, earlier, cut_off, hours)
+            MirrorState::from_collections(states, is_read, earlier, if cut_off { hours } else { BEHIND_MAX })
         };
         let synced = || CacherState::Synced;
         let reading = || CacherState::Syncing { since: at(0), reason: None };

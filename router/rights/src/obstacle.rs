@@ -28,14 +28,23 @@ pub(super) enum Obstacle {
     Frozen,
 }
 
+/// Whether the cluster gets questions about rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Questions {
+    /// The cluster gets them.
+    Sent,
+    /// The cluster gets no requests, because of `dispatch: DenyAll`.
+    Frozen,
+}
+
 impl Obstacle {
     /// Obstacle by the states of roles and bindings and by the method; `None` if there is none. `holds`: whether the
-    /// last rights count. `is_frozen`: whether the cluster gets no questions.
+    /// last rights count.
     pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
         decider: &Decider,
-        is_frozen: bool,
+        questions: Questions,
     ) -> Option<Self> {
         let unread = states.iter().filter_map(|(resource, state)| match state {
             CacherState::Synced => None,
@@ -49,7 +58,7 @@ impl Obstacle {
                 Some(Self::Unread { resource, reason })
             }
             Decider::Undecided => Some(Self::Undecided),
-            Decider::Review(_) if is_frozen => Some(Self::Frozen),
+            Decider::Review(_) if questions == Questions::Frozen => Some(Self::Frozen),
             Decider::Review(cause @ (ReviewCause::NotLet { .. } | ReviewCause::Unanswered)) => {
                 Some(Self::Unanswered(cause.clone()))
             }
@@ -135,7 +144,7 @@ mod tests {
             ),
         ];
         for (states, holds, decider, expected) in rows {
-            let found = Obstacle::from_collections(states, holds, &decider, false);
+            let found = Obstacle::from_collections(states, holds, &decider, Questions::Sent);
             let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble()));
             let is_it = match (&told, expected) {
                 (Some((text, trouble)), Some((begin, is_trouble))) => text.starts_with(begin) && *trouble == is_trouble,
@@ -146,10 +155,11 @@ mod tests {
         // A cluster that decides by roles needs no questions.
         let states = [("roles", CacherState::Synced)];
         let frozen =
-            Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), true).unwrap();
+            Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), Questions::Frozen)
+                .unwrap();
         assert!(frozen.is_trouble() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
         assert!(frozen.to_string().ends_with("counts for 5 minutes"), "{frozen}");
-        assert_eq!(Obstacle::from_collections(&states, true, &Decider::Rbac, true), None);
+        assert_eq!(Obstacle::from_collections(&states, true, &Decider::Rbac, Questions::Frozen), None);
         let forbidden = Obstacle::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };
         assert!(forbidden.to_string().contains("tributary join CONTEXT"), "{forbidden}");
     }

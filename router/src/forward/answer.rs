@@ -31,7 +31,7 @@ use super::owner::helm::release::may_be_record;
 use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::request::ClientRequest;
-use crate::response::{self, ObjectContext, ObjectWriter};
+use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 
 /// The form of the client's answer, and the effect of the write on later reads.
 pub(crate) struct TranslationOptions {
@@ -163,7 +163,7 @@ fn translated(
     }
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
-    writer.write(&object, &version, &cluster.mark, ObjectContext::Alone, true, &mut out);
+    writer.write(&object, &version, &cluster.mark, ObjectContext::Alone(Columns::Defined), &mut out);
     if wish.form.encoding != Encoding::Protobuf {
         out.push(b'\n');
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_answers::refusal::{NotCached, Refusal, RequestRefusal};
-use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
+use tributary_apimachinery::{
+    ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial, SelectableResource,
+};
 use tributary_authorization::Visible;
 use tributary_rights::{Audience, CallerRights, ReadPlace, Readable, SelectedClusters};
 use tributary_views::view::{EarlierStandings, View};
@@ -195,9 +197,10 @@ pub(crate) async fn collection(
             return Err(RequestRefusal::NotNumbered { resource, cluster }.into());
         }
     }
-    let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
-    let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced);
+    let selectable = SelectableResource { resource, fields: view.decoder.fields(), namespaced };
+    let name = request.resource.name.as_deref();
+    let filter = Filter::compile(namespace, name, label_selector, field_selector, selectable);
     let filter = Selection::new(filter.map_err(Refusal::malformed)?, readable);
     let mut left_out = request.configuration.left_out(served);
     left_out.retain(|cluster| clusters.matches(cluster));

@@ -15,7 +15,7 @@ use crate::forward::owner::OwnerQuestion;
 use crate::forward::owner::decision::{Claim, Evidence, NoOwner};
 use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
-use crate::response::{self, ObjectContext, ObjectWriter};
+use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 
 /// Answers a get. Before a 404, Tributary asks the clusters where the caller may get the object for their discovery
@@ -91,8 +91,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
             &object,
             &version,
             &mark,
-            ObjectContext::Alone,
-            true,
+            ObjectContext::Alone(Columns::Defined),
             &mut text,
         );
         if form.encoding != Encoding::Protobuf {

@@ -28,7 +28,7 @@ use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MED
 use tributary_views::view::View;
 
 use super::indent::Indent;
-use super::{ObjectContext, ObjectWriter, protobuf};
+use super::{Columns, ObjectContext, ObjectWriter, protobuf};
 use crate::selection::Selection;
 
 /// Chunk of JSON that is turned into YAML without a pause, in bytes. Writing YAML takes a hundred times as long as
@@ -73,10 +73,7 @@ struct ListWriter {
     view: Arc<View>,
     cursor: ListCursor<Selection>,
     writer: ObjectWriter,
-    /// The form of versions for the cluster whose items are written now.
-    of_cluster: Option<ClusterItemVersions>,
-    /// Reused for the version of each item.
-    version: String,
+    item_texts: ItemTexts,
     /// Reused for the text of each item whose layout changes.
     item: Vec<u8>,
     /// The length of all items in bytes, if the format needs it before the first item.
@@ -269,9 +266,9 @@ impl ListWriter {
     fn new(view: Arc<View>, cursor: ListCursor<Selection>, writer: ObjectWriter, metadata: ListMetadata) -> Self {
         let form = writer.form();
         let indent = (form.pretty && form.encoding == Encoding::Json).then(Indent::default);
-        let (version, item) = (String::new(), Vec::new());
+        let (item_texts, item) = (ItemTexts::default(), Vec::new());
         let (begun, any, done) = (false, false, false);
-        Self { view, cursor, writer, of_cluster: None, version, item, length: None, indent, begun, any, done, metadata }
+        Self { view, cursor, writer, item_texts, item, length: None, indent, begun, any, done, metadata }
     }
 
     /// Starts again, as if no frame was written.
@@ -304,14 +301,13 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             self.head(&mut out);
         }
-        let Self { view, cursor, writer, of_cluster, version, any, metadata, .. } = self;
-        let more =
-            next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
-                if std::mem::replace(any, true) {
-                    out.push(b',');
-                }
-                writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
-            });
+        let Self { view, cursor, writer, item_texts, any, metadata, .. } = self;
+        let more = item_texts.visit(FRAME_BYTES, cursor, view, &metadata.items, |object, version, mark| {
+            if std::mem::replace(any, true) {
+                out.push(b',');
+            }
+            writer.write(object, version, mark, ObjectContext::Item, &mut out);
+        });
         if !more {
             self.done = true;
             out.extend_from_slice(b"]}\n");
@@ -325,17 +321,16 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             out.extend_from_slice(self.around_yaml_items().0.as_bytes());
         }
-        let Self { view, cursor, writer, of_cluster, version, item, any, metadata, .. } = self;
-        let more =
-            next_items(YAML_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
-                item.clear();
-                writer.write(object, version, mark, ObjectContext::Item, true, item);
-                for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
-                    out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
-                    out.extend_from_slice(line.as_bytes());
-                }
-                *any = true;
-            });
+        let Self { view, cursor, writer, item_texts, item, any, metadata, .. } = self;
+        let more = item_texts.visit(YAML_BYTES, cursor, view, &metadata.items, |object, version, mark| {
+            item.clear();
+            writer.write(object, version, mark, ObjectContext::Item, item);
+            for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
+                out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
+                out.extend_from_slice(line.as_bytes());
+            }
+            *any = true;
+        });
         if !more {
             self.done = true;
             out.extend_from_slice(if self.any { b"\n" } else { b" []\n" });
@@ -367,11 +362,10 @@ impl ListWriter {
             protobuf::list_begin(metadata.len() + length, &mut out);
             out.extend_from_slice(&metadata);
         }
-        let Self { view, cursor, writer, of_cluster, version, metadata, .. } = self;
-        let more =
-            next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
-                writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
-            });
+        let Self { view, cursor, writer, item_texts, metadata, .. } = self;
+        let more = item_texts.visit(FRAME_BYTES, cursor, view, &metadata.items, |object, version, mark| {
+            writer.write(object, version, mark, ObjectContext::Item, &mut out);
+        });
         if !more {
             self.done = true;
             protobuf::list_end(&mut out);
@@ -397,10 +391,10 @@ impl ListWriter {
 
     /// Adds the length of one frame's worth of items; false after the last.
     fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
-        let Self { view, writer, of_cluster, version, item, metadata, .. } = self;
-        next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
+        let Self { view, writer, item_texts, item, metadata, .. } = self;
+        item_texts.visit(FRAME_BYTES, cursor, view, &metadata.items, |object, version, mark| {
             item.clear();
-            writer.write(object, version, mark, ObjectContext::Item, true, item);
+            writer.write(object, version, mark, ObjectContext::Item, item);
             *length += item.len();
         })
     }
@@ -408,7 +402,7 @@ impl ListWriter {
     fn head(&self, out: &mut Vec<u8>) {
         let metadata = self.metadata.json();
         if matches!(self.writer.form().shape, Representation::Table(_)) {
-            return self.writer.table_head(true, &metadata, out);
+            return self.writer.table_head(Columns::Defined, &metadata, out);
         }
         let (kind, api_version) = list_kind(&self.view.kind.kind, &self.view.kind.resource, self.writer.form());
         let head =
@@ -417,25 +411,36 @@ impl ListWriter {
     }
 }
 
-/// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's mark; false after
-/// the last.
-fn next_items(
-    bytes: usize,
-    cursor: &mut ListCursor<Selection>,
-    view: &View,
-    items: &ItemVersions,
-    of_cluster: &mut Option<ClusterItemVersions>,
-    version: &mut String,
-    mut write: impl FnMut(&Object, &str, &ClusterMark),
-) -> bool {
-    cursor.next_chunk(bytes, |cluster, object| {
-        if of_cluster.as_ref().is_none_or(|known| known.mark().name != *cluster) {
-            *of_cluster = Some(items.for_cluster(&view.mark(cluster)));
-        }
-        let Some(of_cluster) = of_cluster else { return };
-        of_cluster.write(object.resource_version(), version);
-        write(object, version, of_cluster.mark());
-    })
+/// The version and the cluster of each item, as text.
+#[derive(Default)]
+struct ItemTexts {
+    /// The form of versions for the cluster whose items are written now.
+    of_cluster: Option<ClusterItemVersions>,
+    /// Reused for the version of each item.
+    version: String,
+}
+
+impl ItemTexts {
+    /// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's mark. Returns
+    /// false after the last item.
+    fn visit(
+        &mut self,
+        bytes: usize,
+        cursor: &mut ListCursor<Selection>,
+        view: &View,
+        items: &ItemVersions,
+        mut write: impl FnMut(&Object, &str, &ClusterMark),
+    ) -> bool {
+        let Self { of_cluster, version } = self;
+        cursor.next_chunk(bytes, |cluster, object| {
+            if of_cluster.as_ref().is_none_or(|known| known.mark().name != *cluster) {
+                *of_cluster = Some(items.for_cluster(&view.mark(cluster)));
+            }
+            let Some(of_cluster) = of_cluster else { return };
+            of_cluster.write(object.resource_version(), version);
+            write(object, version, of_cluster.mark());
+        })
+    }
 }
 
 /// Kind and apiVersion of a list.

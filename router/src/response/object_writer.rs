@@ -12,10 +12,17 @@ use super::protobuf;
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectContext {
-    /// The answer to a get or a write, or the object of a watch event.
-    Alone,
+    /// The answer to a get or a write, or the object of a watch event. As a Table it has one row.
+    Alone(Columns),
     /// An item of a list.
     Item,
+}
+
+/// Whether a Table defines its columns. A watch does so only in its first event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    Defined,
+    Omitted,
 }
 
 /// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.
@@ -61,15 +68,13 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends one object. In a Table the object is a row of a list, or a Table of one row alone. `columns` tells
-    /// whether that Table defines its columns (a watch does so only in its first event).
+    /// Appends one object. In a Table the object is a row of a list, or a Table of one row alone.
     pub(crate) fn write(
         &mut self,
         object: &Object,
         version: &str,
         mark: &ClusterMark,
         place: ObjectContext,
-        columns: bool,
         out: &mut Vec<u8>,
     ) {
         let list_item = place == ObjectContext::Item;
@@ -81,17 +86,19 @@ impl ObjectWriter {
                 self.metadata.clear();
                 gather(&object.metadata_pieces(&rendering), &mut self.metadata);
                 match place {
-                    ObjectContext::Alone => protobuf::partial_object(&self.metadata, out),
+                    ObjectContext::Alone(_) => protobuf::partial_object(&self.metadata, out),
                     ObjectContext::Item => protobuf::item(&self.metadata, out),
                 }
             }
             Representation::PartialMetadata(version) => partial(object, version, &rendering, out),
-            Representation::Table(_) if place == ObjectContext::Item => self.row(object, &rendering, cluster, out),
-            Representation::Table(_) => {
-                self.table_head(columns, &format!("\"resourceVersion\":\"{version}\""), out);
-                self.row(object, &rendering, cluster, out);
-                out.extend_from_slice(b"]}");
-            }
+            Representation::Table(_) => match place {
+                ObjectContext::Item => self.row(object, &rendering, cluster, out),
+                ObjectContext::Alone(columns) => {
+                    self.table_head(columns, &format!("\"resourceVersion\":\"{version}\""), out);
+                    self.row(object, &rendering, cluster, out);
+                    out.extend_from_slice(b"]}");
+                }
+            },
         }
     }
 
@@ -102,7 +109,7 @@ impl ObjectWriter {
         kind: &ResourceKind,
         version: &str,
         end: bool,
-        columns: bool,
+        columns: Columns,
         out: &mut Vec<u8>,
     ) {
         let annotations = if end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
@@ -135,13 +142,13 @@ impl ObjectWriter {
     }
 
     /// Appends the beginning of a Table up to its first row. `metadata` is the text between the metadata's braces.
-    pub(crate) fn table_head(&self, columns: bool, metadata: &str, out: &mut Vec<u8>) {
+    pub(crate) fn table_head(&self, columns: Columns, metadata: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
         out.extend_from_slice(self.meta_version().api_version().as_bytes());
         out.extend_from_slice(br#"","metadata":{"#);
         out.extend_from_slice(metadata.as_bytes());
         out.extend_from_slice(br#"},"columnDefinitions":"#);
-        if columns {
+        if columns == Columns::Defined {
             column::write_columns(self.printer.columns(), true, out);
         } else {
             out.extend_from_slice(b"null");

@@ -10,7 +10,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, Objec
 use tributary_rights::{ClusterItemVersions, ItemVersions};
 use tributary_views::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
-use super::{ObjectContext, ObjectWriter, protobuf};
+use super::{Columns, ObjectContext, ObjectWriter, protobuf};
 
 /// Writes the frames of one watch.
 pub(crate) struct EventWriter {
@@ -20,7 +20,7 @@ pub(crate) struct EventWriter {
     items: ItemVersions,
     by_cluster: HashMap<ClusterName, ClusterItemVersions>,
     /// Whether the next Table still has to define its columns.
-    columns: bool,
+    columns: Columns,
 }
 
 /// The input for an event's frame, resolved while the caller still has the log.
@@ -34,7 +34,7 @@ pub(crate) enum Prepared {
 impl EventWriter {
     /// A writer for one watch.
     pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemVersions) -> Self {
-        Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: true }
+        Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: Columns::Defined }
     }
 
     /// Finds an event's encoding, or the text of its version. `log` is the log that returned the event: positions in
@@ -79,17 +79,17 @@ impl EventWriter {
         let mark = Arc::clone(self.versions_for(&event.cluster).mark());
         self.writer.now = jiff::Timestamp::now();
         let shared = self.shared(event);
-        let columns = std::mem::replace(&mut self.columns, false);
+        let columns = std::mem::replace(&mut self.columns, Columns::Omitted);
         let change_type = event.change_type.as_str();
         if self.writer.form().encoding == Encoding::Protobuf {
             let mut object = Vec::with_capacity(event.object.metadata().len() + version.len() + 160);
-            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone, columns, &mut object);
+            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone(columns), &mut object);
             protobuf::event_frame(change_type, &object, &mut out);
         } else {
             out.extend_from_slice(b"{\"type\":\"");
             out.extend_from_slice(change_type.as_bytes());
             out.extend_from_slice(b"\",\"object\":");
-            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone, columns, &mut out);
+            self.writer.write(&event.object, &version, &mark, ObjectContext::Alone(columns), &mut out);
             out.extend_from_slice(b"}\n");
         }
         let frame = Bytes::from(out);
@@ -102,8 +102,10 @@ impl EventWriter {
     /// The frame of a bookmark; `end` marks the end of the initial events.
     pub(crate) fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
         let is_table = matches!(self.writer.form().shape, Representation::Table(_));
-        let columns = std::mem::replace(&mut self.columns, false) && is_table;
-        let shape = BookmarkShape { form: self.writer.form(), end, columns, include: self.writer.include() };
+        let columns = std::mem::replace(&mut self.columns, Columns::Omitted);
+        let defines_columns = is_table && columns == Columns::Defined;
+        let shape =
+            BookmarkShape { form: self.writer.form(), end, columns: defines_columns, include: self.writer.include() };
         let told = self.items.audience().map(|audience| audience.encode(version, &self.epochs));
         let Self { view, writer, epochs, .. } = self;
         let mut make = |text: &str| {
@@ -134,7 +136,7 @@ impl EventWriter {
         let row = is_table.then(|| RowOptions { include: self.writer.include(), second: self.writer.now.as_second() });
         event
             .shared
-            .filter(|_| !(is_table && self.columns))
+            .filter(|_| !(is_table && self.columns == Columns::Defined))
             .map(|key| (key, form, self.items.form(), row, self.items.audience().map(|audience| audience.key())))
     }
 

@@ -197,7 +197,10 @@ impl Follower {
         match event {
             Event::Bookmark { vector, initial_end } => self.bookmark(truth, expected, vector, *initial_end),
             Event::Object { change, cluster, key, state, version } if self.initial => {
-                self.initial_object(truth, *change, cluster, key, state, version)
+                if *change != Change::Added {
+                    return Err(Lie(format!("{change:?} {cluster} {key} among the initial events")));
+                }
+                self.initial_object(truth, cluster, key, state, version)
             }
             Event::Object { change, cluster, key, state, version } => {
                 let again = self.owed.is_some();
@@ -221,15 +224,11 @@ impl Follower {
     fn initial_object(
         &mut self,
         truth: &Truth,
-        change: Change,
         cluster: &str,
         key: &str,
         state: &State,
         version: &Version,
     ) -> Result<(), Lie> {
-        if change != Change::Added {
-            return Err(Lie(format!("{change:?} {cluster} {key} among the initial events")));
-        }
         let revision = version.revision_of_item(cluster);
         let revision = revision.ok_or_else(|| Lie(format!("{cluster} {key} has {version:?}: not the item form")))?;
         if !truth.history(cluster)?.is_at(&self.selection, key, Some(state), revision) {

@@ -47,7 +47,7 @@ mod wait;
 mod warnings;
 
 pub use bookmarks::BookmarkForm as BookmarkShape;
-pub use contents::Contents;
+pub use contents::{Contents, ViewedResource};
 pub use earlier::EarlierStandings;
 pub use encodings::{EncodingKey, RowOptions};
 pub use fences::{Deletion, WrittenBy};
@@ -68,7 +68,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::{ClusterSelector, ObjectDecoder};
+use tributary_apimachinery::ClusterSelector;
 use tributary_sharing::limits::Limits;
 
 use board::Board;
@@ -76,7 +76,6 @@ use handed_out::HandedOut;
 use handover::Handovers;
 use last_use::LastUse;
 use member::ViewClusters;
-use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
@@ -126,15 +125,13 @@ impl Deref for View {
 impl View {
     /// Makes a view of a resource, or of one namespace of it. Nothing is cached until it [begins](Self::begin).
     pub fn empty(
-        kind: ResourceKind,
-        namespace: Option<String>,
-        decoder: ObjectDecoder,
+        resource: ViewedResource,
         fleet: Arc<Fleet>,
         policies: Arc<ArcSwap<Policies>>,
         metrics: Arc<Metrics>,
         limits: &Limits,
     ) -> Arc<Self> {
-        Self::new(Contents::new(kind, namespace, decoder, fleet, metrics, limits), None, policies, limits)
+        Self::new(Contents::new(resource, fleet, metrics, limits), None, policies, limits)
     }
 
     /// A view of one namespace next to the view of all namespaces. It has a cacher for each cluster that forbids
@@ -143,7 +140,8 @@ impl View {
     pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
-        let contents = Contents::new(kind, Some(namespace.to_owned()), decoder, fleet, metrics, limits);
+        let resource = ViewedResource { kind, namespace: Some(namespace.to_owned()), decoder };
+        let contents = Contents::new(resource, fleet, metrics, limits);
         let of = Some(AllNamespacesView { view: Arc::clone(whole), following: Mutex::default() });
         let part = Self::new(contents, of, Arc::clone(&whole.policies), limits);
         part.register_part();

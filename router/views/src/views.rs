@@ -30,7 +30,7 @@ use tributary_limiters::FairShare;
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 
-use crate::view::View;
+use crate::view::{View, ViewedResource};
 use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
@@ -331,10 +331,11 @@ impl Views {
         let api_version = served.resource.group_version().to_string();
         let decoder = ObjectDecoder::new(&api_version, &kind.kind, description.fields);
         let namespace = namespace.map(str::to_owned);
+        let resource = ViewedResource { kind, namespace: namespace.clone(), decoder };
         let new = || {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
-            let view = View::empty(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
+            let view = View::empty(resource, fleet, policies, metrics, &self.limits);
             HeldView { view, described, user: Holder::Unknown }
         };
         let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {

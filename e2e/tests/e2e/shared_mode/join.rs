@@ -119,7 +119,8 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
-    // The refusal is the administrator's choice: the log notes it, without the warning about an account that lacks rights.
+    // The refusal is the administrator's choice: the log notes it, without the warning about an account that lacks
+    // rights.
     let log = shared.tributary.log();
     ensure!(log.contains("what a user asks for is beyond our account's profile"), "{log}");
     ensure!(!log.contains("does not let us act in users' names"), "{log}");

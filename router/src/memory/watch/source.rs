@@ -155,7 +155,7 @@ impl LogPosition {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
+    use tributary_apimachinery::{FieldSelector, LabelSelector, ResourceVersion, SelectableResource};
 
     use super::*;
     use tributary_sharing::limits::Limits;
@@ -163,7 +163,8 @@ mod tests {
     fn filter(view: &View, namespace: Option<&str>) -> Arc<Selection> {
         let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
         let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
-        let filter = Filter::compile(namespace, None, &labels, &fields, resource, selectable, true).unwrap();
+        let pods = SelectableResource { resource, fields: selectable, namespaced: true };
+        let filter = Filter::compile(namespace, None, &labels, &fields, pods).unwrap();
         Arc::new(Selection::new(filter, None))
     }
 

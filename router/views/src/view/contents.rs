@@ -24,6 +24,16 @@ use super::warnings::Warnings;
 /// The number of changes to undo before the task yields. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
 
+/// The resource of a view.
+pub struct ViewedResource {
+    /// The resource, its kind and its printer.
+    pub kind: ResourceKind,
+    /// The only cached namespace, or `None` for all.
+    pub namespace: Option<String>,
+    /// The decoder of the objects, with their selectable fields.
+    pub decoder: ObjectDecoder,
+}
+
 /// The cached objects of one resource over all clusters, or of one namespace of it.
 pub struct Contents {
     /// The resource.
@@ -52,14 +62,8 @@ pub struct Contents {
 
 impl Contents {
     /// Empty contents for a resource or for one namespace of it.
-    pub(super) fn new(
-        kind: ResourceKind,
-        namespace: Option<String>,
-        decoder: ObjectDecoder,
-        fleet: Arc<Fleet>,
-        metrics: Arc<Metrics>,
-        limits: &Limits,
-    ) -> Self {
+    pub(super) fn new(resource: ViewedResource, fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
+        let ViewedResource { kind, namespace, decoder } = resource;
         let labels = ResourceLabels::from_resource(&kind.resource);
         let head = Head::default();
         let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };

@@ -13,8 +13,8 @@ use tributary_fleet::topology::{Fleet, MemberShareMetrics};
 use tributary_printers::Printer;
 use tributary_sharing::limits::Limits;
 
-use super::View;
 use super::news::News;
+use super::{View, ViewedResource};
 
 impl View {
     /// A view of pods without clusters.
@@ -28,7 +28,8 @@ impl View {
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
         let decoder = ObjectDecoder::new("v1", "Pod", Arc::new([]));
         let fleet = Fleet::new(MemberShareMetrics::default(), std::collections::BTreeMap::new());
-        Self::empty(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
+        let resource = ViewedResource { kind, namespace: None, decoder };
+        Self::empty(resource, fleet, Arc::default(), Arc::default(), limits)
     }
 
     /// Adds a cluster to the log, with a pod at that version.
