@@ -171,7 +171,7 @@ async fn invalid_discovery_documents_are_rejected() {
         (json!({"jwks_uri": KEYS}), "the discovery document has no issuer and jwks_uri"),
         (json!({"issuer": URL}), "the discovery document has no issuer and jwks_uri"),
         (json!({"issuer": URL, "jwks_uri": "http://issuer/keys"}), "is not https"),
-        (json!({"issuer": URL, "jwks_uri": DISCOVERY}), "jwks_uri serves no key set"),
+        (json!({"issuer": URL, "jwks_uri": DISCOVERY}), "jwks_uri does not serve a JSON Web Key Set"),
         (json!({"issuer": URL, "jwks_uri": "https://issuer/none"}), "it is down"),
     ];
     for (discovery, expected) in table {
