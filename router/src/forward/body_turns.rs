@@ -42,7 +42,7 @@ mod tests {
         format!("x: [{}]\n", "a,".repeat(1 << 10)).into()
     }
 
-    fn held(max: usize, text: &Bytes) -> Portion {
+    fn reserve_text(max: usize, text: &Bytes) -> Portion {
         FairSemaphore::new("bytes", max, ShareMetrics::default()).acquire(Holder::Unknown, text.len()).unwrap()
     }
 
@@ -52,15 +52,15 @@ mod tests {
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
         for format in [Format::Yaml, Format::ApplyYaml] {
-            let mut portion = held(1 << 20, &json);
+            let mut portion = reserve_text(1 << 20, &json);
             let read = convert_in_turns(&turns, &mut portion, format, json.clone()).now_or_never();
             assert!(read.expect("JSON of this length takes no turn").is_ok());
-            let mut portion = held(1 << 20, &text);
+            let mut portion = reserve_text(1 << 20, &text);
             let read = convert_in_turns(&turns, &mut portion, format, text.clone()).now_or_never();
             assert!(read.is_none(), "YAML of this length takes a turn");
         }
         drop(occupied);
-        let mut portion = held(1 << 20, &text);
+        let mut portion = reserve_text(1 << 20, &text);
         let body = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).now_or_never().unwrap().unwrap();
         assert_eq!(portion.amount(), text.len() + body.converted().unwrap().len(), "text and JSON are held");
     }
@@ -69,7 +69,7 @@ mod tests {
     async fn yaml_whose_json_cannot_be_held_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
         // A single client may occupy half of three quarters of the room.
-        let mut portion = held(text.len() * 4, &text);
+        let mut portion = reserve_text(text.len() * 4, &text);
         let refused = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);
         assert_eq!(portion.amount(), text.len());
