@@ -143,7 +143,10 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         (selected(json!({"key": "k", "operator": "Like"})), "Unsupported value"),
         (selected(json!({"key": "k", "operator": "In"})), "In and NotIn need values"),
         (selected(json!({"key": "k", "operator": "NotIn", "values": []})), "In and NotIn need values"),
-        (selected(json!({"key": "k", "operator": "Exists", "values": ["a"]})), "Exists and DoesNotExist have none"),
+        (
+            selected(json!({"key": "k", "operator": "Exists", "values": ["a"]})),
+            "Exists and DoesNotExist take no values",
+        ),
         (registry(&json!({"resources": ["*"], "namespaces": ["A"]})), "spec.namespaces[0]"),
         (registry(&json!({"resources": ["*"], "namespaces": ["a".repeat(64)]})), "spec.namespaces[0]"),
         (registry(&json!({"resources": ["Pods"]})), "spec.resources[0]"),

@@ -1,7 +1,7 @@
 //! Bounds of the router: memory, and the size of requests.
 //!
 //! The bounds are in the configuration and, as `tributary_limit`, in the metrics, beside the used amounts. A request
-//! beyond a bound is answered 400 with the bound, or 413 for a body; `router/tests/simulated/bounds.rs` and `held.rs`
+//! beyond a bound is answered 400 with the bound, or 413 for a body; `router/tests/simulated/limits/bounds.rs` and `held.rs`
 //! have a row for each. The duration of a watch has its own type, [`Timeout`](tributary_apimachinery::Timeout), which
 //! cuts larger values.
 

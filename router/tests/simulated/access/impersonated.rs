@@ -1,0 +1,540 @@
+//! The shared mode: members with constrained impersonation (KEP-5284), and users who may impersonate others for some
+//! requests only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request};
+use serde_json::{Value, json};
+use tributary_apimachinery::{Status, body};
+use tributary_authorization::RbacKind;
+use tributary_router::report::{RightsCondition, RightsDecider};
+use tributary_router::{Policies, RequestContext, RequestTrace, ResourcePolicy, SharedMode};
+use tributary_simulator::{Authorizer, RequestKind, SimulatedCluster};
+
+use crate::access::rights::{RBAC, binding, config_map_of, listed, refuse_rbac, role};
+use crate::access::rights_detected::{Chain, Mode, decided, found_out};
+use crate::harness::{Answer, Client, Fixture, allow, cluster, items, pass, until};
+use crate::membership::members::{Rbac, allow_to};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const BANK: &str = "/api/v1/namespaces/bank/configmaps";
+const ALL: &str = "/api/v1/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+const ROOT: (&str, &str) = ("impersonate-user", "root");
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// The router asks a member each minute which impersonation filter it has, and trusts an answer about rights as long.
+const FOUND_WITHIN: Duration = Duration::from_secs(70);
+const BELIEVED_FOR: Duration = Duration::from_secs(70);
+
+/// Delay of watches that deliver no event during a test.
+const LATE: Duration = Duration::from_secs(250);
+
+/// A reopened watch without events counts as current after this time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// The refusal for ann if she may not impersonate root.
+const NOT_ROOT: &str = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" at the cluster \
+                        scope";
+
+/// Time within which the router notices that a member is unreachable, or back.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A member's authorizer that answers as behind constrained impersonation.
+struct Constrained<A>(Arc<A>);
+
+impl<A: Authorizer> Authorizer for Constrained<A> {
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status> {
+        match headers.get("impersonate-uid") {
+            Some(uid) if !headers.contains_key("impersonate-user") => Some(Status::bad_request(format!(
+                "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string(nil), \
+                 Extra:map[string][]string(nil)}} without impersonating a user name"
+            ))),
+            _ => self.0.refusal(headers, method, target),
+        }
+    }
+
+    fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
+        self.0.allows(headers, attributes)
+    }
+
+    fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
+        self.0.rules(headers, namespace)
+    }
+
+    fn reviewed(&self, spec: &Value) -> Option<bool> {
+        self.0.reviewed(spec)
+    }
+}
+
+/// Lets ann impersonate root for every request that the mode allows her.
+fn be_root(member: &SimulatedCluster) {
+    let verbs: &[&str] = &["impersonate:user-info"];
+    member.apply(role("", "root-info", [verbs, &[AUTHENTICATION], &["users"], &["root"]])).unwrap();
+    member.apply(binding("", "ann-is-root", ("ClusterRole", "root-info"), "ann")).unwrap();
+}
+
+/// Members `a` and `b`; `a` has constrained impersonation. Root may do everything. In both members ann may impersonate
+/// root and use these verbs as root on the ConfigMaps of `shop`.
+async fn fixture(verbs: &[&str]) -> (Fixture, Vec<Arc<Rbac>>) {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    for member in &fixture.members {
+        for namespace in ["shop", "bank"] {
+            member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})).unwrap();
+            member.apply(config_map_of(namespace, &format!("{namespace}-of-{}", member.name()))).unwrap();
+        }
+        allow_to(member, "", "root", &["*"]);
+        be_root(member);
+        let verbs: Vec<_> = verbs.iter().map(|verb| format!("impersonate-on:user-info:{verb}")).collect();
+        let verbs: Vec<_> = verbs.iter().map(String::as_str).collect();
+        member.apply(role("", "as-root", [&verbs, &[""], &["configmaps"], &[]])).unwrap();
+        member.apply(binding("shop", "ann-as-root", ("ClusterRole", "as-root"), "ann")).unwrap();
+    }
+    let rbac: Vec<_> = fixture.members.iter().map(Rbac::judge).collect();
+    fixture.member("a").control().authorize(Some(Arc::new(Constrained(Arc::clone(&rbac[0])))));
+    for member in &fixture.members {
+        listed(&fixture, member.name(), "root", "all").await;
+    }
+    pass(FOUND_WITHIN).await;
+    (fixture, rbac)
+}
+
+async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
+    client.send(method, path, &[ROOT], "").await
+}
+
+/// The message of a refused impersonation for a request on ConfigMaps.
+fn words(verb: &str, namespace: &str) -> String {
+    format!(
+        "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
+         the namespace \"{namespace}\""
+    )
+}
+
+/// Cuts the watches of a member's roles and bindings, and delays their events once they are open again.
+async fn follow_late(member: &SimulatedCluster) {
+    let watches = |kind: RbacKind| {
+        let resource = format!("{}.{RBAC}", kind.resource());
+        member.control().requests_of(RequestKind::Watch, &resource)
+    };
+    member.control().reset_counters();
+    member.control().lag_watches(LATE);
+    member.control().cut_streams();
+    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+}
+
+/// A caller with the right to impersonate for lists reads the objects that both users may read, and only in members
+/// with constrained impersonation.
+#[tokio::test]
+async fn whoever_may_be_another_for_some_requests_reads_by_these() {
+    let (fixture, _rbac) = fixture(&["list", "get"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    for path in [SHOP, ALL, &format!("/clusters/a{SHOP}")] {
+        let listed = as_root(&ann, "GET", path).await.ok();
+        let names: Vec<_> = items(&listed).iter().map(|item| item.rsplit('/').next().unwrap().to_owned()).collect();
+        assert_eq!(names, ["shop-of-a"], "{path}");
+    }
+    as_root(&ann, "GET", &format!("{SHOP}/shop-of-a")).await.ok();
+    as_root(&ann, "GET", &format!("{SHOP}/shop-of-b")).await.refused(404);
+    as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
+    assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
+    assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
+    // A cluster's own API does not return a partial list.
+    let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
+    assert!(
+        everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
+        "{everywhere}"
+    );
+    // Refused: another verb, another user, and more groups of the same user.
+    for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
+        assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
+    }
+    let not_bob = "users.authentication.k8s.io \"bob\" is forbidden: User \"ann\" cannot impersonate:user-info resource \"users\" in \
+                   API group \"authentication.k8s.io\" at the cluster scope";
+    assert_eq!(ann.send("GET", SHOP, &[("impersonate-user", "bob")], "").await.refused(403), not_bob);
+    let in_group = ann.send("GET", SHOP, &[ROOT, ("impersonate-group", "dev")], "").await.refused(403);
+    assert!(in_group.contains("cannot impersonate:user-info resource \"groups\""), "{in_group}");
+    // Without an impersonation header ann has her own rights only.
+    ann.get(SHOP).await.refused(403);
+}
+
+/// The audit log must not record an impersonation that no member allows.
+#[tokio::test]
+async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
+    let (fixture, _rbac) = fixture(&["list", "get"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    let of_b = format!("/clusters/b{SHOP}");
+    for ((name, value), path, code, is_not_let) in [
+        (ROOT, SHOP, 200, false),
+        (ROOT, BANK, 403, true),
+        (ROOT, &*of_b, 403, true),
+        (("impersonate-user", "bob"), SHOP, 403, true),
+        (("impersonate-user", "system:anonymous"), SHOP, 403, true),
+        // Without impersonation, her own rights refuse the request.
+        (("accept", "application/json"), SHOP, 403, false),
+    ] {
+        let trace = RequestTrace::default();
+        let request = Request::get(path).header(name, value).body(body::empty()).unwrap();
+        let mut context = RequestContext::for_user(&ann.user, &request);
+        context.arrival.trace = trace.clone();
+        let answer = ann.router.handle(request, &context).await.response;
+        assert_eq!((answer.status().as_u16(), trace.is_not_let()), (code, is_not_let), "{path} {name}: {value}");
+    }
+}
+
+/// No right guards the public paths, under any identity. Details of checks are not public.
+#[tokio::test]
+async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
+    let (fixture, _rbac) = fixture(&["list"]).await;
+    let ann = fixture.user("ann", &[]);
+    for (path, is_told_to_all) in [
+        ("/readyz", true),
+        ("/version", true),
+        ("/api", true),
+        ("/readyz?verbose", false),
+        ("/readyz/ping", false),
+        ("/livez?verbose", false),
+        (SHOP, false),
+    ] {
+        let trace = RequestTrace::default();
+        let request = Request::get(path).header(ROOT.0, ROOT.1).body(body::empty()).unwrap();
+        let mut context = RequestContext::for_user(&ann.user, &request);
+        context.arrival.trace = trace.clone();
+        let answer = ann.router.handle(request, &context).await.response;
+        assert_eq!(trace.is_told_to_all(), is_told_to_all, "{path}: {}", answer.status());
+    }
+}
+
+/// The router forwards the requests that the user may send under the impersonated identity. Each request's verb, object
+/// and subresource decide.
+#[tokio::test]
+async fn whoever_may_be_another_for_some_requests_sends_these() {
+    let (fixture, rbac) = fixture(&["get", "delete"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", &format!("/clusters/a{SHOP}/shop-of-a")).await.code == 200).await;
+    rbac.iter().for_each(|own| drop(own.came()));
+    for (method, path) in [
+        ("GET", format!("/clusters/a{SHOP}")),
+        ("GET", format!("/clusters/a{SHOP}/shop-of-a/status")),
+        ("PUT", format!("/clusters/a{SHOP}/shop-of-a")),
+        ("DELETE", format!("/clusters/a{SHOP}")),
+        ("DELETE", format!("/clusters/a{BANK}/bank-of-a")),
+        ("DELETE", format!("/clusters/b{SHOP}/shop-of-b")),
+        ("DELETE", format!("{BANK}/bank-of-a")),
+        ("GET", "/clusters/a/api/v1/namespaces/shop/pods/p/log".to_owned()),
+        ("GET", "/clusters/a/metrics".to_owned()),
+    ] {
+        let answer = as_root(&ann, method, &path).await;
+        assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
+    }
+    assert!(rbac.iter().all(|own| own.came().is_empty()));
+    // Objects in clusters that she may not know count as missing.
+    as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
+    drop(rbac[0].came());
+    as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
+    let told = rbac[0].came();
+    let told: Vec<_> = told.iter().map(|own| (own.user.as_deref(), &*own.line)).collect();
+    assert_eq!(told, [(Some("root"), &*format!("DELETE {SHOP}/shop-of-a"))]);
+    assert!(rbac[1].came().is_empty());
+}
+
+/// A watch under an impersonated identity ends once the caller loses the right to impersonate for it.
+#[tokio::test]
+async fn a_watch_as_another_ends_with_the_right_to_it() {
+    let (fixture, rbac) = fixture(&["list", "watch"]).await;
+    let (ann, a) = (fixture.user("ann", &[]), fixture.member("a"));
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    let mut events = ann.watch_as(&format!("{SHOP}?watch=1"), &[ROOT]).await;
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "shop-of-a");
+    a.apply(config_map_of("bank", "hidden")).unwrap();
+    a.apply(config_map_of("shop", "shown")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "shown");
+    a.delete("rolebindings.rbac.authorization.k8s.io", "shop", "ann-as-root").unwrap();
+    rbac[0].learn(a);
+    let last = events.soon().await;
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
+}
+
+/// If roles do not decide in a member, the router asks the member for both rights: the impersonated user's, and the
+/// caller's right to impersonate.
+#[tokio::test]
+async fn a_member_that_is_asked_is_asked_for_both() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    let (b, chain) = (fixture.member("b"), &chains[1]);
+    be_root(b);
+    let verbs: &[&str] = &["impersonate-on:user-info:list", "impersonate-on:user-info:get"];
+    b.apply(role("", "as-root", [verbs, &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("", "ann-as-root", ("ClusterRole", "as-root"), "ann")).unwrap();
+    chain.learn(b);
+    b.control().authorize(Some(Arc::new(Constrained(Arc::<Chain>::clone(chain)))));
+    pass(FOUND_WITHIN).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    // The webhook denies ann's requests in `bank` under any identity.
+    assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
+    as_root(&ann, "GET", &format!("/clusters/b{BANK}")).await.refused(403);
+    as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.ok();
+    as_root(&ann, "DELETE", &format!("/clusters/b{SHOP}/one-b")).await.refused(403);
+    chain.set(Mode::Webhook("root", "shop"));
+    pass(BELIEVED_FOR).await;
+    let refused = as_root(&ann, "GET", SHOP).await.refused(403);
+    assert!(refused.contains("User \"root\" cannot list"), "{refused}");
+}
+
+/// A review under an impersonated identity goes to the clusters that allow this impersonation for reviews. Rights to
+/// impersonate for different requests do not matter.
+#[tokio::test]
+async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
+    let (fixture, rbac) = fixture(&["list"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    let_be_root(b, &rbac[1], &["ann"]);
+    // Only in a, root may list Pods, and ann may list them as root.
+    let list_as: &[&str] = &["impersonate-on:user-info:list"];
+    for (name, verbs, user) in [("root-pods", &["list"][..], "root"), ("pods-as-root", list_as, "ann")] {
+        a.apply(role("", name, [verbs, &[""], &["pods"], &[]])).unwrap();
+        a.apply(binding("", name, ("ClusterRole", name), user)).unwrap();
+    }
+    rbac[0].learn(a);
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.code == 200).await;
+    until(async || as_root(&ann, "GET", "/clusters/a/api/v1/namespaces/shop/pods").await.code == 200).await;
+    drop(rbac[0].came());
+    for (resource, is_allowed) in [("configmaps", true), ("pods", false)] {
+        let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": {"verb": "list", "resource": resource, "namespace": "shop"}}});
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let headers = [("content-type", "application/json"), ROOT];
+        let answer = ann.send("POST", path, &headers, &review.to_string()).await;
+        assert_eq!((answer.code, &answer.ok()["status"]["allowed"]), (201, &json!(is_allowed)), "{resource}");
+    }
+    assert!(rbac[0].came().is_empty(), "a is not there for the question");
+}
+
+/// Writes a new ConfigMap of `shop`. `who` is an impersonation header, and `kind` the media type.
+async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str), name: &str) -> Answer {
+    let path = format!("{SHOP}/{name}?fieldManager=t");
+    client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
+}
+
+/// The search for a write's cluster uses the impersonated identity, too. Without the right to read under it, the caller
+/// gets the answer of a user who may write but not read.
+#[tokio::test]
+async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
+    const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
+    const PUT: (&str, &str) = ("PUT", "application/json");
+    const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");
+    let (fixture, rbac) = fixture(&["patch", "update"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    b.control().authorize(Some(Arc::new(Constrained(Arc::clone(&rbac[1])))));
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        allow_to(member, "shop", "eve", &["list", "create", "patch", "update"]);
+        rbac.learn(member);
+        listed(&fixture, member.name(), "eve", "shop").await;
+    }
+    pass(FOUND_WITHIN).await;
+    let placed = ResourcePolicy { placement: Some("b".parse().unwrap()), ..allow().default };
+    fixture.router.set_policies(Policies { default: placed, ..allow() });
+    let [ann, eve] = ["ann", "eve"].map(|name| fixture.user(name, &[]));
+    let merge = [ROOT, ("content-type", "application/merge-patch+json")];
+    for name in ["a", "b"] {
+        let path = format!("/clusters/{name}{SHOP}/shop-of-{name}");
+        until(async || ann.send("PATCH", &path, &merge, "{}").await.code == 200).await;
+    }
+    // Memory does not know the newest object in a, and neither user may look for it.
+    a.control().lag_watches(LATE);
+    a.apply(config_map_of("shop", "given")).unwrap();
+    let plain = write(&eve, NOBODY_ELSE, APPLY, "new").await;
+    let as_root = write(&ann, ROOT, APPLY, "new").await;
+    let [own, expected] = [&as_root, &plain].map(|answer| {
+        let mut told = answer.json();
+        // A version's scope depends on the caller.
+        told["metadata"]["resourceVersion"].take();
+        told
+    });
+    assert_eq!((as_root.code, own), (plain.code, expected));
+    assert_eq!(as_root.code, 404);
+    // Memory may learn of the object meanwhile. The write then goes to the object, and the next write waits for it
+    // (504, since watches are late).
+    for how in [APPLY, PUT] {
+        for (client, who) in [(&eve, NOBODY_ELSE), (&ann, ROOT)] {
+            let answer = write(client, who, how, "given").await;
+            match answer.code {
+                200 => assert_eq!(cluster(&answer.ok()), "a", "{how:?} {who:?}"),
+                504 => {}
+                _ => drop(answer.refused(404)),
+            }
+        }
+    }
+    let written: Vec<_> = rbac[1].came().into_iter().filter(|own| own.line.starts_with("PUT ")).collect();
+    assert!(written.is_empty(), "a second object of the name: {written:?}");
+    assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
+}
+
+/// A cluster's refusal may name bindings of the impersonated user. The caller sees them only with the right to send the
+/// request under this identity.
+#[tokio::test]
+async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
+    const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";
+    const BOB: (&str, &str) = ("impersonate-user", "bob");
+    let (fixture, rbac) = fixture(&["list"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    a.apply(role("", "bob-info", [&["impersonate:user-info"], &[AUTHENTICATION], &["users"], &["bob"]])).unwrap();
+    a.apply(role("", "pods-as-bob", [&["impersonate-on:user-info:get"], &[""], &["pods"], &[]])).unwrap();
+    for name in ["bob-info", "pods-as-bob"] {
+        a.apply(binding("", name, ("ClusterRole", name), "ann")).unwrap();
+    }
+    a.apply(binding("shop", "bob-pays", ("Role", "payments-breakglass"), "bob")).unwrap();
+    b.apply(role("", "be-bob", [&["impersonate"], &[""], &["users"], &["bob"]])).unwrap();
+    b.apply(binding("", "ann-is-bob", ("ClusterRole", "be-bob"), "ann")).unwrap();
+    fixture.members.iter().zip(&rbac).for_each(|(member, rbac)| rbac.learn(member));
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let said = async |path: &str| ann.send("GET", path, &[BOB], "").await.refused(403);
+    until(async || bob.get(SECRETS_OF_SHOP).await.refused(403).contains("payments-breakglass")).await;
+    until(async || !said("/clusters/a/api/v1/namespaces/shop/pods/p").await.contains("impersonate")).await;
+    until(async || said(SECRETS_OF_SHOP).await.contains("User \"bob\" cannot list")).await;
+    let message = said(SECRETS_OF_SHOP).await;
+    assert!(!message.contains("payments-breakglass"), "{message}");
+    // Where she may ask for it as bob, the router passes the refusal on.
+    let message = said("/api/v1/namespaces/shop/pods/p").await;
+    assert!(message.contains("payments-breakglass"), "{message}");
+}
+
+/// Lets root use these verbs on Secrets, and creates a Secret with the member's name.
+fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
+    let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));
+    secret["kind"] = "Secret".into();
+    member.apply(secret).unwrap();
+    member.apply(role("", "root-secrets", [verbs, &[""], &["secrets"], &[]])).unwrap();
+    member.apply(binding("", "root-secrets", ("ClusterRole", "root-secrets"), "root")).unwrap();
+}
+
+/// For a resource outside memory the router asks each member. It leaves out a member that no longer allows the
+/// impersonation, as one that never did.
+#[tokio::test]
+async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_members_are_asked_for() {
+    let (fixture, rbac) = crate::membership::members::fixture(["a", "b"]).await;
+    let a = fixture.member("a");
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        let_root(member, &["list"]);
+        let_be_root(member, rbac, &["ann", "bob"]);
+    }
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    for user in [&ann, &bob] {
+        until(async || {
+            let answer = as_root(user, "GET", SECRETS).await;
+            answer.code == 200 && items(&answer.ok()).len() == 2
+        })
+        .await;
+    }
+    // The loss of the right arrives late.
+    follow_late(a).await;
+    a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
+    rbac[0].learn(a);
+    drop(rbac[0].came());
+    let answer = as_root(&ann, "GET", SECRETS).await;
+    assert_eq!(items(&answer.ok()), ["b/secret-of-b"]);
+    assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+    assert!(rbac[0].came().is_empty(), "nothing is sent");
+    assert_eq!(items(&as_root(&bob, "GET", SECRETS).await.ok()).len(), 2);
+    // Without another member, the refusal is the answer.
+    let of_a = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster%3Da");
+    assert_eq!(as_root(&ann, "GET", &of_a).await.refused(403), NOT_ROOT);
+}
+
+/// Lets users impersonate root for all of root's rights.
+fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
+    member.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
+    for user in users {
+        member.apply(binding("", &format!("{user}-is-root"), ("ClusterRole", "be-root"), user)).unwrap();
+    }
+    rbac.learn(member);
+}
+
+/// The member's current rights decide about requests in another name. After an outage the router asks the member until
+/// it has read the roles and bindings anew.
+#[tokio::test]
+async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_member_is_back() {
+    let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
+    let (a, rbac) = (fixture.member("a"), &rbac[0]);
+    let_be_root(a, rbac, &["ann", "bob"]);
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let object = format!("/clusters/a{SHOP}/of-a");
+    for user in [&ann, &bob] {
+        until(async || as_root(user, "GET", &object).await.code == 200).await;
+    }
+    let condition = async || fixture.router.report().await.clusters[0].rights;
+    a.control().stop_listening().await;
+    a.control().disconnect();
+    fixture.out_of_reach("a").await;
+    pass(NOTICED_WITHIN).await;
+    until(async || condition().await == Some(RightsCondition::Behind)).await;
+    let answer = as_root(&ann, "DELETE", &object).await;
+    assert_eq!(answer.headers.get("retry-after"), None);
+    let told = answer.refused(503);
+    assert!(told.contains("cannot be asked now: a (") && told.ends_with("act as another user; try again"), "{told}");
+    // The router cannot read the roles and bindings yet when the member is back.
+    a.delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-is-root").unwrap();
+    rbac.learn(a);
+    refuse_rbac(a, true);
+    drop(rbac.came());
+    a.control().start_listening().await;
+    pass(NOTICED_WITHIN).await;
+    until(async || as_root(&bob, "GET", &object).await.code == 200).await;
+    until(async || as_root(&ann, "DELETE", &object).await.code == 403).await;
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+    assert!(rbac.came().iter().all(|own| own.line.starts_with("GET ")));
+    // A user whom the member still allows acts as root.
+    as_root(&bob, "DELETE", &object).await.ok();
+    assert_eq!(condition().await, Some(RightsCondition::Behind));
+}
+
+/// As above, with a member that always answers but whose watches of roles and bindings broke off, so the loss arrives
+/// late. The router asks it each time until its roles and bindings are complete.
+#[tokio::test]
+async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way() {
+    let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
+    let (a, rbac) = (fixture.member("a"), &rbac[0]);
+    let_be_root(a, rbac, &["ann", "bob", "eve"]);
+    let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| fixture.user(name, &[]));
+    let object = format!("/clusters/a{SHOP}/of-a");
+    for user in [&ann, &bob, &eve] {
+        until(async || as_root(user, "GET", &object).await.code == 200).await;
+    }
+    let reviews = || {
+        let own = rbac.came_as_ourselves();
+        own.iter().filter(|line| line.contains("/subjectaccessreviews")).count()
+    };
+    follow_late(a).await;
+    let before = reviews();
+    as_root(&bob, "GET", &object).await.ok();
+    assert!(reviews() > before, "it is asked");
+    for user in ["ann", "bob"] {
+        a.delete(&format!("clusterrolebindings.{RBAC}"), "", &format!("{user}-is-root")).unwrap();
+    }
+    rbac.learn(a);
+    drop(rbac.came());
+    // The rights in memory allow both, and bob also has a recent answer of the member.
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+    as_root(&bob, "DELETE", &object).await.refused(403);
+    // The watches are open again and have delivered no event.
+    pass(SETTLED_WITHIN).await;
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+    as_root(&bob, "DELETE", &object).await.refused(403);
+    assert!(rbac.came().is_empty(), "nothing is sent");
+    as_root(&eve, "GET", &object).await.ok();
+    // The missed events arrive, and the router asks the member no more.
+    a.control().lag_watches(Duration::ZERO);
+    a.control().cut_streams();
+    until(async || {
+        let before = reviews();
+        as_root(&eve, "GET", &object).await.ok();
+        reviews() == before
+    })
+    .await;
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+}

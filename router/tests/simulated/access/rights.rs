@@ -1,0 +1,632 @@
+//! The shared mode: the mirror of users' rights in each member, and their effect on answers from memory.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::{Value, json};
+use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
+use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, RbacUser, Visible};
+use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
+use tributary_router::report::RightsCondition;
+use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
+
+use crate::access::rights_bounded::observe;
+use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vector, version};
+
+pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A little more than the time for which old rights hold when only roles and bindings are not followed.
+const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
+
+/// A role of a namespace with one rule of these words. A `ClusterRole` if `namespace` is empty.
+pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
+    let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
+    let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    rbac(kind, namespace, name, json!({"rules": [rule]}))
+}
+
+/// A binding of a role to a user in a namespace, or in all namespaces if `namespace` is empty.
+pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
+    let subject = json!({"kind": "User", "apiGroup": RBAC, "name": user});
+    let reference = json!({"apiGroup": RBAC, "kind": kind, "name": role});
+    let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+    rbac(kind, namespace, name, json!({"roleRef": reference, "subjects": [subject]}))
+}
+
+fn rbac(kind: &str, namespace: &str, name: &str, mut object: Value) -> Value {
+    object["kind"] = kind.into();
+    object["apiVersion"] = format!("{RBAC}/v1").into();
+    object["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}
+
+/// Lets a user read ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
+pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
+    let verbs: &[&str] = &["get", "list", "watch"];
+    member.apply(role("", "reader", [verbs, &[""], &["configmaps"], &[]])).unwrap();
+    member.apply(binding(namespace, &format!("{user}-reads"), ("ClusterRole", "reader"), user)).unwrap();
+}
+
+/// The namespaces of a cluster in which a user may list ConfigMaps, such as `n m`. Otherwise `all`, `none`, or
+/// `unknown`.
+pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
+    let (cluster, user) = (ClusterName::new(cluster).unwrap(), RbacUser { name: user, groups: &[] });
+    let resource = GroupVersionResource::new("", "v1", "configmaps");
+    match testing::rights_in(&fixture.router, &cluster, user, "list", &resource) {
+        None => "unknown".to_owned(),
+        Some(Visible::Whole) => "all".to_owned(),
+        Some(visible) if visible.is_nothing() => "none".to_owned(),
+        Some(Visible::Part(part)) => part.namespaces.iter().map(|name| &**name).collect::<Vec<_>>().join(" "),
+    }
+}
+
+pub(crate) async fn listed(fixture: &Fixture, cluster: &str, user: &str, expected: &str) {
+    until(async || lists(fixture, cluster, user) == expected).await;
+}
+
+pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
+    let mut object = config_map(name, "");
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+/// Returns whether a version has a scope, and its components without the scope.
+pub(crate) fn scoped(text: &str) -> (bool, Value) {
+    match text.strip_prefix("s1.").and_then(|rest| rest.split_once('.')) {
+        Some((_, rest)) => (true, vector(rest)),
+        None => (false, vector(text)),
+    }
+}
+
+/// Three members with ConfigMaps `one` and `two` in each of `shop` and `bank`. Ann may read all of `a`, `shop` of `b`,
+/// and nothing of `c`; root may read everything.
+pub(crate) async fn ann() -> Fixture {
+    ann_under(allow()).await
+}
+
+/// As [`ann`], with these policies.
+pub(crate) async fn ann_under(policies: Policies) -> Fixture {
+    let fixture = Fixture::shared(["a", "b", "c"], policies, SharedMode::default()).await;
+    for member in &fixture.members {
+        for (namespace, name) in [("bank", "one"), ("bank", "two"), ("shop", "one"), ("shop", "two")] {
+            let name = format!("{name}-{}", member.name());
+            member.apply(config_map_of(namespace, &name)).unwrap();
+        }
+        grant(member, "", "root");
+    }
+    grant(fixture.member("a"), "", "ann");
+    grant(fixture.member("b"), "shop", "ann");
+    for (cluster, of_ann) in [("a", "all"), ("b", "shop"), ("c", "none")] {
+        listed(&fixture, cluster, "ann", of_ann).await;
+        listed(&fixture, cluster, "root", "all").await;
+    }
+    fixture
+}
+
+async fn conditions(fixture: &Fixture) -> Vec<Option<RightsCondition>> {
+    fixture.router.report().await.clusters.iter().map(|cluster| cluster.rights).collect()
+}
+
+/// Makes a member refuse all requests for RBAC's resources, or accept them again.
+pub(crate) fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
+    let resources = RbacKind::ALL.map(|kind| format!("{}.{RBAC}", kind.resource())).into();
+    member.control().reject(refused.then(|| Rejection { resources, ..Rejection::all(403) }));
+}
+
+#[tokio::test]
+async fn each_members_rights_are_its_own_and_follow_it() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    listed(&fixture, "a", "ann", "none").await;
+    listed(&fixture, "b", "ann", "none").await;
+    let mut changes = testing::rights_changes(&fixture.router).unwrap();
+    changes.mark_unchanged();
+    grant(a, "", "ann");
+    grant(b, "shop", "ann");
+    grant(b, "default", "ann");
+    listed(&fixture, "a", "ann", "all").await;
+    listed(&fixture, "b", "ann", "default shop").await;
+    // The change wakes waiting tasks.
+    until(async || changes.has_changed().unwrap()).await;
+    assert_eq!((lists(&fixture, "a", "bob"), lists(&fixture, "b", "bob")), ("none".to_owned(), "none".to_owned()));
+    // A member loses a binding, and a role loses its rule.
+    b.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+    listed(&fixture, "b", "ann", "default").await;
+    a.apply(role("", "reader", [&["get"], &[""], &["configmaps"], &[]])).unwrap();
+    listed(&fixture, "a", "ann", "none").await;
+    assert_eq!(lists(&fixture, "b", "ann"), "default");
+    assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Current); 2]);
+}
+
+/// All ways in which the mirror may miss changes: a cut stream, a relist, a restore, another cluster.
+#[tokio::test]
+async fn what_was_missed_is_made_up_for() {
+    let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
+    let a = fixture.member("a");
+    grant(a, "shop", "ann");
+    listed(&fixture, "a", "ann", "shop").await;
+    let before = a.control().revision();
+    a.control().cut_streams();
+    grant(a, "default", "ann");
+    listed(&fixture, "a", "ann", "default shop").await;
+    assert!(a.control().restore(before));
+    listed(&fixture, "a", "ann", "shop").await;
+    grant(a, "default", "ann");
+    listed(&fixture, "a", "ann", "default shop").await;
+    a.control().compact();
+    a.delete(&format!("rolebindings.{RBAC}"), "default", "ann-reads").unwrap();
+    a.control().expire_watches();
+    listed(&fixture, "a", "ann", "shop").await;
+}
+
+#[tokio::test]
+async fn a_member_whose_roles_were_never_all_read_is_unknown() {
+    let fixture = Fixture::shared([], allow(), SharedMode::default()).await;
+    let held = tributary_simulator::Simulator::start(tributary_simulator::SimulatorConfig {
+        rbac: true,
+        ..crate::harness::config("a")
+    });
+    let fixture = Fixture { members: vec![held.await.unwrap()], ..fixture };
+    let a = fixture.member("a");
+    grant(a, "", "ann");
+    // One of the four resources is missing.
+    let resources = vec![format!("roles.{RBAC}")];
+    a.control().reject(Some(Rejection { resources, ..Rejection::all(403) }));
+    fixture.set_clusters(&["a"]).await;
+    fixture.router.asked_once(crate::harness::SOON).await;
+    pass(BEHIND).await;
+    assert!(a.control().requests_of(RequestKind::List, &format!("clusterroles.{RBAC}")) > 0);
+    assert_eq!(lists(&fixture, "a", "ann"), "unknown");
+    assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Unread)]);
+    a.control().reject(None);
+    pass(Duration::from_secs(60)).await;
+    listed(&fixture, "a", "ann", "all").await;
+}
+
+#[tokio::test]
+async fn rights_that_are_not_followed_hold_for_five_minutes() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    grant(fixture.member("a"), "", "ann");
+    grant(fixture.member("b"), "", "ann");
+    listed(&fixture, "a", "ann", "all").await;
+    listed(&fixture, "b", "ann", "all").await;
+    let a = fixture.member("a");
+    refuse_rbac(a, true);
+    a.control().cut_streams();
+    until(async || conditions(&fixture).await[0] == Some(RightsCondition::Behind)).await;
+    assert_eq!(lists(&fixture, "a", "ann"), "all");
+    let mut changes = testing::rights_changes(&fixture.router).unwrap();
+    changes.mark_unchanged();
+    pass(BEHIND).await;
+    assert_eq!((lists(&fixture, "a", "ann"), lists(&fixture, "b", "ann")), ("unknown".to_owned(), "all".to_owned()));
+    assert!(changes.has_changed().unwrap(), "whoever waits is woken when rights cease to hold");
+    assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Outdated), Some(RightsCondition::Current)]);
+    refuse_rbac(a, false);
+    pass(Duration::from_secs(60)).await;
+    listed(&fixture, "a", "ann", "all").await;
+}
+
+#[tokio::test]
+async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_configured() {
+    let mode = SharedMode { stale_rights: Duration::from_secs(20 * 60), ..SharedMode::default() };
+    let fixture = Fixture::shared(["a", "b"], allow(), mode).await;
+    let a = fixture.member("a");
+    grant(a, "shop", "ann");
+    listed(&fixture, "a", "ann", "shop").await;
+    a.control().stop_listening().await;
+    a.control().disconnect();
+    fixture.out_of_reach("a").await;
+    pass(BEHIND).await;
+    assert_eq!(lists(&fixture, "a", "ann"), "shop", "nobody there can have said otherwise to anybody here");
+    pass(Duration::from_secs(16 * 60)).await;
+    assert_eq!(lists(&fixture, "a", "ann"), "unknown");
+    a.control().start_listening().await;
+    pass(Duration::from_secs(60)).await;
+    listed(&fixture, "a", "ann", "shop").await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_leaves_takes_its_rights_with_it() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    grant(fixture.member("a"), "", "ann");
+    grant(fixture.member("b"), "shop", "ann");
+    listed(&fixture, "a", "ann", "all").await;
+    listed(&fixture, "b", "ann", "shop").await;
+    fixture.set_clusters(&["b"]).await;
+    listed(&fixture, "a", "ann", "unknown").await;
+    assert_eq!(lists(&fixture, "b", "ann"), "shop");
+    // Another cluster gets its name.
+    let other = crate::harness::setup(fixture.member("b"), "a").await;
+    fixture.router.set_clusters(vec![other]);
+    listed(&fixture, "a", "ann", "shop").await;
+    until(async || fixture.member("a").control().open_watches() == 0).await;
+}
+
+#[tokio::test]
+async fn one_person_alone_needs_no_mirror() {
+    let config = |name| tributary_simulator::SimulatorConfig { rbac: true, ..crate::harness::config(name) };
+    let fixture = Fixture::with([config("a")], allow()).await;
+    fixture.put_and_see("a", "x", "1").await;
+    assert_eq!(conditions(&fixture).await, [None]);
+    let log = fixture.member("a").control().request_log();
+    assert!(!log.iter().any(|line| line.contains(&format!("/apis/{RBAC}/v1/"))), "{log:?}");
+}
+
+const ALL: &str = "/api/v1/configmaps";
+const LIMITED: &str = "299 - \"limited to what you may list\"";
+
+#[tokio::test]
+async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let answer = ann.get(ALL).await;
+    let list = answer.ok();
+    assert_eq!(items(&list), ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    assert_eq!(answer.warnings(), [LIMITED]);
+    let (is_scoped, components) = scoped(&version(&list));
+    assert!(is_scoped && components.get("c").is_none() && components.get("b").is_some(), "{components}");
+    assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
+    // A user with all rights gets the answer of an endpoint with a single user.
+    let answer = root.get(ALL).await;
+    let list = answer.ok();
+    assert_eq!(items(&list).len(), 12);
+    assert_eq!(answer.warnings(), [""; 0]);
+    let (is_scoped, components) = scoped(&version(&list));
+    assert!(!is_scoped && components.as_object().unwrap().len() == 3, "{components}");
+}
+
+#[tokio::test]
+async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let first = root.get(&format!("{ALL}?limit=5")).await.ok();
+    assert_eq!(first["metadata"]["remainingItemCount"], 7, "whoever may see everything is told how much there is");
+    let foreign = first["metadata"]["continue"].as_str().unwrap().to_owned();
+    let (mut shown, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = ann.get(&format!("{ALL}{query}")).await.ok();
+        assert_eq!(page["metadata"].get("remainingItemCount"), None);
+        shown.extend(items(&page));
+        let Some(next) = page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) else { break };
+        query = format!("?limit=2&continue={next}");
+    }
+    assert_eq!(shown, ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    // The router refuses a different user's token, and a token from before a change of rights.
+    ann.get(&format!("{ALL}?limit=2&continue={foreign}")).await.refused(410);
+    let page = ann.get(&format!("{ALL}?limit=1")).await.ok();
+    let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    grant(fixture.member("b"), "bank", "ann");
+    listed(&fixture, "b", "ann", "bank shop").await;
+    ann.get(&format!("{ALL}?limit=1&continue={next}")).await.refused(410);
+    let exact = format!("{ALL}?resourceVersion={}&resourceVersionMatch=Exact", version(&page));
+    ann.get(&exact).await.refused(410);
+}
+
+#[tokio::test]
+async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
+    let fixture = ann().await;
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    for (path, expected) in [
+        (
+            ALL,
+            "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster scope",
+        ),
+        (
+            "/api/v1/namespaces/shop/configmaps",
+            "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"shop\"",
+        ),
+        (
+            "/api/v1/namespaces/shop/configmaps/one-a",
+            "configmaps \"one-a\" is forbidden: User \"bob\" cannot get resource \"configmaps\" in API group \"\" in the namespace \"shop\"",
+        ),
+        (
+            "/api/v1/configmaps?watch=1",
+            "configmaps is forbidden: User \"bob\" cannot watch resource \"configmaps\" in API group \"\" at the cluster scope",
+        ),
+        (
+            "/apis/apps/v1/deployments",
+            "deployments.apps is forbidden: User \"bob\" cannot list resource \"deployments\" in API group \"apps\" at the cluster scope",
+        ),
+    ] {
+        assert_eq!(bob.get(path).await.refused(403), expected);
+    }
+    // For ann, no object of c exists, nor any of b's bank.
+    for missing in ["shop/configmaps/one-c", "bank/configmaps/one-b", "shop/configmaps/nothing"] {
+        ann.get(&format!("/api/v1/namespaces/{missing}")).await.refused(404);
+    }
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.ok()["metadata"]["name"], "one-b");
+    // Of several objects of a name, only the ones that the caller may get count.
+    for member in &fixture.members {
+        member.apply(config_map_of("bank", "same")).unwrap();
+    }
+    let same = "/api/v1/namespaces/bank/configmaps/same";
+    until(async || fixture.user("root", &[]).get(same).await.code == 409).await;
+    assert_eq!(crate::harness::cluster(&ann.get(same).await.ok()), "a");
+}
+
+/// A role's name can reveal a cluster's plans.
+#[tokio::test]
+async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let merger = ("ClusterRole", "acme-merger-reader");
+    fixture.member("b").apply(binding("", "early", merger, "bob")).unwrap();
+    listed(&fixture, "a", "bob", "none").await;
+    let bob = fixture.user("bob", &[]);
+    let words = "RBAC: clusterrole.rbac.authorization.k8s.io \"acme-merger-reader\" not found";
+    until(async || bob.get(ALL).await.refused(403).ends_with(words)).await;
+    let (shop, secrets) = ("/api/v1/namespaces/shop/configmaps", "/api/v1/secrets");
+    let selected = |cluster: &str| format!("labelSelector=tributary.dev%2Fcluster%3D{cluster}");
+    for (method, path) in [
+        ("GET", format!("{ALL}?")),
+        ("GET", format!("{ALL}?watch=1&")),
+        // The router asks the members for these.
+        ("GET", format!("{secrets}?")),
+        ("DELETE", format!("{shop}?")),
+    ] {
+        for (cluster, is_told) in [("a", false), ("b", true)] {
+            let message = bob.send(method, &format!("{path}{}", selected(cluster)), &[], "").await.refused(403);
+            assert_eq!(message.ends_with(words), is_told, "{method} {path} of {cluster}: {message}");
+            assert_eq!(message.contains("merger"), is_told, "{method} {path} of {cluster}: {message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
+    let fixture = ann().await;
+    let c = fixture.member("c");
+    refuse_rbac(c, true);
+    c.control().cut_streams();
+    until(async || conditions(&fixture).await[2] == Some(RightsCondition::Behind)).await;
+    pass(BEHIND).await;
+    let (ann, root, bob) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.user("bob", &[]));
+    let answer = root.get(ALL).await;
+    assert_eq!(items(&answer.ok()).len(), 8, "c is left out: {:?}", answer.warnings());
+    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
+    let of_bob = bob.get(ALL).await;
+    assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings()), (0, answer.warnings()), "he may list all of c, perhaps");
+    let message = root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
+    assert_eq!(message, "configmaps \"one-c\": what you may read in some clusters is not known yet");
+    fixture.router.set_policies(Policies::default());
+    let message = root.get(ALL).await.refused(429);
+    assert_eq!(message, "configmaps: what you may read in some clusters is not known yet");
+    refuse_rbac(c, false);
+    pass(Duration::from_secs(60)).await;
+    listed(&fixture, "c", "root", "all").await;
+    assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
+}
+
+#[tokio::test]
+async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards() {
+    let fixture = ann().await;
+    let root = fixture.user("root", &[]);
+    let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Auto, Rbac, Live]) {
+        let own = crate::harness::setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    listed(&fixture, "c", "root", "unknown").await;
+    listed(&fixture, "a", "root", "all").await;
+    listed(&fixture, "b", "root", "all").await;
+    assert_eq!(conditions(&fixture).await[2], Some(RightsCondition::Live));
+    let answer = root.get(ALL).await;
+    assert_eq!(items(&answer.ok()).len(), 8, "c is left out: {:?}", answer.warnings());
+    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
+    assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
+    // The member judges requests to its own path.
+    root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
+    assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
+}
+
+/// The router never reads users' rights in such a member, so it does not wait for them.
+#[tokio::test]
+async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Rbac, Live]) {
+        let own = crate::harness::setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    until(async || conditions(&fixture).await[1] == Some(RightsCondition::Live)).await;
+    until(async || fixture.router.rights_found_once(SOON).now_or_never().is_some()).await;
+}
+
+#[tokio::test]
+async fn secrets_are_held_only_where_a_registry_names_them() {
+    const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
+    let registered = |texts: &[&str]| Policies {
+        registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
+        ..allow()
+    };
+    // Policies from the start, and reloaded ones.
+    let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
+    let member = fixture.member("a");
+    member.apply(role("", "reader", [&["get", "list", "watch"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
+    member.apply(binding("", "root-reads", ("ClusterRole", "reader"), "root")).unwrap();
+    let mut secret = config_map_of("shop", "key");
+    secret["kind"] = "Secret".into();
+    member.apply(secret).unwrap();
+    listed(&fixture, "a", "root", "all").await;
+    let root = fixture.user("root", &[]);
+    for reloaded in [None, Some(allow()), Some(registered(&["*"])), Some(registered(&["configmaps", "*"]))] {
+        if let Some(policies) = reloaded {
+            fixture.router.set_policies(policies);
+        }
+        assert_eq!(items(&root.get(SECRETS).await.ok()).len(), 1, "the member is asked");
+        root.get(&format!("{SECRETS}/key")).await.ok();
+        let message = root.get(&format!("{SECRETS}?watch=1")).await.refused(405);
+        assert!(message.contains("add it to --resources or to a ResourceRegistry"), "{message}");
+        assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 0, "nothing of them is held");
+    }
+    root.watch("/api/v1/namespaces/shop/configmaps?watch=1").await.nothing().await;
+    fixture.router.set_policies(registered(&["*", "secrets"]));
+    let mut watched = root.watch(&format!("{SECRETS}?watch=1")).await;
+    assert_eq!(crate::harness::name(&watched.soon().await["object"]), "key");
+    assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 1);
+}
+
+#[tokio::test]
+async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let a = fixture.member("a");
+    grant(a, "shop", "ann");
+    a.apply(config_map_of("shop", "known")).unwrap();
+    let ann = fixture.user("ann", &[]);
+    let path = "/api/v1/namespaces/shop/configmaps";
+    until(|| async { ann.get(path).await.code == 200 }).await;
+    for round in 0..10 {
+        a.control().stop_listening().await;
+        a.control().disconnect();
+        fixture.out_of_reach("a").await;
+        a.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+        let hidden = format!("hidden-{round}");
+        a.apply(config_map_of("shop", &hidden)).unwrap();
+        a.control().start_listening().await;
+        until(|| async {
+            let answer = ann.get(path).await;
+            let told = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(!told.contains(&hidden), "what was made after the loss is shown: {told}");
+            answer.code == 403
+        })
+        .await;
+        grant(a, "shop", "ann");
+        until(|| async { ann.get(path).await.code == 200 }).await;
+    }
+}
+
+/// A member that grants a user more than the router's limit delays only its own users.
+#[tokio::test]
+async fn a_member_that_grants_too_much_costs_itself_alone() {
+    const WORDS: usize = 4_000;
+    let fixture = ann().await;
+    let (b, ann, root) = (fixture.member("b"), fixture.user("ann", &[]), fixture.user("root", &[]));
+    let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    b.apply(role("", "endless", [&["use"], &["x"], &["y"], &names])).unwrap();
+    for number in 0..=GRANTED_WORDS_MAX / WORDS {
+        b.apply(binding("shop", &format!("endless-{number}"), ("ClusterRole", "endless"), "ann")).unwrap();
+    }
+    let of_a = ["a/one-a", "a/two-a", "a/one-a", "a/two-a"];
+    until(async || items(&ann.get(ALL).await.ok()) == of_a).await;
+    let answer = ann.get(ALL).await;
+    assert!(!answer.warnings().is_empty(), "{answer:?}");
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 503, "it may be there");
+    assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
+    b.delete(&format!("clusterroles.{RBAC}"), "", "endless").unwrap();
+    until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
+}
+
+/// A member's bindings name more subjects than the router's limit. Its rights are unknown for all of its users, who
+/// still see the other members, and observers see the reason.
+#[tokio::test]
+async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
+    const EACH: usize = 5_000;
+    let fixture = ann().await;
+    let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
+    let bindings = NAMED_SUBJECTS_MAX / EACH + 1;
+    for number in 0..bindings {
+        let mut many = binding("", &format!("many-{number}"), ("ClusterRole", "none"), "");
+        let named = (0..EACH).map(|user| json!({"kind": "User", "apiGroup": RBAC, "name": format!("{number}-{user}")}));
+        many["subjects"] = named.collect();
+        b.apply(many).unwrap();
+    }
+    let problem = async || fixture.router.report().await.clusters[1].rights_problem.clone();
+    until(async || problem().await.is_some_and(|why| why.contains("name more than 250000 subjects"))).await;
+    // A busy machine takes so long for a quarter of a million names that other members may count as silent for a
+    // moment.
+    until(async || items(&ann.get(ALL).await.ok()) == ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]).await;
+    assert!(!ann.get(ALL).await.warnings().is_empty());
+    // Without two of the bindings the number is below the limit, including the users' other rights.
+    for name in ["many-0", "many-1"] {
+        b.delete(&format!("clusterrolebindings.{RBAC}"), "", name).unwrap();
+    }
+    until(async || problem().await.is_none()).await;
+    until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
+}
+
+#[tokio::test]
+async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
+    const MIB: usize = 1 << 20;
+    let fixture = ann().await;
+    let (b, long) = (fixture.member("b"), "x".repeat(MIB));
+    observe(fixture.member("a"), "eve");
+    observe(fixture.member("c"), "eve");
+    for number in 0..65 {
+        b.apply(role("", &format!("long-{number}"), [&["use"], &["x"], &["y"], &[&long]])).unwrap();
+    }
+    until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
+    pass(BEHIND).await;
+    assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
+    // An administrator of one namespace of b can cause this, so b still counts for the right to reports.
+    fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
+    for number in 0..65 {
+        b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();
+    }
+    pass(BEHIND).await;
+    listed(&fixture, "b", "ann", "shop").await;
+}
+
+/// A registry may refuse lists that rights would limit, in a cluster's own words.
+#[tokio::test]
+async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
+    let fixture = ann().await;
+    fixture.router.set_policies(denying_limited());
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    for path in ["/api/v1/configmaps", "/api/v1/configmaps?watch=1", "/api/v1/configmaps?limit=1"] {
+        let refused = ann.get(path).await;
+        let verb = if path.contains("watch") { "watch" } else { "list" };
+        let words = format!(r#"User "ann" cannot {verb} resource "configmaps" in API group "" at the cluster scope"#);
+        assert!(refused.refused(403).contains(&words), "{path}: {refused:?}");
+        assert_eq!(refused.warnings(), Vec::<String>::new());
+    }
+    // A list is not limited if the user may list the whole namespace in each visible cluster.
+    let of_shop = items(&ann.get("/api/v1/namespaces/shop/configmaps").await.ok());
+    assert_eq!(of_shop, ["a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 200);
+    assert_eq!(items(&root.get("/api/v1/configmaps").await.ok()).len(), 12);
+}
+
+fn denying_limited() -> Policies {
+    let Policies { default, .. } = allow();
+    Policies {
+        default: tributary_router::ResourcePolicy { filtered: Filtered::Deny, ..default },
+        ..Policies::default()
+    }
+}
+
+/// Ann's list waits for `b`, which the router has not listed yet. Meanwhile she loses her right in `a`, and a client
+/// creates an object there. The answer must follow the rights of the last two seconds.
+#[tokio::test]
+async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_is_lost_meanwhile() {
+    let fixture = ann().await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    b.control().hold_lists(true);
+    let client = fixture.user("ann", &[]);
+    let waiting = tokio::spawn(async move { client.get(ALL).await });
+    // After this read, ann's list is in flight and the router has the objects of `a`.
+    let root = fixture.user("root", &[]);
+    root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
+    a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();
+    listed(&fixture, "a", "ann", "none").await;
+    pass(Duration::from_secs(2)).await;
+    let revision = a.apply(config_map_of("bank", "made-after-the-loss")).unwrap().to_string();
+    until(async || {
+        let list = root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
+        list.to_string().contains("made-after-the-loss")
+    })
+    .await;
+    assert!(!waiting.is_finished(), "it waits for b");
+    b.control().hold_lists(false);
+    let answer = waiting.await.unwrap();
+    let text = String::from_utf8_lossy(&answer.body);
+    assert!(!text.contains("made-after-the-loss"), "at {revision} of a, where ann may list nothing: {text}");
+}

@@ -1,0 +1,355 @@
+//! The shared mode: members that limit impersonation to the profile of this endpoint's account (constrained
+//! impersonation, KEP-5284).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tributary_apimachinery::{Partial, RequestInfo, Status};
+use tributary_authorization::{Attributes, GRANTED_WORDS_MAX};
+use tributary_router::report::RightsDecider;
+use tributary_router::{Policies, ResourcePolicy, SharedMode};
+use tributary_simulator::{Authorizer, SimulatedCluster, Simulator, SimulatorConfig};
+
+use crate::access::rights::{ann, binding, config_map_of, grant, listed, refuse_rbac, role};
+use crate::access::rights_detected::{Mode, decided, found_out};
+use crate::harness::{Events, Fixture, SOON, allow, config, items, pass, setup, until, version};
+use crate::membership::members::{Rbac, acting};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+
+/// A member's authorizer that grants our account the profile `read`. As in a kube-apiserver, it checks the account
+/// before the user.
+struct Read(Arc<Rbac>);
+
+impl Authorizer for Read {
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status> {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
+        let is_beyond = |asked: &Attributes<'_>| match asked {
+            Attributes::Resource(asked) => {
+                !asked.resource.starts_with("selfsubject") && (!info.verb.is_read() || asked.resource == "secrets")
+            }
+            Attributes::NonResource { .. } => false,
+        };
+        let asked = Attributes::from_request(&info);
+        if acting(headers).is_none() || !is_beyond(&asked) {
+            return self.0.refusal(headers, method, target);
+        }
+        let resource = info.resource().map(|own| own.resource.clone());
+        let verb = info.verb.as_str();
+        let cause = format!("User \"tributary\" cannot impersonate-on:user-info:{verb} resource at the cluster scope");
+        Some(Status::forbidden(resource.as_ref(), "", &cause))
+    }
+
+    fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
+        self.0.allows(headers, attributes)
+    }
+}
+
+/// The members of [`ann`]. Our account in `b` has the profile `read`, and ann may list Secrets of `a` and `b`. The
+/// router does not cache Secrets.
+async fn bounded(partial: Partial) -> Fixture {
+    let fixture = ann().await;
+    let mut policies = allow();
+    policies.default.partial = partial;
+    fixture.router.set_policies(Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..policies });
+    for member in ["a", "b"].map(|name| fixture.member(name)) {
+        let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "shop"}});
+        member.apply(secret).unwrap();
+        member.apply(role("", "secret-reader", [&["get", "list"], &[""], &["secrets"], &[]])).unwrap();
+        member.apply(binding("", "ann-secrets", ("ClusterRole", "secret-reader"), "ann")).unwrap();
+        let rbac = Rbac::judge(member);
+        if member.name() == "b" {
+            member.control().authorize(Some(Arc::new(Read(rbac))));
+        }
+    }
+    let ann = fixture.user("ann", &[]);
+    until(async || ann.get("/clusters/a/api/v1/secrets").await.code == 200).await;
+    until(async || ann.get("/clusters/b/api/v1/secrets").await.code == 503).await;
+    fixture
+}
+
+#[tokio::test]
+async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
+    let fixture = bounded(Partial::Allow).await;
+    let answer = fixture.user("ann", &[]).get(SECRETS).await;
+    assert_eq!(items(&answer.ok()), ["a/s"]);
+    let [warning] = &answer.warnings()[..] else { panic!("{:?}", answer.warnings()) };
+    for part in ["cluster b: secrets are missing: it does not let this endpoint list secrets", "--name b --profile"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked_for() {
+    let fixture = bounded(Partial::Deny).await;
+    let ann = fixture.user("ann", &[]);
+    let answer = ann.get(SECRETS).await;
+    // With Retry-After, clients would repeat the request in vain.
+    assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
+    let message = answer.refused(503);
+    assert!(message.starts_with("cluster \"b\" does not let this endpoint list secrets in your name"), "{message}");
+    let others = "tributary.dev/cluster!=b";
+    assert!(message.contains("--profile read-with-secrets") && message.contains(others), "{message}");
+    let of_others = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster!%3Db");
+    assert_eq!(items(&ann.get(&of_others).await.ok()), ["a/s"]);
+}
+
+/// If the user lacks the right, the member words the refusal, whatever our account may do.
+#[tokio::test]
+async fn what_the_user_may_not_do_either_is_their_own_403() {
+    let fixture = bounded(Partial::Allow).await;
+    let b = fixture.member("b");
+    let (ann, path) = (fixture.user("ann", &[]), format!("{SHOP}/one-b"));
+    let refused = ann.send("DELETE", &path, &[], "").await.refused(403);
+    let words = "configmaps \"one-b\" is forbidden: User \"ann\" cannot delete resource \"configmaps\" in API group \"\" in \
+                 the namespace \"shop\"";
+    assert_eq!(refused, words);
+    assert_eq!(ann.send("DELETE", &format!("/clusters/b{path}"), &[], "").await.refused(403), words);
+    // If the user has the right, the cluster's administrator must extend our account's profile.
+    b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
+    until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
+    let message = ann.send("DELETE", &path, &[], "").await.refused(503);
+    assert!(message.contains("does not let this endpoint delete configmaps in your name"), "{message}");
+    assert!(message.contains("tributary join CONTEXT --name b --profile write"), "{message}");
+    listed(&fixture, "b", "ann", "shop").await;
+}
+
+/// Lets a user read the report of a member's clusters.
+pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
+    let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
+    observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status"]}]);
+    member.apply(observer).unwrap();
+    member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
+}
+
+/// Removes `b`, then configures these clusters with roles in `b` that our account cannot read. The rights in `b` are
+/// unknown then. The mirror must first notice that `b` left. Otherwise `b` counts as the same cluster at a new address,
+/// and its old roles apply until it answers.
+async fn return_unread(fixture: &Fixture, names: &[&str]) {
+    fixture.set_clusters(&["a"]).await;
+    listed(fixture, "b", "ann", "unknown").await;
+    refuse_rbac(fixture.member("b"), true);
+    fixture.set_clusters(names).await;
+}
+
+/// Two members. `b` forbids our account to read its roles. Two users may list objects in `a`, and root is an observer.
+#[tokio::test]
+async fn whose_rights_are_not_known_is_told_to_observers_alone() {
+    let mut policies = allow();
+    policies.default.partial = Partial::Deny;
+    let fixture = Fixture::shared(["a", "b"], policies, SharedMode::default()).await;
+    return_unread(&fixture, &["a", "b"]).await;
+    let a = fixture.member("a");
+    for user in ["ann", "root"] {
+        grant(a, "", user);
+    }
+    observe(a, "root");
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    until(async || root.get("/readyz?verbose").await.code == 200).await;
+    let all = "/api/v1/configmaps";
+    let words = "configmaps: what you may read in some clusters is not known yet";
+    assert_eq!(ann.get(all).await.refused(429), words);
+    let why = "b (its clusterrolebindings cannot be followed: forbidden: we may not list or watch this collection; tributary \
+               join CONTEXT";
+    until(async || root.get(all).await.refused(429).starts_with(&format!("{words}: {why}"))).await;
+    let verbose = root.get("/readyz?verbose").await;
+    let text = String::from_utf8_lossy(&verbose.body);
+    assert!(text.contains("[-]cluster/b/rights failed: its clusterrolebindings cannot"), "{text}");
+    ann.get("/readyz?verbose").await.refused(403);
+    let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
+    assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
+    // With partial answers, a Warning tells both users that objects are missing. Only the observer's names the cluster.
+    fixture.router.set_policies(allow());
+    // The router has read its discovery by then.
+    until(async || root.get(all).await.warnings().len() == 2).await;
+    let unnamed = "what you may list in some clusters is not known, and is missing";
+    let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
+    assert!(of_ann.len() == 1 && of_ann[0].contains(unnamed), "{of_ann:?}");
+    assert!(of_root.len() == 2 && of_root[1].contains("cluster b: what you may list is not known: its"), "{of_root:?}");
+    refuse_rbac(fixture.member("b"), false);
+    until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
+}
+
+/// Two members with unknown rights in `b`. The router caches `configmaps` and asks clusters for `secrets`. A list of
+/// `a` alone does not wait for `b`. A user without known rights gets the same answers for both resources.
+#[tokio::test]
+async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
+    let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
+    policies.default.partial = Partial::Deny;
+    let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
+    return_unread(&fixture, &["a", "b"]).await;
+    let a = fixture.member("a");
+    a.apply(role("", "all", [&["list", "deletecollection"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
+    a.apply(binding("", "ann-all", ("ClusterRole", "all"), "ann")).unwrap();
+    let [ann, bob] = ["ann", "bob"].map(|name| fixture.user(name, &[]));
+    let lists = ["/api/v1/configmaps", SECRETS];
+    for list in lists {
+        let of_a = format!("{list}?labelSelector=tributary.dev%2Fcluster%3Da");
+        until(async || ann.get(&of_a).await.code == 200).await;
+        assert_eq!(ann.get(&of_a).await.warnings(), [""; 0], "{list}");
+        ann.get(list).await.refused(429);
+        ann.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%21%3Da")).await.refused(429);
+    }
+    let of_a = "/api/v1/namespaces/shop/secrets?labelSelector=tributary.dev%2Fcluster%3Da";
+    ann.send("DELETE", of_a, &[], "").await.ok();
+    ann.send("DELETE", "/api/v1/namespaces/shop/secrets", &[], "").await.refused(429);
+    for list in lists {
+        bob.get(list).await.refused(429);
+    }
+    policies.default.partial = Partial::Allow;
+    fixture.router.set_policies(policies);
+    for list in lists {
+        until(async || ann.get(list).await.code == 200).await;
+        assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
+        let of_bob = bob.get(list).await;
+        assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings().len()), (0, 1), "{list}");
+        // A name gets the same answer with and without a cluster that has it.
+        for name in ["a", "b", "nowhere"] {
+            let named = bob.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%3D{name}")).await;
+            assert_eq!((items(&named.ok()).len(), named.warnings().len()), (0, 2), "{list} {name}");
+        }
+    }
+}
+
+/// The rights in `b` are unknown, and eve has none in `a`. She may have rights in `b`, so kubectl must not print
+/// "forbidden".
+#[tokio::test]
+async fn unknown_rights_never_look_like_missing_rights() {
+    const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
+    for names in [&["b"][..], &["a", "b"]] {
+        let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
+        let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
+        let b = fixture.member("b");
+        b.apply(config_map_of("shop", "one")).unwrap();
+        grant(b, "", "eve");
+        return_unread(&fixture, names).await;
+        let eve = fixture.user("eve", &[]);
+        until(async || eve.get("/api/v1/configmaps").await.code == 200).await;
+        let lists = [
+            "/api/v1/configmaps",
+            "/api/v1/configmaps?limit=1",
+            "/api/v1/configmaps?resourceVersion=0",
+            "/api/v1/configmaps?labelSelector=tributary.dev%2Fcluster%3Db",
+            "/api/v1/namespaces/shop/configmaps",
+            "/api/v1/namespaces/shop/configmaps?fieldSelector=metadata.name%3Done",
+            SECRETS,
+            "/api/v1/namespaces/shop/secrets?limit=1",
+        ];
+        for list in lists {
+            let answer = eve.get(list).await;
+            assert_eq!((items(&answer.ok()).len(), &*answer.warnings()[0]), (0, UNKNOWN), "{list}");
+        }
+        eve.get("/api/v1/namespaces/shop/configmaps/one").await.refused(503);
+        eve.get("/api/v1/namespaces/shop/secrets/one").await.refused(503);
+        eve.send("DELETE", "/api/v1/namespaces/shop/configmaps/one", &[], "").await.refused(503);
+        eve.send("DELETE", "/api/v1/namespaces/shop/configmaps", &[], "").await.refused(429);
+        let version = version(&eve.get("/api/v1/configmaps").await.ok());
+        let follow = "/api/v1/configmaps?watch=1&resourceVersion=";
+        let answer = eve.call("GET", &format!("{follow}{version}"), &[], "").await;
+        assert_eq!((answer.status().as_u16(), &answer.headers()["warning"]), (200, &UNKNOWN.parse().unwrap()));
+        let mut watch = Events::of(answer);
+        watch.nothing().await;
+        policies.default.partial = Partial::Deny;
+        fixture.router.set_policies(policies.clone());
+        for list in lists.into_iter().chain(["/api/v1/configmaps?watch=1"]) {
+            eve.get(list).await.refused(429);
+        }
+        policies.default.partial = Partial::Allow;
+        fixture.router.set_policies(policies);
+        refuse_rbac(b, false);
+        pass(Duration::from_secs(60)).await;
+        listed(&fixture, "b", "eve", "all").await;
+        until(async || items(&eve.get("/api/v1/configmaps").await.ok()).len() == 1).await;
+        until(async || eve.get("/api/v1/configmaps").await.warnings().is_empty()).await;
+        // An informer that continues from the empty list gets the object as an event, or lists again.
+        let event = eve.watch(&format!("{follow}{version}")).await.soon().await["object"].clone();
+        assert!(event["metadata"]["name"] == "one" || event["code"] == 410, "{event}");
+    }
+}
+
+/// A member decides by reviews but forbids our account to create them. Its roles then say who is an observer.
+#[tokio::test]
+async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    for member in &fixture.members {
+        observe(member, "root");
+    }
+    observe(fixture.member("a"), "eve");
+    observe(fixture.member("c"), "eve");
+    let (root, eve) = (fixture.user("root", &[]), fixture.user("eve", &[]));
+    until(async || root.get("/readyz?verbose").await.code == 200).await;
+    eve.get("/readyz?verbose").await.refused(403);
+    let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
+    assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
+}
+
+/// Bob administers `a` and one namespace of `b`. In `b` he may not read reports. He binds himself there to so many
+/// rights that they exceed the router's limit.
+#[tokio::test]
+async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters() {
+    const WORDS: usize = 4_000;
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    observe(a, "bob");
+    listed(&fixture, "a", "bob", "none").await;
+    listed(&fixture, "b", "bob", "none").await;
+    let bob = fixture.user("bob", &[]);
+    assert_eq!(bob.get("/readyz?verbose").await.code, 403, "b does not let him");
+    let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    b.apply(role("own", "much", [&["get"], &[""], &["configmaps"], &names])).unwrap();
+    for number in 0..=GRANTED_WORDS_MAX / WORDS {
+        b.apply(binding("own", &format!("much-{number}"), ("Role", "much"), "bob")).unwrap();
+    }
+    until(async || bob.get("/api/v1/namespaces/own/configmaps/1").await.code == 503).await;
+    bob.get("/readyz?verbose").await.refused(403);
+}
+
+/// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the answer must not ask for a repair of
+/// the account.
+#[tokio::test]
+async fn a_name_does_not_make_a_refusal_the_accounts() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Rbac).await;
+    let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";
+    let answer = fixture.user("bob", &[]).get(path).await;
+    assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
+}
+
+/// The aggregated server of a group in one cluster is silent. The cluster's objects are unknown then, in the shared
+/// mode as with a single user.
+#[tokio::test]
+async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
+    for partial in [Partial::Allow, Partial::Deny] {
+        let default = ResourcePolicy { partial, ..ResourcePolicy::default() };
+        let policies = Policies { default, ..Policies::default() };
+        let fixture = Fixture::shared(["a"], policies, SharedMode::default()).await;
+        let b = Simulator::start(SimulatorConfig { rbac: true, ..config("b") }).await.unwrap();
+        b.control().serve_group("apps", false);
+        let a = fixture.member("a");
+        for member in [a, &b] {
+            member
+                .apply(role("", "all", [&["get", "list", "watch"], &["", "apps"], &["deployments", "configmaps"], &[]]))
+                .unwrap();
+            member.apply(binding("", "ann-reads-all", ("ClusterRole", "all"), "ann")).unwrap();
+        }
+        fixture.router.set_clusters(vec![setup(a, "a").await, setup(&b, "b").await]);
+        fixture.router.asked_once(SOON).await;
+        listed(&fixture, "b", "ann", "all").await;
+        let answer = fixture.user("ann", &[]).get("/apis/apps/v1/deployments").await;
+        match partial {
+            Partial::Deny => drop(answer.refused(429)),
+            Partial::Allow => {
+                let warnings = answer.warnings();
+                assert!(warnings.iter().any(|warning| warning.contains("cluster b")), "{warnings:?}");
+                answer.ok();
+            }
+        }
+    }
+}

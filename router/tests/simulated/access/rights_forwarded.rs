@@ -1,0 +1,276 @@
+//! The shared mode with answers from members: the visible members of a user's request, and the information about the
+//! others.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tributary_router::ClusterAuthorization::{Live, Rbac};
+use tributary_router::ClusterSetup;
+use tributary_router::report::{RightsCondition, RightsDecider};
+
+use crate::access::rights::{ann, binding, config_map_of, grant, listed, role};
+use crate::access::rights_detected::{Chain, Mode, decided, found_out};
+use crate::harness::{Client, Fixture, cluster, items, setup, until};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+
+async fn write(client: &Client, method: &str, path: &str, body: &Value) -> crate::harness::Answer {
+    client.send(method, path, &[("content-type", "application/json")], &body.to_string()).await
+}
+
+/// Number of a member's ConfigMaps in `shop`.
+fn of_shop(fixture: &Fixture, member: &str) -> usize {
+    let all = fixture.member(member).list("configmaps");
+    all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
+}
+
+/// The members of [`ann`]. The router answers nothing about `c` from memory.
+async fn with_live() -> (Fixture, Arc<Chain>) {
+    let fixture = ann().await;
+    let chain = Chain::of(fixture.member("c"), Mode::Rbac);
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Rbac, Rbac, Live]) {
+        let own = setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    for (name, of_root) in [("a", "all"), ("b", "all"), ("c", "unknown")] {
+        listed(&fixture, name, "root", of_root).await;
+    }
+    let live = async || fixture.router.report().await.clusters[2].rights == Some(RightsCondition::Live);
+    until(live).await;
+    (fixture, chain)
+}
+
+/// Memory shows no object of a live member, so the router asks the member for users who have rights there.
+#[tokio::test]
+async fn a_live_member_is_asked_for_names() {
+    let (fixture, chain) = with_live().await;
+    let (root, ann, bob) = (fixture.user("root", &[]), fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let path = format!("{SHOP}/one-c");
+    assert_eq!(cluster(&root.get(&path).await.ok()), "c");
+    assert_eq!(cluster(&root.get(&format!("{SHOP}/one-a")).await.ok()), "a");
+    let message = ann.get(&path).await.refused(404);
+    assert_eq!(message, "configmaps \"one-c\" not found");
+    bob.get(&path).await.refused(403);
+    for user in [&ann, &bob] {
+        assert!(![200, 409, 503].contains(&user.send("DELETE", &path, &[], "").await.code));
+    }
+    // A user whose only rights are in this member sees the member's objects.
+    let c = fixture.member("c");
+    grant(c, "shop", "eve");
+    chain.learn(c);
+    let eve = fixture.user("eve", &[]);
+    assert_eq!(cluster(&eve.get(&path).await.ok()), "c");
+    eve.get(&format!("{SHOP}/one-a")).await.refused(404);
+}
+
+/// If a user may not delete a visible part of a collection, the router deletes none of it.
+#[tokio::test]
+async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let a = fixture.member("a");
+    a.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
+    a.apply(binding("shop", "ann-clears", ("ClusterRole", "clearer"), "ann")).unwrap();
+    let refused = async || ann.send("DELETE", SHOP, &[], "").await;
+    until(async || refused().await.refused(403).contains(" of b, and so nothing was done")).await;
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    let message = refused().await.refused(403);
+    assert!(message.contains("cannot deletecollection resource \"configmaps\""), "{message}");
+    let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
+    ann.send("DELETE", &of_a, &[], "").await.ok();
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
+    // For ann a hidden cluster does not exist: its objects stay, and she gets the answer of a cluster that does not
+    // exist.
+    for nowhere in ["c", "nobodys"] {
+        let path = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3D{nowhere}");
+        let message = ann.send("DELETE", &path, &[], "").await.refused(403);
+        let words = "cannot deletecollection resource \"configmaps\" in API group \"\" in the namespace \"shop\"";
+        assert!(message.ends_with(words), "{message}");
+    }
+}
+
+/// A user may write a name that they may not look for. The cluster with that right answers.
+#[tokio::test]
+async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    let let_dan = |at: usize, rules: &[(&str, &[&str])]| {
+        let member = &fixture.members[at];
+        for (resource, verbs) in rules {
+            let name = format!("dan-{}-{}", resource.replace('/', "-"), verbs.join("-"));
+            member.apply(role("", &name, [verbs, &[""], &[resource], &[]])).unwrap();
+            member.apply(binding("", &name, ("ClusterRole", &name), "dan")).unwrap();
+        }
+        chains[at].learn(member);
+    };
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        decided(&fixture, name, RightsDecider::Rbac).await;
+        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}});
+        fixture.members[at].apply(namespace).unwrap();
+    }
+    let dan = fixture.user("dan", &[]);
+    let new = |name: &str| (format!("{SHOP}/{name}"), config_map_of("shop", name));
+    let apply = async |name: &str| {
+        let (path, object) = new(name);
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        dan.send("PATCH", &format!("{path}?fieldManager=dan"), &headers, &object.to_string()).await
+    };
+    // Only one cluster is visible to him, and it judges his request.
+    let_dan(0, &[("configmaps", &["create", "patch", "update"]), ("namespaces", &["get"])]);
+    let (path, object) = new("none");
+    until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
+    assert!(fixture.member("a").control().request_log().iter().any(|line| line.starts_with("PUT")));
+    // The same holds if he may get a subresource of objects that he may not get.
+    let_dan(0, &[("pods/status", &["get"])]);
+    until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
+    // Two clusters are visible, and he would see an object of the name in the other.
+    let_dan(1, &[("configmaps", &["get", "patch"])]);
+    until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
+    assert_eq!(apply("new").await.code, 201);
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    dan.get(&format!("{SHOP}/new")).await.refused(404);
+    // The third cluster may have got an object a moment ago that he may change but not look for.
+    let_dan(2, &[("configmaps", &["patch"])]);
+    let attempt = std::cell::Cell::new(0);
+    until(async || {
+        attempt.set(attempt.get() + 1);
+        apply(&format!("newer-{}", attempt.get())).await.code == 404
+    })
+    .await;
+    assert_eq!(of_shop(&fixture, "c"), 2);
+}
+
+/// Lets bob create ConfigMaps anywhere in a and b, and read objects in a only.
+async fn bob() -> (Fixture, Client) {
+    let fixture = ann().await;
+    for name in ["a", "b"] {
+        let member = fixture.member(name);
+        member.apply(role("", "maker", [&["create"], &[""], &["configmaps"], &[]])).unwrap();
+        member.apply(binding("", "bob-makes", ("ClusterRole", "maker"), "bob")).unwrap();
+        member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}})).unwrap();
+    }
+    let a = fixture.member("a");
+    a.apply(role("", "looker", [&["get", "list"], &[""], &["namespaces", "configmaps"], &[]])).unwrap();
+    a.apply(binding("", "bob-looks", ("ClusterRole", "looker"), "bob")).unwrap();
+    let bob = fixture.user("bob", &[]);
+    until(async || bob.get("/api/v1/namespaces/shop").await.code == 200).await;
+    (fixture, bob)
+}
+
+/// Two clusters have the namespace, and bob may see it in only one of them.
+#[tokio::test]
+async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
+    let (fixture, bob) = bob().await;
+    let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
+    assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    let mut named = config_map_of("shop", "new");
+    named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "b"});
+    assert_eq!(write(&bob, "POST", SHOP, &named).await.code, 201);
+    assert_eq!(of_shop(&fixture, "b"), 3);
+}
+
+/// Both clusters have the namespace. Carl may read objects in both, and create them in one only.
+#[tokio::test]
+async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
+    let (fixture, _bob) = bob().await;
+    for name in ["a", "b"] {
+        let member = fixture.member(name);
+        member.apply(role("", "looker", [&["get", "list"], &[""], &["namespaces", "configmaps"], &[]])).unwrap();
+        member.apply(binding("", "carl-looks", ("ClusterRole", "looker"), "carl")).unwrap();
+    }
+    fixture.member("a").apply(binding("", "carl-makes", ("ClusterRole", "maker"), "carl")).unwrap();
+    let carl = fixture.user("carl", &[]);
+    for name in ["a", "b"] {
+        until(async || carl.get(&format!("{SHOP}/one-{name}")).await.code == 200).await;
+    }
+    fixture.members.iter().for_each(|member| member.control().reset_counters());
+    until(async || write(&carl, "POST", SHOP, &config_map_of("shop", "new")).await.code == 201).await;
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    let asked = fixture.member("b").control().request_log();
+    assert!(!asked.iter().any(|line| line.contains("/namespaces/shop")), "{asked:?}");
+}
+
+/// In another cluster, the garbage collector would delete an object without its owner.
+#[tokio::test]
+async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
+    let (fixture, bob) = bob().await;
+    let owner = |member: &str| fixture.member(member).get("configmaps", "shop", &format!("one-{member}")).unwrap();
+    let owned = |member: &str| {
+        let uid = &owner(member)["metadata"]["uid"];
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": format!("one-{member}"), "uid": uid}]);
+        object
+    };
+    let message = write(&bob, "POST", SHOP, &owned("b")).await.refused(503);
+    assert!(message.contains("it forbids to ask for configmaps"), "{message}");
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    // If a user may create the object in one cluster only, the router need not guess.
+    let (b, eve) = (fixture.member("b"), fixture.user("eve", &[]));
+    b.apply(binding("", "eve-makes", ("ClusterRole", "maker"), "eve")).unwrap();
+    until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
+}
+
+/// Reports on all clusters do not depend on a live member, even if it is down.
+#[tokio::test]
+async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
+    let (fixture, chain) = with_live().await;
+    let root = fixture.user("root", &[]);
+    for name in ["a", "b", "c"] {
+        let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
+        observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status", "/readyz/*"]}]);
+        let member = fixture.member(name);
+        member.apply(observer).unwrap();
+        member.apply(binding("", "root-observes", ("ClusterRole", "observer"), "root")).unwrap();
+    }
+    chain.learn(fixture.member("c"));
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    until(async || root.get("/readyz?verbose").await.code != 403).await;
+}
+
+/// A question about a path goes to the members that the user may know of by this path.
+#[tokio::test]
+async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
+    let fixture = ann().await;
+    let a = fixture.member("a");
+    let mut metrics = role("", "metrics", [&["get"], &[], &[], &[]]);
+    metrics["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]);
+    a.apply(metrics).unwrap();
+    a.apply(binding("", "ann-metrics", ("ClusterRole", "metrics"), "ann")).unwrap();
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}});
+    let said = async |client: &Client| write(client, "POST", ACCESS, &review).await.ok()["status"]["allowed"].clone();
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    until(async || said(&ann).await == true).await;
+    // Each member would allow everything to any user.
+    fixture.members.iter().for_each(|member| member.control().reset_counters());
+    assert_eq!(said(&bob).await, false);
+    assert_eq!(said(&ann).await, true);
+    let asked = fixture.members.iter().map(|member| {
+        member.control().request_log().iter().filter(|line| line.contains("selfsubjectaccessreviews")).count()
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [1, 0, 0]);
+}
+
+/// A webhook may grant rights without a role, and the router cannot ask for another user's list of rules.
+#[tokio::test]
+async fn rules_that_no_role_gives_are_told_or_the_review_is_incomplete() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    let bob = fixture.user("bob", &[]);
+    assert_eq!(items(&bob.get("/api/v1/configmaps").await.ok()).len(), 4, "what is of b");
+    let review = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"namespace": "shop"}});
+    let status = write(&bob, "POST", RULES, &review).await.ok()["status"].clone();
+    let is_told = status["resourceRules"].as_array().is_some_and(|rules| !rules.is_empty());
+    assert!(is_told || status["incomplete"] == true, "{status}");
+    assert_eq!(status["evaluationError"], "what you may do in some clusters is not known");
+}

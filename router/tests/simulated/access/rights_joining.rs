@@ -1,0 +1,94 @@
+//! The shared mode while a cluster joins: the rights there are unknown for a moment.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tributary_router::Policies;
+use tributary_simulator::{Control, Rejection, RequestKind};
+
+use crate::access::rights::{ann, ann_under, binding, listed, role};
+use crate::harness::{Fixture, allow, items, pass, until};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
+
+/// Lets `c` join while it answers no request, or no list. Root may read and delete its objects.
+async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
+    let fixture = ann_under(policies).await;
+    let (c, root) = (fixture.member("c"), fixture.user("root", &[]));
+    c.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
+    c.apply(binding("", "root-deletes", ("ClusterRole", "deleter"), "root")).unwrap();
+    fixture.set_clusters(&["a", "b"]).await;
+    until(async || root.get(PATH).await.code == 404).await;
+    hold(c.control(), true);
+    fixture.set_clusters(&["a", "b", "c"]).await;
+    fixture
+}
+
+#[tokio::test]
+async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
+    for method in ["GET", "DELETE"] {
+        let fixture = joining(allow(), Control::hold_requests).await;
+        let root = fixture.user("root", &[]);
+        let asked = tokio::spawn(async move { root.send(method, PATH, &[], "").await });
+        pass(Duration::from_millis(200)).await;
+        assert!(!asked.is_finished(), "{method}");
+        fixture.member("c").control().hold_requests(false);
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.code, 200, "{method}: {}", String::from_utf8_lossy(&answer.body));
+    }
+}
+
+/// A list without partial answers waits for the cluster, as requests for single objects do. A list with partial answers
+/// does not.
+#[tokio::test]
+async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known() {
+    let fixture = joining(Policies::default(), Control::hold_lists).await;
+    // The router has read its discovery.
+    until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
+    pass(Duration::from_millis(200)).await;
+    let root = fixture.user("root", &[]);
+    let asked = tokio::spawn(async move { root.get(SHOP).await });
+    pass(Duration::from_millis(200)).await;
+    assert!(!asked.is_finished());
+    fixture.member("c").control().hold_lists(false);
+    let answer = asked.await.unwrap();
+    assert_eq!(items(&answer.ok()).len(), 6);
+    let fixture = joining(allow(), Control::hold_lists).await;
+    let answer = fixture.user("root", &[]).get(SHOP).await;
+    assert_eq!(items(&answer.ok()).len(), 4);
+}
+
+/// A cluster that stays silent beyond its time delays no further request.
+#[tokio::test]
+async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_its_time() {
+    let fixture = joining(allow(), Control::hold_requests).await;
+    let root = fixture.user("root", &[]);
+    let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
+    assert_eq!(root.get(PATH).await.refused(503), words);
+    let began = Instant::now();
+    assert_eq!(root.get(PATH).await.refused(503), words);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // A request that another cluster answers does not wait.
+    root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
+}
+
+/// The cluster may have the collection, so a user with the right to delete it there gets no final refusal.
+#[tokio::test]
+async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for_again() {
+    let fixture = ann().await;
+    let (c, root, ann) = (fixture.member("c"), fixture.user("root", &[]), fixture.user("ann", &[]));
+    c.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
+    c.apply(binding("", "root-clears", ("ClusterRole", "clearer"), "root")).unwrap();
+    fixture.set_clusters(&["a", "b"]).await;
+    until(async || root.get(PATH).await.code == 404).await;
+    c.control().reject(Some(Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(503) }));
+    fixture.set_clusters(&["a", "b", "c"]).await;
+    listed(&fixture, "c", "root", "all").await;
+    until(async || root.get("/api/v1/namespaces/shop/configmaps/one-a").await.code == 200).await;
+    let of_c = "/api/v1/namespaces/shop/configmaps?labelSelector=tributary.dev%2Fcluster%3Dc";
+    let message = root.send("DELETE", of_c, &[], "").await.refused(503);
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: c"), "{message}");
+    // For a user without rights there, the refusal is final.
+    ann.send("DELETE", of_c, &[], "").await.refused(403);
+}

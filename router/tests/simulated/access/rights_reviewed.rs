@@ -1,0 +1,627 @@
+//! The shared mode: members whose roles and bindings alone do not decide. The router asks them, and memory follows
+//! their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tributary_apimachinery::ClusterName;
+use tributary_router::report::RightsDecider;
+use tributary_router::{ClusterAuthorization, ClusterSetup, DispatchSettings, MemberRules, PlacePolicies, limits};
+
+use crate::access::rights::{RBAC, binding, config_map_of, grant, listed, role};
+use crate::access::rights_detected::{Chain, Mode, decided, found_out, report};
+use crate::harness::{Client, Fixture, at_once, items, pass, until};
+
+const ALL: &str = "/api/v1/configmaps";
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+
+/// How long the router trusts a member's permission, and a refusal.
+const ALLOWED_FOR: Duration = Duration::from_secs(60);
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// The members of `ann`, with `b` in this mode, once the router has detected it.
+async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
+    let (fixture, chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Rbac).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    chains.iter().for_each(|chain| drop(chain.reviewed()));
+    (fixture, chains)
+}
+
+/// The names of a list's objects of `b`, in order.
+async fn shown(client: &Client, path: &str) -> Vec<String> {
+    let listed = items(&client.get(path).await.ok());
+    let mut of_b: Vec<_> = listed.iter().filter_map(|item| item.strip_prefix("b/")).map(str::to_owned).collect();
+    of_b.sort();
+    of_b
+}
+
+/// The questions about lists that a member received since the last call, without samples.
+fn asked(chain: &Chain) -> Vec<String> {
+    let mut asked = chain.reviewed();
+    asked.retain(|line| line.contains(" list configmaps "));
+    asked.sort();
+    asked
+}
+
+#[tokio::test]
+async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
+    let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    // Roles let Ann read `shop` of b, and the webhook denies it.
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
+    }
+    ann.get(&format!("{SHOP}/one-b")).await.refused(404);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
+    assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
+    assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
+    // The router remembers the member's answers for all users, and does not ask clusters whose roles decide. Samples go
+    // to all members before this and from time to time.
+    let anew = at_once(async {
+        chains.iter().for_each(|chain| drop(chain.reviewed()));
+        for path in [ALL, SHOP] {
+            shown(&root, path).await;
+        }
+        chains.iter().map(|chain| asked(chain)).collect::<Vec<_>>()
+    });
+    assert_eq!(anew.await, vec![Vec::<String>::new(); 3]);
+    // The webhook now denies `bank`, and the router shows `shop` again.
+    chains[1].set(Mode::Webhook("ann", "bank"));
+    pass(REFUSED_FOR).await;
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, ["one-b", "two-b"], "{path}");
+    }
+    assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
+}
+
+#[tokio::test]
+async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
+    let everything = ["one-b", "one-b", "two-b", "two-b"];
+    let (fixture, chains) = of_b(Mode::Abac(&["ann"])).await;
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    assert_eq!(shown(&ann, ALL).await, everything);
+    bob.get(ALL).await.refused(403);
+    // The router trusts a refusal for ten seconds.
+    chains[1].set(Mode::AlwaysAllow);
+    pass(REFUSED_FOR).await;
+    assert_eq!(shown(&bob, ALL).await, everything);
+    assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
+}
+
+/// The member itself judges a forwarded request. A request with versions of the merged view makes the router ask
+/// whether the user may know of its object.
+#[tokio::test]
+async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_take_back() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let own = format!("/clusters/b{SHOP}/one-b");
+    let asked_for = async |path: &str| {
+        drop(chains[1].reviewed());
+        assert_eq!(ann.get(path).await.code, 200, "{path}");
+        chains[1].reviewed().iter().any(|line| line.starts_with("ann get configmaps "))
+    };
+    assert!(!asked_for(&own).await);
+    assert!(asked_for(&format!("{own}?resourceVersion=%30")).await);
+}
+
+/// The match conditions of a webhook may depend on the request's API version.
+#[tokio::test]
+async fn a_member_is_asked_in_the_version_of_the_request() {
+    let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
+    let ann = fixture.user("ann", &[]);
+    // Roles let Ann read `shop` of b, and the webhook denies it in the version of the request.
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
+    }
+    ann.get(&format!("{SHOP}/one-b")).await.refused(404);
+    chains[1].set(Mode::WebhookOfVersion("ann", "v2"));
+    pass(REFUSED_FOR).await;
+    assert_eq!(shown(&ann, SHOP).await, ["one-b", "two-b"]);
+    assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
+}
+
+/// A question about impersonation has the API version that a kube-apiserver itself uses.
+#[tokio::test]
+async fn a_member_is_asked_in_a_version_whom_somebody_may_be() {
+    let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
+    let b = fixture.member("b");
+    b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
+    b.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    chains[1].learn(b);
+    let bob = fixture.user("bob", &[]);
+    let be_ann = async || bob.send("GET", SHOP, &[("impersonate-user", "ann")], "").await.code;
+    chains[1].set(Mode::WebhookOfVersion("bob", "v2"));
+    until(async || be_ann().await == 200).await;
+    chains[1].set(Mode::WebhookOfVersion("bob", "v1"));
+    pass(ALLOWED_FOR).await;
+    assert_eq!(be_ann().await, 403);
+}
+
+/// A user who may read one object only can watch it from the version of their read.
+#[tokio::test]
+async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let b = fixture.member("b");
+    b.apply(role("shop", "one", [&["get", "list", "watch"], &[""], &["configmaps"], &["one-b"]])).unwrap();
+    b.apply(binding("shop", "bob-reads-one", ("Role", "one"), "bob")).unwrap();
+    chains[1].learn(b);
+    // Ann may read the whole namespace.
+    for name in ["bob", "ann"] {
+        let user = fixture.user(name, &[]);
+        let path = format!("{SHOP}/one-b");
+        // The change makes sure that the log still has the object's version.
+        let change = |to: &str| {
+            let mut changed = config_map_of("shop", "one-b");
+            changed["data"]["of"] = to.into();
+            b.apply(changed).unwrap();
+        };
+        change("nobody");
+        let is_read = async || {
+            let answer = user.get(&path).await;
+            answer.code == 200 && answer.ok()["data"]["of"] == "nobody"
+        };
+        until(is_read).await;
+        let from = user.get(&path).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let watch = format!("{SHOP}?watch=1&fieldSelector=metadata.name%3Done-b&resourceVersion={from}");
+        let mut events = user.watch(&watch).await;
+        change(name);
+        let event = events.soon().await;
+        assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
+        // A repeated question loses no right and changes no scope.
+        pass(ALLOWED_FOR + Duration::from_secs(5)).await;
+        events.nothing().await;
+    }
+}
+
+/// A change of roles or bindings for a user may change every answer about the user.
+#[tokio::test]
+async fn a_binding_has_a_member_asked_at_once() {
+    let (fixture, chains) = of_b(Mode::Webhook("ann", "bank")).await;
+    let bob = fixture.user("bob", &[]);
+    bob.get(SHOP).await.refused(403);
+    let b = fixture.member("b");
+    b.apply(binding("shop", "bob-reads", ("ClusterRole", "reader"), "bob")).unwrap();
+    chains[1].learn(b);
+    until(async || bob.get(SHOP).await.code == 200).await;
+    assert_eq!(shown(&bob, SHOP).await, ["one-b", "two-b"]);
+    b.delete("rolebindings.rbac.authorization.k8s.io", "shop", "bob-reads").unwrap();
+    chains[1].learn(b);
+    until(async || bob.get(SHOP).await.code == 403).await;
+}
+
+/// The watch ends within a minute after the member withdraws the permission.
+#[tokio::test]
+async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    let b = fixture.member("b");
+    b.apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen");
+    // The router asks again during the watch, and a permission changes nothing.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    b.apply(config_map_of("shop", "seen-too")).unwrap();
+    assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen-too");
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    pass(ALLOWED_FOR).await;
+    let last = events.next().await.unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert_eq!(shown(&ann, ALL).await, Vec::<String>::new());
+}
+
+/// Ann's own questions keep the member busy, which delays the refusal of her watch.
+#[tokio::test]
+async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = &fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    pass(ALLOWED_FOR - Duration::from_secs(3)).await;
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    // The member handles 25 of her questions at a time, so all of them take half a minute.
+    fixture.member("b").control().lag_reviews(Duration::from_millis(500));
+    let busy = futures::future::join_all((0..1_400).map(|number| async move {
+        let path = format!("{SHOP}/x{number}");
+        ann.get(&path).await.code
+    }));
+    let last = tokio::select! {
+        last = events.next() => last.unwrap(),
+        codes = busy => panic!("what she asked is answered first: {codes:?}"),
+        () = tokio::time::sleep(Duration::from_secs(15)) => panic!("she still has it"),
+    };
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+}
+
+/// Each answer comes too late, so the router uses the member's last answers about all namespaces and about one.
+#[tokio::test]
+async fn what_a_slow_member_said_last_is_listed_soon() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    pass(Duration::from_secs(70)).await;
+    fixture.member("b").control().lag_reviews(Duration::from_secs(6));
+    let listed = tokio::time::timeout(Duration::from_secs(30), shown(&ann, ALL)).await;
+    assert_eq!(listed.expect("it is listed within half a minute"), ["one-b", "two-b"]);
+}
+
+/// The same for a watch.
+#[tokio::test]
+async fn a_watch_of_a_slow_member_goes_on() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    let b = fixture.member("b");
+    b.control().lag_reviews(Duration::from_secs(6));
+    for _ in 0..8 {
+        pass(Duration::from_secs(15)).await;
+        events.nothing().await;
+    }
+    b.apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "seen");
+}
+
+#[tokio::test]
+async fn a_member_that_does_not_answer_is_not_known() {
+    let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await;
+    assert_eq!(items(&listed.ok()).len(), 4, "what is of a");
+    let missing = "what you may list in some clusters is not known, and is missing";
+    assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
+}
+
+/// While nothing is dispatched to a cluster, its users cause no questions either. The last answers count for five
+/// minutes, and then the rights are unknown.
+#[tokio::test]
+async fn a_frozen_member_is_asked_nothing_for_its_users() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let clusters = [(ClusterName::new("b").unwrap(), frozen)].into();
+    fixture.router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
+    chains[1].reviewed();
+    // Ann's answer is due for renewal, and rights without an answer are unknown.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    let missing = "what you may list in some clusters is not known, and is missing";
+    let is_missing = async |client: &Client| {
+        let listed = client.get(ALL).await;
+        let of_b = items(&listed.ok()).iter().filter(|item| item.starts_with("b/")).count();
+        of_b == 0 && listed.warnings().iter().any(|warning| warning.contains(missing))
+    };
+    assert!(is_missing(&root).await);
+    let problem = report(&fixture, "b").await.rights_problem.unwrap_or_default();
+    assert!(problem.contains("dispatch: DenyAll"), "{problem}");
+    // The test checks this for two minutes only, since the detector sends samples every five minutes without any user.
+    pass(Duration::from_secs(60)).await;
+    assert!(is_missing(&root).await);
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    assert_eq!(asked(&chains[1]), Vec::<String>::new());
+    pass(Duration::from_secs(4 * 60)).await;
+    until(async || is_missing(&ann).await).await;
+    chains[1].reviewed();
+    fixture.router.set_dispatch(DispatchSettings::default());
+    until(async || shown(&ann, ALL).await == ["one-b", "two-b"]).await;
+    assert!(!asked(&chains[1]).is_empty());
+    until(async || report(&fixture, "b").await.rights_problem.is_none()).await;
+}
+
+/// A cluster may forbid the reviews that its configuration demands. Its problem then tells the administrator the
+/// remedy.
+#[tokio::test]
+async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        let own = crate::harness::setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    let problem = async || report(&fixture, "b").await.rights_problem;
+    until(async || report(&fixture, "b").await.rights_reason.as_deref() == Some("its configuration says so")).await;
+    until(async || !chains[1].reviewed().is_empty()).await;
+    until(async || problem().await.is_none()).await;
+    chains[1].set(Mode::WithoutReviews);
+    pass(Duration::from_secs(61)).await;
+    let expected = "it answers subjectaccessreviews with 403: our account needs the verb create on them; tributary join \
+                    CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
+    until(async || problem().await.as_deref() == Some(expected)).await;
+    assert_eq!(report(&fixture, "a").await.rights_problem, None);
+    // The cluster allows reviews now, which suffices.
+    chains[1].set(Mode::Rbac);
+    pass(Duration::from_secs(61)).await;
+    until(async || problem().await.is_none()).await;
+    assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "its configuration says so");
+}
+
+/// Each question reaches a cluster once at a time, for any number of waiting requests.
+#[tokio::test]
+async fn a_crowd_asks_one_question() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    // With this configuration the detector sends no samples, which might have the same attributes.
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        let own = crate::harness::setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    for name in ["a", "b", "c"] {
+        until(async || report(&fixture, name).await.rights_reason.as_deref() == Some("its configuration says so"))
+            .await;
+    }
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    until(async || root.get(SHOP).await.code == 200).await;
+    until(async || shown(&root, SHOP).await == ["one-b", "two-b"]).await;
+    chains[1].reviewed();
+    let lists = futures::future::join_all((0..50).map(|_| ann.get(SHOP))).await;
+    assert!(lists.iter().all(|listed| listed.code == 200));
+    assert_eq!(asked(&chains[1]), ["ann list configmaps /", "ann list configmaps shop/"]);
+}
+
+/// A webhook may depend on the uid or an extra. Each review contains the identity that the member would see.
+#[tokio::test]
+async fn a_member_is_asked_of_whom_it_is_told() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        let own = crate::harness::setup(member, member.name()).await;
+        let impersonation = MemberRules { uid: true, extra: ["team".to_owned()].into() };
+        let authorization = ClusterAuthorization::Review;
+        setups.push(ClusterSetup { impersonation, authorization, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    decided(&fixture, "b", RightsDecider::Review).await;
+    chains[1].reviewed();
+    let mut user = tributary_router::User::named("test", "ann");
+    user.info.uid = "u-1".to_owned();
+    user.info.extra.insert("team".to_owned(), vec!["blue".to_owned()]);
+    user.info.extra.insert("other".to_owned(), vec!["x".to_owned()]);
+    let ann = fixture.of_user(user);
+    until(async || ann.get(SHOP).await.code == 200).await;
+    let lines = chains[1].reviewed();
+    let expected = "ann (u-1 {\"team\":[\"blue\"]}) list configmaps shop/";
+    assert!(lines.iter().any(|line| line == expected), "{lines:?}");
+    // The same name with another identity is another user.
+    let plain = fixture.user("ann", &[]);
+    plain.get(SHOP).await.ok();
+    assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
+}
+
+/// A silent member does not keep a stream open that another member's refusal ends.
+#[tokio::test]
+async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_asked() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    fixture.member("b").control().hold_requests(true);
+    // The member's answer is due for renewal now.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
+    let lost = tokio::time::Instant::now();
+    let last = events.next().await.unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
+}
+
+/// The router asks a slow member independently, so another member's refusal takes effect at once.
+#[tokio::test]
+async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower_one() {
+    let (fixture, chains) =
+        found_out([Mode::Webhook("nobody", "shop"), Mode::Webhook("nobody", "shop"), Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Review).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    pass(ALLOWED_FOR - Duration::from_secs(3)).await;
+    fixture.member("b").control().lag_reviews(Duration::from_secs(20));
+    chains[0].set(Mode::Webhook("ann", ""));
+    // The permission of a expires in three seconds, and b does not answer within five.
+    let last = tokio::time::timeout(Duration::from_secs(6), events.next()).await.expect("it ends at once").unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+}
+
+/// Unknown rights in one member are no reason to refuse a watch of the others.
+#[tokio::test]
+async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
+    chains[1].set(Mode::WithoutReviews);
+    let mut events =
+        ann.watch(&format!("{ALL}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await;
+    fixture.member("b").apply(config_map_of("shop", "unseen")).unwrap();
+    fixture.member("a").apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "seen");
+    events.nothing().await;
+}
+
+/// Number of changes of a binding in `c`, and number of rounds without a change.
+const ROUNDS: usize = 5;
+
+/// Returns whether Ann's list causes a question to `b`, although `b` has just given a permission that counts for a
+/// minute.
+async fn has_b_asked(fixture: &Fixture, chains: &[Arc<Chain>]) -> bool {
+    chains[1].reviewed();
+    fixture.user("ann", &[]).get(SHOP).await.ok();
+    chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/")
+}
+
+/// Number of rounds with a question to `b`.
+async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl AsyncFnMut(usize)) -> usize {
+    has_b_asked(fixture, chains).await;
+    let mut asked = 0;
+    for round in 0..ROUNDS {
+        change(round).await;
+        asked += usize::from(has_b_asked(fixture, chains).await);
+    }
+    asked
+}
+
+/// A binding for `system:authenticated` in a namespace of `c`, where Ann has no rights. Each namespace's administrator
+/// may write such bindings at any rate.
+#[tokio::test]
+async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
+    let c = fixture.member("c");
+    let asked = rounds(&fixture, &chains, async |round| {
+        let namespace = format!("own-{round}");
+        let mut everybody = binding(&namespace, "everybody", ("ClusterRole", "reader"), "x");
+        let witness = json!({"kind": "User", "apiGroup": RBAC, "name": "witness"});
+        let group = json!({"kind": "Group", "apiGroup": RBAC, "name": "system:authenticated"});
+        everybody["subjects"] = json!([witness, group]);
+        c.apply(everybody).unwrap();
+        let all: Vec<_> = (0..=round).map(|round| format!("own-{round}")).collect();
+        listed(&fixture, "c", "witness", &all.join(" ")).await;
+    });
+    assert_eq!(asked.await, 0, "what c gives says nothing of what b allows");
+}
+
+/// A binding for a name without a user appears and disappears in `c`, as when a pipeline creates and deletes
+/// namespaces.
+#[tokio::test]
+async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
+    let c = fixture.member("c");
+    let asked = rounds(&fixture, &chains, async |_| {
+        grant(c, "own", "made-up");
+        listed(&fixture, "c", "made-up", "own").await;
+        c.delete(&format!("rolebindings.{RBAC}"), "own", "made-up-reads").unwrap();
+        listed(&fixture, "c", "made-up", "none").await;
+    });
+    assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
+}
+
+/// Number of requests that their client cancels at once, each for another name. The silent member must not count as
+/// unreachable before all are sent.
+const REQUESTS: usize = 400;
+
+/// Ann requests names of `b`, which decides by reviews and is slow for a moment, and cancels each request. The limit of
+/// questions in flight to a cluster (50) bounds the questions for cancelled requests.
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_asked() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    ann.get(SHOP).await.ok();
+    let of_names =
+        |lines: Vec<String>| lines.iter().filter(|line| line.starts_with("ann get configmaps shop/x")).count();
+    chains[1].reviewed();
+    let b = fixture.member("b");
+    b.control().hold_requests(true);
+    let begun = tokio::time::Instant::now();
+    for number in 0..REQUESTS {
+        let path = format!("{SHOP}/x{number}");
+        // A reset stream has the same effect: the request does its immediate work only.
+        let taken_back = tokio::time::timeout(Duration::ZERO, ann.get(&path)).await;
+        assert!(taken_back.is_err(), "{number}, after {:?}: {taken_back:?}", begun.elapsed());
+    }
+    assert_eq!(of_names(chains[1].reviewed()), 0, "none has been answered yet");
+    b.control().hold_requests(false);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = of_names(chains[1].reviewed());
+    assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
+}
+
+/// Bob has no rights. He asks to impersonate a user with the maximum number of groups, which the first answer refuses,
+/// and once with more groups.
+#[tokio::test]
+async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_be() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let bob = fixture.user("bob", &[]);
+    let be = async |groups: usize| {
+        let groups: Vec<String> = (0..groups).map(|number| format!("group-{number}")).collect();
+        let mut headers = vec![("impersonate-user", "somebody")];
+        headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
+        let answer = bob.send("GET", ALL, &headers, "").await;
+        let asked = chains[1].reviewed().iter().filter(|line| line.starts_with("bob impersonate ")).count();
+        (answer, asked)
+    };
+    let (answer, asked) = be(limits::IMPERSONATED_VALUES - 1).await;
+    answer.refused(403);
+    assert_eq!(asked, 1);
+    let (answer, asked) = be(limits::IMPERSONATED_VALUES).await;
+    assert_eq!(
+        (answer.refused(431), asked),
+        ("the Impersonate-* headers have 513 values: 512 are the most that may be asked for at once".to_owned(), 0)
+    );
+    let long = "x".repeat(limits::IMPERSONATED_BYTES);
+    let headers = [("impersonate-user", "somebody"), ("impersonate-extra-x", long.as_str())];
+    assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
+}
+
+/// Bob may impersonate Ann. While the member is silent, he repeatedly asks to be Ann in the maximum number of other
+/// groups. Few of his requests wait for answers; the router refuses the rest with Retry-After.
+#[tokio::test]
+async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let b = fixture.member("b");
+    b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users", "groups"], &["ann", "dev"]])).unwrap();
+    b.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    chains[1].learn(b);
+    let bob = fixture.user("bob", &[]);
+    let be_ann = [("impersonate-user", "ann"), ("impersonate-group", "dev")];
+    until(async || bob.send("GET", SHOP, &be_ann, "").await.code == 200).await;
+    b.control().hold_requests(true);
+    let bob = &bob;
+    let be = |request: usize| async move {
+        let others = limits::IMPERSONATED_VALUES - 1;
+        let groups: Vec<String> = (0..others).map(|number| format!("group-{request}-{number}")).collect();
+        let mut headers = vec![("impersonate-user", "ann")];
+        headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
+        tokio::time::timeout(Duration::from_secs(2), bob.send("GET", SHOP, &headers, "")).await.ok()
+    };
+    // Plain health checks need no rights, and get their answers meanwhile.
+    let healthy = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for path in ["/livez", "/readyz"] {
+            assert_eq!(bob.get(path).await.code, 200, "{path}");
+        }
+    };
+    let (answers, ()) = futures::future::join(futures::future::join_all((0..250).map(be)), healthy).await;
+    let answers: Vec<_> = answers.into_iter().flatten().collect();
+    assert!(answers.len() >= 100, "{} of 250 are refused", answers.len());
+    for answer in &answers {
+        let message = answer.refused(429);
+        assert!(message.starts_with("too many questions to one cluster what its users may do"), "{message}");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+}
+
+/// The router asks only once whether a user may impersonate another, and once for each group.
+#[tokio::test]
+async fn who_may_be_somebody_is_told_what_they_are_shown() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let rule = [&["impersonate"][..], &[""], &["users", "groups"], &["ann", "dev", "ops"]];
+    for member in ["b", "c"].map(|name| fixture.member(name)) {
+        member.apply(role("", "be-ann", rule)).unwrap();
+        member.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    }
+    chains[1].learn(fixture.member("b"));
+    let bob = fixture.user("bob", &[]);
+    let be = async |groups: [&str; 2]| {
+        let headers = [("impersonate-user", "ann"), ("impersonate-group", groups[0]), ("impersonate-group", groups[1])];
+        bob.send("GET", SHOP, &headers, "").await
+    };
+    until(async || be(["dev", "ops"]).await.code == 200).await;
+    assert_eq!(items(&be(["dev", "ops"]).await.ok()), ["b/one-b", "b/two-b"]);
+    let message = be(["dev", "root"]).await.refused(403);
+    assert!(message.contains("groups \"root\" is forbidden: User \"bob\" cannot impersonate resource"), "{message}");
+}

@@ -1,0 +1,5 @@
+//! Clients with their own needs: browsers, informers, and faults known from other projects.
+
+pub(crate) mod browsers;
+pub(crate) mod informer;
+pub(crate) mod precedents;

@@ -1,0 +1,8 @@
+//! Policies, flow control, and bounds of memory and connections.
+
+pub(crate) mod bounds;
+pub(crate) mod fairness;
+pub(crate) mod governed;
+pub(crate) mod held;
+pub(crate) mod policies;
+pub(crate) mod unread;

@@ -1,0 +1,170 @@
+//! The shared mode: no user makes another user wait.
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use serde_json::json;
+use tributary_router::{Limits, SharedMode};
+use tributary_simulator::SimulatorConfig;
+
+use crate::access::rights::{binding, listed, role};
+use crate::harness::{Answer, Client, Fixture, allow, config, config_map_in, items, until};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+
+/// Members with these names. Each pair of `users` names a user and the member where that user may do everything.
+async fn fixture<const N: usize>(names: [&str; N], users: &[(&str, &str)], limits: Limits) -> Fixture {
+    let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
+    let router = tributary_router::RouterConfig {
+        policies: allow(),
+        shared: Some(SharedMode::default()),
+        alone: true,
+        limits,
+        ..tributary_router::RouterConfig::default()
+    };
+    let fixture = Fixture::of(configs, router).await;
+    for member in &fixture.members {
+        member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}})).unwrap();
+        member.apply(role("", "all", [&["*"], &["*"], &["*"], &[]])).unwrap();
+    }
+    for (user, cluster) in users {
+        let member = fixture.member(cluster);
+        member.apply(binding("", &format!("{user}-all"), ("ClusterRole", "all"), user)).unwrap();
+        listed(&fixture, cluster, user, "all").await;
+    }
+    fixture
+}
+
+async fn create(client: &Client, cluster: &str, name: &str) -> Answer {
+    let object = config_map_in(cluster, name, "1").to_string().replace("\"default\"", "\"shop\"");
+    client.send("POST", SHOP, &[("content-type", "application/json")], &object).await
+}
+
+/// Eve writes constantly while a member's watches lag. Only readers of her writes wait, and that is Eve herself.
+#[tokio::test]
+async fn nobody_waits_for_what_others_wrote() {
+    let fixture = fixture(["a", "b"], &[("ann", "a"), ("ann", "b"), ("eve", "a")], Limits::default()).await;
+    let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
+    create(&ann, "b", "of-ann").await.ok();
+    until(async || items(&ann.get(SHOP).await.ok()).contains(&"b/of-ann".to_owned())).await;
+    fixture.member("a").control().slow(Some(10));
+    create(&eve, "a", "of-eve").await.ok();
+    let of_eve = eve.get(&format!("{SHOP}/of-eve")).await;
+    assert!(of_eve.refused(504).contains("Too large resource version"), "{of_eve:?}");
+    eve.get(SHOP).await.refused(504);
+    // Ann sees the part of Eve's writes that has arrived.
+    assert!(items(&ann.get(SHOP).await.ok()).contains(&"b/of-ann".to_owned()));
+    ann.get(&format!("{SHOP}/of-ann")).await.ok();
+    ann.get(&format!("{SHOP}/of-eve")).await.refused(404);
+    // Ann waits for her own writes. Her writes to a named object wait for all users' writes, since the router must find
+    // the object's cluster.
+    create(&ann, "b", "second").await.ok();
+    ann.get(&format!("{SHOP}/second")).await.ok();
+    let refused = ann.send("DELETE", &format!("{SHOP}/of-eve"), &[], "").await;
+    assert!(refused.refused(504).contains("Too large resource version"), "{refused:?}");
+}
+
+/// Ann may read nothing in Eve's cluster. Eve's writes there neither delay Ann nor mention the cluster, even for a name
+/// that both use.
+#[tokio::test]
+async fn writes_in_a_hidden_cluster_are_nothing_to_wait_for() {
+    let fixture = fixture(["a", "b"], &[("ann", "b"), ("eve", "a")], Limits::default()).await;
+    let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
+    create(&ann, "b", "same").await.ok();
+    until(async || ann.get(&format!("{SHOP}/same")).await.code == 200).await;
+    fixture.member("a").control().slow(Some(10));
+    create(&eve, "a", "same").await.ok();
+    ann.get(&format!("{SHOP}/same")).await.ok();
+    let patch = [("content-type", "application/merge-patch+json")];
+    ann.send("PATCH", &format!("{SHOP}/same"), &patch, r#"{"data":{"v":"2"}}"#).await.ok();
+    ann.send("DELETE", &format!("{SHOP}/same"), &[], "").await.ok();
+}
+
+/// A hundred connections of one user get one share.
+#[tokio::test]
+async fn a_user_has_one_share_however_many_connections() {
+    let limits = Limits { requests_in_flight: 8, ..Limits::default() };
+    let fixture = fixture(["a"], &[("ann", "a"), ("eve", "a")], limits).await;
+    let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
+    eve.get(SHOP).await.ok();
+    fixture.member("a").control().half_open(true);
+    let path = format!("/clusters/a{SHOP}");
+    let frozen = (1..=6).map(|port| eve.clone().by_port(port)).map(|eve| {
+        let path = path.clone();
+        async move { eve.get(&path).await }
+    });
+    let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
+    for _ in 0..3 {
+        let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
+        assert!(answer.refused(429).contains("this one holds"), "{answer:?}");
+    }
+    let answers = async {
+        // Ann uses a connection that Eve uses, too, as behind a front proxy.
+        ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
+        let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
+        assert!(message.contains("other clients hold 0 and this one holds 3"), "{message}");
+    };
+    tokio::select! {
+        () = answers => {}
+        answer = async { futures::StreamExt::next(&mut frozen).await } => panic!("a frozen member answered: {answer:?}"),
+    }
+}
+
+/// Users share the limit of long-running requests over all their connections and clusters.
+#[tokio::test]
+async fn watches_of_a_user_leave_room_for_those_of_others() {
+    let limits = Limits { long_running_requests: 16, ..Limits::default() };
+    let everybody = [("ann", "a"), ("ann", "b"), ("eve", "a"), ("eve", "b")];
+    let fixture = fixture(["a", "b"], &everybody, limits).await;
+    let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
+    let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let paths = ["", "/clusters/a", "/clusters/b"].map(|cluster| format!("{cluster}{SHOP}?{news}"));
+    let mut open = Vec::new();
+    for port in 1..=6 {
+        let eve = eve.clone().by_port(port);
+        let response = eve.call("GET", &paths[usize::from(port) % 3], &[], "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{port}");
+        open.push(response);
+    }
+    for path in &paths {
+        let refused = eve.clone().by_port(7).get(path).await;
+        let message = refused.refused(429);
+        let expected = "too many watches and other long-running requests (--max-long-running-requests): of 16, other clients \
+                        hold 0 and this one holds 6; a client may hold at most half of what others do not hold";
+        assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
+    }
+    // Ann uses a connection that Eve uses, too, as behind a front proxy. Reads have a limit of their own.
+    let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
+    assert_eq!(of_ann.status(), StatusCode::OK);
+    eve.get(SHOP).await.ok();
+    let exposition = fixture.router.metrics().expose();
+    assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_requests"} 7"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_requests"} 3"#), "{exposition}");
+    // A long query stays in memory until its watch ends, so it takes more places. This one takes five, and four are
+    // free.
+    let long = format!("{}&fieldSelector=metadata.name%21%3D{}", paths[0], "x".repeat(40_000));
+    let refused = ann.clone().by_port(2).call("GET", &long, &[], "").await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let message = String::from_utf8(refused.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(message.contains("other clients hold 6 and this one holds 1"), "{message}");
+    // The places are free again after the client ends a stream, and after a request that turned out to be no stream.
+    drop((open, of_ann));
+    for _ in 0..20 {
+        ann.get("/clusters/a/api/v1/namespaces/shop/pods/none/log").await.refused(404);
+    }
+    let report = fixture.router.report().await;
+    let own = report.limits.iter().find(|own| own.limit == "long_running_requests").unwrap();
+    assert_eq!((own.used, own.max, own.refused), (0, 16, Some(4)));
+}
+
+/// All programs of one user share the limit without shares.
+#[tokio::test]
+async fn one_persons_watches_are_not_counted() {
+    let limits = Limits { long_running_requests: 2, ..Limits::default() };
+    let router =
+        tributary_router::RouterConfig { policies: allow(), limits, ..tributary_router::RouterConfig::default() };
+    let fixture = Fixture::of([config("a")], router).await;
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        open.push(fixture.watch("/api/v1/configmaps?watch=1").await);
+    }
+}

@@ -1,0 +1,314 @@
+//! A name that starts to mean another cluster: the successor's rights never apply to the earlier cluster's objects.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tributary_merge::Epochs;
+use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_router::{ClusterAddress, ClusterSetup, Policies, Router, RouterConfig, SharedMode};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
+
+use crate::access::rights::{grant, listed};
+use crate::harness::{
+    Fixture, SOON, allow, config_map, config_map_in, items, pass, setup, setup_through, until, vector, version,
+};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const ALL: &str = "/api/v1/configmaps";
+
+/// The setup of a member under the name of cluster `a`.
+async fn as_a(member: &SimulatedCluster) -> ClusterSetup {
+    setup(member, "a").await
+}
+
+/// Points the name `a` at cluster `b`, and waits until the router asks `b`.
+async fn switch(fixture: &Fixture) {
+    let b = fixture.member("b");
+    fixture.router.set_clusters(vec![as_a(b).await]);
+    until(async || b.control().requests(RequestKind::Discovery) > 0).await;
+}
+
+/// Two clusters with an object each. The router serves `a` alone.
+async fn a_before_b(policies: Policies, mode: Option<SharedMode>) -> Fixture {
+    let fixture = match mode {
+        Some(mode) => Fixture::shared(["a", "b"], policies, mode).await,
+        None => Fixture::with(["a", "b"].map(crate::harness::config), policies).await,
+    };
+    fixture.set_clusters(&["a"]).await;
+    for member in &fixture.members {
+        member.apply(config_map(&format!("of-{}", member.name()), "")).unwrap();
+        member.control().reset_counters();
+    }
+    fixture
+}
+
+fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
+    let rejection =
+        Rejection { resources: vec!["configmaps".into()], kinds: vec![RequestKind::List], ..Rejection::all(code) };
+    member.control().reject(Some(rejection));
+}
+
+/// Fault F6 of docs/precedents.md, if the successor refuses lists (403) or fails (500).
+#[tokio::test]
+async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_successor() {
+    for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
+        let fixture = a_before_b(policies, Some(SharedMode::default())).await;
+        grant(fixture.member("a"), "", "ann");
+        grant(fixture.member("b"), "", "bob");
+        let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+        until(async || ann.get(ALL).await.code == 200 && items(&ann.get(ALL).await.ok()) == ["a/of-a"]).await;
+        bob.get(ALL).await.refused(403);
+        refuse_config_maps(fixture.member("b"), code);
+        switch(&fixture).await;
+        let mut is_known = false;
+        for _ in 0..100 {
+            let (listed, read) = (bob.get(ALL).await, bob.get(&format!("{CONFIG_MAPS}/of-a")).await);
+            assert!(!String::from_utf8_lossy(&listed.body).contains("of-a\""), "{code}: {listed:?}");
+            assert_ne!(read.code, 200, "{code}");
+            is_known |= crate::access::rights::lists(&fixture, "a", "bob") == "all";
+            sleep(Duration::from_millis(30)).await;
+        }
+        assert!(is_known, "the rights in the successor are known");
+    }
+}
+
+/// Fault F6 of docs/precedents.md, if the successor answers every request.
+#[tokio::test]
+async fn who_watches_is_told_that_the_objects_of_a_replaced_cluster_are_gone() {
+    let fixture = a_before_b(Policies::default(), None).await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let from = version(&list);
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    switch(&fixture).await;
+    assert_eq!(events.brief().await, "DELETED a/of-a");
+    assert_eq!(events.brief().await, "ADDED a/of-b");
+    assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()), ["a/of-b"]);
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact&limit=5")).await.refused(410);
+    let mut late = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(late.soon().await["object"]["code"], 410);
+}
+
+/// "If the cluster still has the same uid, its objects stay" (docs/operating.md).
+#[tokio::test]
+async fn a_cluster_that_is_reached_in_another_way_keeps_its_objects() {
+    let fixture = a_before_b(Policies::default(), None).await;
+    let a = fixture.member("a");
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    a.control().hold_lists(true);
+    let elsewhere = Switch::to(a).await;
+    let address = ClusterAddress::from_description("elsewhere");
+    let moved = setup_through(a, "a", &[elsewhere.url()], ClientTuning::default()).await;
+    fixture.router.set_clusters(vec![ClusterSetup { address, ..moved }]);
+    until(async || elsewhere.connections.load(Ordering::SeqCst) > 0).await;
+    for _ in 0..20 {
+        assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()), ["a/of-a"]);
+        pass(Duration::from_millis(50)).await;
+    }
+    a.control().hold_lists(false);
+    events.nothing().await;
+    a.apply(config_map("more", "")).unwrap();
+    assert_eq!(events.brief().await, "ADDED a/more");
+}
+
+/// A new address that does not answer may lead to another cluster.
+#[tokio::test]
+async fn a_cluster_that_does_not_tell_who_it_is_starts_empty() {
+    let fixture = a_before_b(allow(), None).await;
+    until(async || items(&fixture.get(CONFIG_MAPS).await.ok()) == ["a/of-a"]).await;
+    let namespaces = Rejection { resources: vec!["namespaces".into()], ..Rejection::all(403) };
+    fixture.member("b").control().reject(Some(namespaces));
+    fixture.router.set_clusters(vec![as_a(fixture.member("b")).await]);
+    until(async || items(&fixture.get(CONFIG_MAPS).await.ok()) == ["a/of-b"]).await;
+    fixture.member("a").control().stop_listening().await;
+    fixture.router.set_clusters(vec![as_a(fixture.member("a")).await]);
+    until(async || items(&fixture.get(CONFIG_MAPS).await.ok()).is_empty()).await;
+}
+
+/// Forwards to one cluster or another, as a load balancer or a virtual address does.
+struct Switch {
+    port: u16,
+    target: Arc<Mutex<std::net::SocketAddr>>,
+    lines: Arc<Mutex<JoinSet<()>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Switch {
+    async fn to(member: &SimulatedCluster) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, target) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(member.address())));
+        let (lines, connections) = (Arc::<Mutex<JoinSet<()>>>::default(), Arc::<AtomicUsize>::default());
+        let switch = Self { port, target, lines, connections };
+        let (target, lines, made) = (switch.target.clone(), switch.lines.clone(), switch.connections.clone());
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let far = *target.lock();
+                made.fetch_add(1, Ordering::SeqCst);
+                lines.lock().spawn(async move {
+                    if let Ok(mut far) = TcpStream::connect(far).await {
+                        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                    }
+                });
+            }
+        });
+        switch
+    }
+
+    fn url(&self) -> http::Uri {
+        format!("https://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
+    /// Forwards new connections to another cluster. Open connections stay.
+    fn lead_to(&self, member: &SimulatedCluster) {
+        *self.target.lock() = member.address();
+    }
+
+    fn cut(&self) {
+        drop(std::mem::take(&mut *self.lines.lock()));
+    }
+}
+
+/// The cluster `a` at an address that can switch to `b`. Both accept the same credentials, and no certificate
+/// distinguishes them.
+async fn behind_a_switch(fixture: &Fixture) -> Switch {
+    let [a, b] = ["a", "b"].map(|name| fixture.member(name));
+    b.control().accept(a.token(), None);
+    let switch = Switch::to(a).await;
+    let kubeconfig = Kubeconfig::from_yaml(&a.kubeconfig()).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    (config.cluster_url, config.root_cert, config.accept_invalid_certs) = (switch.url(), None, true);
+    let client = ClusterClient::connect("a".parse().unwrap(), config, ClientTuning::default()).await.unwrap();
+    let address = ClusterAddress::from_description("switch");
+    fixture.router.set_clusters(vec![ClusterSetup { client: Ok(client), address, ..as_a(a).await }]);
+    let root = fixture.user("root", &[]);
+    until(async || switch.connections.load(Ordering::SeqCst) > 0).await;
+    pass(Duration::from_secs(2)).await;
+    until(async || root.get(&format!("{CONFIG_MAPS}/of-a")).await.code == 200).await;
+    switch
+}
+
+/// Fault F6 of docs/precedents.md, if the address stays and leads to the successor.
+#[tokio::test]
+async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier() {
+    let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
+    grant(fixture.member("b"), "", "bob");
+    fixture.members.iter().for_each(|member| grant(member, "", "root"));
+    listed(&fixture, "a", "root", "all").await;
+    let switch = behind_a_switch(&fixture).await;
+    let bob = fixture.user("bob", &[]);
+    bob.get(ALL).await.refused(403);
+    refuse_config_maps(fixture.member("b"), 500);
+    switch.lead_to(fixture.member("b"));
+    switch.cut();
+    let mut is_known = false;
+    for _ in 0..200 {
+        let listed = bob.get(ALL).await;
+        assert!(!String::from_utf8_lossy(&listed.body).contains("of-a\""), "{listed:?}");
+        is_known |= crate::access::rights::lists(&fixture, "a", "bob") == "all";
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(is_known, "the rights in the successor are known");
+    fixture.member("b").control().reject(None);
+    until(async || items(&bob.get(ALL).await.json()) == ["a/of-b"]).await;
+}
+
+/// Fault F8 of docs/precedents.md.
+#[tokio::test]
+async fn what_is_open_to_a_replaced_cluster_ends() {
+    let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
+    fixture.members.iter().for_each(|member| grant(member, "", "root"));
+    listed(&fixture, "a", "root", "all").await;
+    let root = fixture.user("root", &[]);
+    until(async || items(&root.get(ALL).await.json()) == ["a/of-a"]).await;
+    let from = version(&root.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok());
+    let of_path = format!("/clusters/a{CONFIG_MAPS}?watch=1&resourceVersion={from}");
+    let mut open = root.call("GET", &of_path, &[], "").await.into_body();
+    fixture.member("a").apply(config_map("before", "")).unwrap();
+    let first = open.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(String::from_utf8_lossy(&first).contains("before"));
+    switch(&fixture).await;
+    until(async || items(&root.get(ALL).await.json()) == ["a/of-b"]).await;
+    fixture.member("a").apply(config_map("late", "")).unwrap();
+    let mut told = String::new();
+    let rest = async {
+        while let Some(Ok(frame)) = open.frame().await {
+            told += &String::from_utf8_lossy(frame.data_ref().unwrap());
+        }
+    };
+    tokio::time::timeout(SOON, rest).await.expect("the watch ends");
+    assert!(!told.contains("late"), "{told}");
+}
+
+/// A load balancer before two clusters must not make the router drop everything again and again.
+#[tokio::test]
+async fn a_name_that_means_two_clusters_by_turns_is_replaced_less_and_less_often() {
+    let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
+    fixture.members.iter().for_each(|member| grant(member, "", "root"));
+    listed(&fixture, "a", "root", "all").await;
+    let switch = behind_a_switch(&fixture).await;
+    let replaced = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&replaced);
+    fixture.router.on_cluster_forgotten(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    for turn in 0..18 {
+        switch.lead_to(fixture.member(if turn % 2 == 0 { "b" } else { "a" }));
+        switch.cut();
+        sleep(Duration::from_millis(700)).await;
+    }
+    let replaced = replaced.load(Ordering::SeqCst);
+    assert!((1..=3).contains(&replaced), "{replaced} in 13 s");
+}
+
+/// Fault F9 of docs/precedents.md.
+#[tokio::test]
+async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
+    let kept = Arc::new(Mutex::new(Epochs::default()));
+    let config = || {
+        let (epochs, keep) = (kept.lock().clone(), Arc::clone(&kept));
+        let keep_epochs = Some(Box::new(move |epochs: &Epochs| *keep.lock() = epochs.clone()) as _);
+        RouterConfig { policies: allow(), epochs, keep_epochs, alone: true, ..RouterConfig::default() }
+    };
+    let fixture = Fixture::of(["a", "b"].map(crate::harness::config), config()).await;
+    let [a, b] = ["a", "b"].map(|name| fixture.member(name));
+    fixture.router.set_clusters(vec![as_a(a).await]);
+    for number in 0..20 {
+        a.apply(config_map(&format!("of-a-{number}"), "")).unwrap();
+    }
+    until(async || items(&fixture.get(CONFIG_MAPS).await.ok()).len() == 20).await;
+    let listed = fixture.get(CONFIG_MAPS).await.ok();
+    let (from, item) = (version(&listed), version(&listed["items"][19]));
+    until(async || kept.lock().current_uid_of(&"a".parse().unwrap()).is_some()).await;
+    let (router, members) = (Router::new(config()), Vec::new());
+    let later = Fixture { members, router };
+    b.apply(config_map("of-b", "")).unwrap();
+    later.router.set_clusters(vec![as_a(b).await]);
+    until(async || items(&later.get(CONFIG_MAPS).await.ok()) == ["a/of-b"]).await;
+    until(async || version(&later.get(CONFIG_MAPS).await.ok()).len() > from.len()).await;
+    let own = version(&later.get(CONFIG_MAPS).await.ok());
+    while b.control().revision() < a.control().revision() + 5 {
+        b.apply(config_map("of-b", &b.control().revision().to_string())).unwrap();
+    }
+    for old in [&from, &item] {
+        later.get(&format!("{CONFIG_MAPS}?resourceVersion={old}&resourceVersionMatch=NotOlderThan")).await.refused(410);
+        let mut watch = later.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={old}")).await;
+        assert_eq!(watch.soon().await["object"]["code"], 410, "{}", vector(old));
+    }
+    let mut watch = later.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={own}")).await;
+    assert_eq!(watch.brief().await, "MODIFIED a/of-b");
+    // A write names the version that objects carry now.
+    let read = later.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
+    let mut object = config_map_in("a", "of-b", "written");
+    object["metadata"]["resourceVersion"] = version(&read).into();
+    later.write("PUT", &format!("{CONFIG_MAPS}/of-b"), &object).await.ok();
+    object["metadata"]["resourceVersion"] = json!(item);
+    later.write("PUT", &format!("{CONFIG_MAPS}/of-b"), &object).await.refused(409);
+}

@@ -1,0 +1,711 @@
+//! Clusters that are renamed, replaced, restored, upgraded or configured twice, with open watches and half-read lists.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tributary_proxy::ClientTuning;
+use tributary_router::report::CollectionState;
+use tributary_router::{ClusterAddress, ClusterSetup};
+use tributary_simulator::{RequestKind, SimulatedCluster, Simulator};
+
+use crate::harness::{
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, config, config_map, items, name, pass,
+    setup, setup_through, until, vector, version,
+};
+use crate::membership::renewal::lists;
+
+const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+/// The path of the tests' own ConfigMaps.
+fn made() -> String {
+    format!("{CONFIG_MAPS}?{FILTER}")
+}
+
+/// A Deployment without pods.
+fn deployment(name: &str) -> Value {
+    json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+}
+
+/// Makes the router read all members' discovery anew.
+async fn refresh(fixture: &Fixture) {
+    fixture.get("/apis/unknown.io/v1").await.no_route();
+    // The router limits this rate, so the next request must come later.
+    pass(Duration::from_secs(3)).await;
+}
+
+/// The next events in brief, sorted.
+async fn told(events: &mut Events, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..count {
+        told.push(events.brief().await);
+    }
+    told.sort();
+    told
+}
+
+/// The first page with one object, and the token of the next page.
+async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let page = fixture.get(&format!("{path}{separator}limit=1")).await.ok();
+    let token = page["metadata"]["continue"].as_str().expect("a second page").to_owned();
+    (page, token)
+}
+
+/// The rest of a list, and whether it has the first page's snapshot. Otherwise it shows the current state after the
+/// same place.
+async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool) {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let answer = fixture.get(&format!("{path}{separator}continue={token}")).await;
+    if answer.code == 200 {
+        return (items(&answer.ok()), true);
+    }
+    answer.refused(410);
+    let fresh = answer.json()["metadata"]["continue"].as_str().expect("a fresh token").to_owned();
+    (items(&fixture.get(&format!("{path}{separator}continue={fresh}")).await.ok()), false)
+}
+
+#[tokio::test]
+async fn a_renamed_cluster_leaves_and_comes_again() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["x", "y"] {
+        fixture.put("a", name, "");
+    }
+    fixture.put_and_see("b", "z", "").await;
+    let (page, token) = first_page(&fixture, &made()).await;
+    let from = version(&page);
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let renamed = setup(fixture.member("a"), "renamed").await;
+    let kept = setup(fixture.member("b"), "b").await;
+    fixture.router.set_clusters(vec![renamed, kept]);
+    assert_eq!(told(&mut events, 4).await, ["ADDED renamed/x", "ADDED renamed/y", "DELETED a/x", "DELETED a/y"],);
+    events.nothing().await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["b/z", "renamed/x", "renamed/y"]);
+    let (rest, same) = rest(&fixture, &made(), &token).await;
+    assert_eq!((items(&page), rest, same), (vec!["a/x".into()], vec!["a/y".into(), "b/z".into()], true));
+    // A client that was away receives the new name first, and again after each DELETED.
+    let mut late = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        seen.push(late.soon().await);
+    }
+    let briefs: Vec<_> = seen.iter().map(brief).collect();
+    assert_eq!(briefs[..2], ["ADDED renamed/x", "ADDED renamed/y"]);
+    assert_eq!(briefs[2..], ["DELETED a/x", "ADDED renamed/x", "DELETED a/y", "ADDED renamed/y"]);
+    late.nothing().await;
+}
+
+#[tokio::test]
+async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "0");
+    fixture.put_and_see("a", "y", "0").await;
+    let from = version(&fixture.get(&made()).await.ok());
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let control = fixture.member("a").control();
+    control.reset_counters();
+    for round in 1..=6 {
+        control.stop_listening().await;
+        if round % 2 == 0 {
+            // Long enough to count as lost.
+            pass(Duration::from_secs(7)).await;
+            assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
+        }
+        assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "a/y"]);
+        control.start_listening().await;
+        if round % 3 == 0 {
+            control.disconnect();
+        }
+        fixture.put("a", "x", &round.to_string());
+        tokio::time::pause();
+        let event = tokio::time::timeout(SOON * 6, events.next()).await.expect("an event").expect("not the end");
+        tokio::time::resume();
+        assert_eq!((brief(&event), &event["object"]["data"]["v"]), ("MODIFIED a/x".into(), &json!(round.to_string())));
+    }
+    events.nothing().await;
+    let listed = control.request_log().into_iter().filter(|line| {
+        line.contains("/configmaps") && !line.contains("limit=1") && !line.contains("watch=1&resourceVersion=")
+    });
+    assert_eq!(listed.collect::<Vec<_>>(), Vec::<String>::new(), "what is held is gone on with");
+    assert!(fixture.get(&made()).await.warnings().is_empty());
+}
+
+/// Points the name `a` at another member, whose revisions are above or below the first one's.
+async fn replaced(above: bool) {
+    let mut fixture = Fixture::start(["a", "b"]).await;
+    let other = Fixture::start(["c"]).await.members.remove(0);
+    let many = |member: &tributary_simulator::SimulatedCluster| {
+        for number in 0..50 {
+            member.apply(crate::harness::config_map("often", &number.to_string())).unwrap();
+        }
+    };
+    many(if above { &other } else { fixture.member("a") });
+    fixture.put("a", "both", "1");
+    fixture.put("a", "first", "1");
+    other.apply(crate::harness::config_map("both", "2")).unwrap();
+    let last = other.apply(crate::harness::config_map("second", "2")).unwrap();
+    other.delete("configmaps", "default", "often");
+    fixture.member("a").delete("configmaps", "default", "often");
+    fixture.put_and_see("b", "of-b", "").await;
+    let (page, token) = first_page(&fixture, &made()).await;
+    let from = version(&page);
+    let before: u64 = vector(&from)["a"].as_str().unwrap().parse().unwrap();
+    assert_eq!(last > before, above);
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
+    let new = setup(&other, "a").await;
+    fixture.router.set_clusters(vec![new, setup(fixture.member("b"), "b").await]);
+    fixture.members.push(other);
+    // An object of the same name is another object.
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.push(events.brief().await);
+    }
+    assert_eq!(told[..2], ["DELETED a/both", "DELETED a/first"]);
+    assert_eq!(told[2..], ["ADDED a/both", "ADDED a/second"]);
+    events.nothing().await;
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/both", "a/second", "b/of-b"]);
+    // Earlier versions and tokens are invalid.
+    let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(old.soon().await["object"]["code"], 410);
+    fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(410);
+    let (rest, same) = rest(&fixture, &made(), &token).await;
+    assert_eq!((items(&page), rest, same), (vec!["a/both".into()], vec!["a/second".into(), "b/of-b".into()], false));
+    fixture.put("c", "third", "");
+    assert_eq!(events.brief().await, "ADDED a/third");
+}
+
+#[tokio::test]
+async fn another_cluster_of_higher_revisions_takes_a_name_over() {
+    replaced(true).await;
+}
+
+#[tokio::test]
+async fn another_cluster_of_lower_revisions_takes_a_name_over() {
+    replaced(false).await;
+}
+
+#[tokio::test]
+async fn a_restore_that_new_writes_have_passed_is_seen() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let backup = fixture.put("a", "undeleted", "");
+    fixture.member("a").delete("configmaps", "default", "undeleted");
+    fixture.put("a", "undone", "");
+    let seen = fixture.put_and_see("a", "kept", "").await;
+    let list = fixture.get(&made()).await.ok();
+    let path = format!("{}&watch=1&resourceVersion={}", made(), version(&list));
+    let mut events = fixture.watch(&path).await;
+    let control = fixture.member("a").control();
+    control.stop_listening().await;
+    assert!(control.restore(backup));
+    while fixture.put("a", "kept", "again") <= seen {}
+    // A kube-apiserver that starts after a restore has no older events.
+    control.compact();
+    control.start_listening().await;
+    // An open watch receives the differences, and a watch from an earlier version begins anew.
+    let told = [events.brief().await, events.brief().await, events.brief().await];
+    for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
+        assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");
+    }
+    assert_eq!(fixture.watch(&path).await.soon().await["object"]["code"], 410);
+    let past = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", made(), version(&list));
+    assert_eq!(fixture.get(&past).await.code, 410, "the log does not have it");
+}
+
+#[tokio::test]
+async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let backup = fixture.put("a", "kept1", "");
+    fixture.put("a", "kept2", "");
+    let backup = backup + 1;
+    for number in 0..20 {
+        fixture.put("a", "undone", &number.to_string());
+    }
+    fixture.put_and_see("b", "of-b", "").await;
+    let (page, token) = first_page(&fixture, &made()).await;
+    let from: u64 = vector(&version(&page))["a"].as_str().unwrap().parse().unwrap();
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&page))).await;
+    assert!(fixture.member("a").control().restore(backup));
+    assert_eq!(events.brief().await, "DELETED a/undone");
+    let (after, same) = rest(&fixture, &made(), &token).await;
+    assert_eq!((after, same), (vec!["a/kept2".into(), "b/of-b".into()], false));
+    // Later the same revisions stand for other states. The list still mixes none.
+    loop {
+        let revision = fixture.put_and_see("a", "other", "").await;
+        let (after, same) = rest(&fixture, &made(), &token).await;
+        assert_eq!((after, same), (vec!["a/kept2".into(), "a/other".into(), "b/of-b".into()], false), "{revision}");
+        if revision > from {
+            break;
+        }
+    }
+    let (page, token) = first_page(&fixture, &made()).await;
+    let (after, same) = rest(&fixture, &made(), &token).await;
+    assert_eq!(
+        [items(&page), after].concat(),
+        ["a/kept1", "a/kept2", "a/other", "b/of-b"],
+        "and what is handed out now is good ({same})"
+    );
+    assert!(same);
+}
+
+#[tokio::test]
+async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "");
+    fixture.put("a", "y", "");
+    fixture.put_and_see("b", "of-b", "").await;
+    let (page, token) = first_page(&fixture, &made()).await;
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&page))).await;
+    fixture.member("a").control().new_incarnation();
+    refresh(&fixture).await;
+    until(|| async { !rest(&fixture, &made(), &token).await.1 }).await;
+    assert_eq!(rest(&fixture, &made(), &token).await.0, ["a/y", "b/of-b"]);
+    // The recreated cluster's objects are new ones, even if they are equal.
+    assert_eq!(told(&mut events, 4).await, ["ADDED a/x", "ADDED a/y", "DELETED a/x", "DELETED a/y"]);
+    fixture.put("a", "z", "");
+    assert_eq!(events.brief().await, "ADDED a/z");
+}
+
+/// The changes of a cluster while its lists are delayed.
+#[derive(Clone, Copy, PartialEq)]
+enum Changed {
+    /// The router gets a new configuration.
+    Configuration,
+    /// The cluster is recreated, and the router notices.
+    Cluster,
+    /// The cluster is recreated, and the router notices with the next configuration.
+    ClusterUnseen,
+}
+
+/// Changes a cluster repeatedly before the router lists it. In the end the router must treat the cluster as a new one.
+async fn made_anew_while_reconfigured(changes: &[Changed]) {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let from = version(&fixture.get(CONFIG_MAPS).await.ok());
+    let a = fixture.member("a");
+    a.control().hold_lists(true);
+    for (number, change) in changes.iter().enumerate() {
+        a.control().reset_counters();
+        match change {
+            Changed::Configuration => {
+                let address = ClusterAddress::from_description(&format!("address {number}"));
+                fixture.router.set_clusters(vec![ClusterSetup { address, ..setup(a, "a").await }]);
+                fixture.router.asked_once(SOON).await;
+            }
+            Changed::Cluster => {
+                a.control().new_incarnation();
+                refresh(&fixture).await;
+            }
+            Changed::ClusterUnseen => {
+                a.control().new_incarnation();
+                continue;
+            }
+        }
+        until(async || !lists(a).is_empty()).await;
+    }
+    if changes.ends_with(&[Changed::Configuration]) {
+        // The router must not show the earlier cluster's objects as an old state of the new cluster.
+        let report = fixture.router.report().await;
+        let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
+        assert_eq!(listed.state, CollectionState::Unknown);
+    }
+    // The new revisions are above the first cluster's, so they alone reveal nothing.
+    fixture.put("a", "y", "");
+    a.control().hold_lists(false);
+    until(async || items(&fixture.get(&made()).await.ok()) == ["a/x", "a/y"]).await;
+    let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(old.soon().await["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_while_it_is_reconfigured_is_another_one() {
+    made_anew_while_reconfigured(&[Changed::Configuration, Changed::Cluster]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_before_it_is_listed() {
+    use Changed::{Cluster, ClusterUnseen, Configuration};
+    made_anew_while_reconfigured(&[Configuration, Cluster, Configuration, Configuration]).await;
+    made_anew_while_reconfigured(&[Cluster, Configuration, Configuration]).await;
+    made_anew_while_reconfigured(&[ClusterUnseen, Configuration, Configuration]).await;
+}
+
+/// A new connection may lead to a recreated cluster, or to another one behind the same load balancer, although the
+/// cluster was never unreachable.
+#[tokio::test]
+async fn each_new_connection_asks_which_cluster_it_leads_to() {
+    let fixture = Fixture::start(["a"]).await;
+    let control = fixture.member("a").control();
+    let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
+    // All steps take less than the minute after which the router asks in any case.
+    pass(Duration::from_secs(15)).await;
+    let before = asked();
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(asked(), before, "over the connections that there are nobody else answers: {:?}", control.request_log());
+    control.disconnect();
+    pass(Duration::from_secs(15)).await;
+    assert!(asked() > before, "{:?}", control.request_log());
+}
+
+#[tokio::test]
+async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in &fixture.members {
+        member.control().serve("deployments.apps", false);
+        member.apply(deployment(&format!("of-{}", member.name()))).unwrap();
+    }
+    refresh(&fixture).await;
+    fixture.get(DEPLOYMENTS).await.refused(404);
+    fixture.get(&format!("{DEPLOYMENTS}?watch=1")).await.refused(404);
+    fixture.member("a").control().serve("deployments.apps", true);
+    // Before the router refuses an unknown name, it reads discovery again.
+    pass(Duration::from_secs(3)).await;
+    let list = fixture.get(DEPLOYMENTS).await.ok();
+    assert_eq!(items(&list), ["a/of-a"], "a cluster that does not serve it at all is no failure");
+    let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("b").control().serve("deployments.apps", true);
+    refresh(&fixture).await;
+    assert_eq!(events.brief().await, "ADDED b/of-b");
+    fixture.member("b").apply(deployment("more")).unwrap();
+    assert_eq!(events.brief().await, "ADDED b/more");
+    let mut late = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    assert_eq!(told(&mut late, 2).await, ["ADDED b/more", "ADDED b/of-b"]);
+}
+
+#[tokio::test]
+async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in &fixture.members {
+        member.apply(deployment(&format!("of-{}", member.name()))).unwrap();
+    }
+    let (page, token) = first_page(&fixture, DEPLOYMENTS).await;
+    let from = version(&page);
+    let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
+    fixture.member("b").control().serve("deployments.apps", false);
+    refresh(&fixture).await;
+    assert_eq!(events.brief().await, "DELETED b/of-b");
+    let answer = fixture.get(DEPLOYMENTS).await;
+    assert_eq!((items(&answer.ok()), answer.warnings()), (vec!["a/of-a".to_owned()], vec![]));
+    fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.refused(404);
+    assert_eq!(
+        rest(&fixture, DEPLOYMENTS, &token).await,
+        (vec!["b/of-b".into()], true),
+        "the snapshot is gone on with"
+    );
+    let mut late = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(late.brief().await, "DELETED b/of-b");
+    // A replica that never saw the resource in this cluster cannot send its deletions, so the client lists anew.
+    let other = fixture.restarted(crate::harness::allow()).await;
+    let mut elsewhere = other.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
+    assert_eq!(elsewhere.soon().await["object"]["code"], 410);
+    other.get(&format!("{DEPLOYMENTS}?resourceVersion={from}")).await.refused(410);
+    fixture.member("b").control().serve("deployments.apps", true);
+    refresh(&fixture).await;
+    assert_eq!(events.brief().await, "ADDED b/of-b");
+    // Once no cluster serves the resource it is unknown, but open watches first receive the deletions.
+    for member in &fixture.members {
+        member.control().serve("deployments.apps", false);
+    }
+    refresh(&fixture).await;
+    assert_eq!(told(&mut events, 2).await, ["DELETED a/of-a", "DELETED b/of-b"]);
+    assert_eq!(fixture.get(DEPLOYMENTS).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_member_that_just_started_is_not_believed_that_resources_are_gone() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("b").apply(deployment("of-b")).unwrap();
+    let list = fixture.get(DEPLOYMENTS).await.ok();
+    let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    let control = fixture.member("b").control();
+    // A kube-apiserver that has just started answers discovery before it knows its CustomResourceDefinitions.
+    control.ready(false);
+    control.serve("deployments.apps", false);
+    control.disconnect();
+    for _ in 0..3 {
+        refresh(&fixture).await;
+        let named = fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.ok();
+        assert_eq!(cluster(&named), "b");
+        assert_eq!(items(&fixture.get(DEPLOYMENTS).await.ok()), ["b/of-b"]);
+    }
+    events.nothing().await;
+    let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    assert!(health.contains("[-]cluster/b failed: it is not ready"), "{health}");
+    control.serve("deployments.apps", true);
+    control.ready(true);
+    refresh(&fixture).await;
+    fixture.member("b").apply(deployment("more")).unwrap();
+    tokio::time::pause();
+    let event = tokio::time::timeout(SOON * 6, events.next()).await.expect("an event").expect("not the end");
+    tokio::time::resume();
+    assert_eq!(brief(&event), "ADDED b/more");
+    until(|| async { fixture.get(DEPLOYMENTS).await.warnings().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn one_cluster_under_two_names_is_shown_once() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let list = fixture.get(&made()).await.ok();
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&list))).await;
+    let member = fixture.member("a");
+    let twice = [setup(member, "a").await, setup(member, "twin").await];
+    fixture.router.set_clusters(twice.to_vec());
+    fixture.router.asked_once(SOON).await;
+    assert_eq!(
+        fixture.router.same_cluster_twice().map(|(first, second)| format!("{first} {second}")).as_deref(),
+        Some("a twin")
+    );
+    events.nothing().await;
+    let answer = fixture.get(&made()).await;
+    assert_eq!((items(&answer.ok()), answer.warnings()), (vec!["a/x".to_owned()], vec![]));
+    assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "a", "a name is not ambiguous");
+    let asked = member.control().requests(RequestKind::Discovery);
+    fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(404);
+    assert_eq!(member.control().requests(RequestKind::Discovery), asked, "a twin lacks no kind that the first has");
+    assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
+    let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
+    // When the first name is removed, the second name takes its place.
+    fixture.router.set_clusters(vec![setup(member, "twin").await]);
+    assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
+}
+
+/// An address that leads to the member by a relay.
+async fn another_address(member: &SimulatedCluster) -> http::Uri {
+    let (listener, far) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), member.address());
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(far).await.unwrap();
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    format!("https://{address}").parse().unwrap()
+}
+
+/// The certificate shows that both addresses lead to one cluster.
+#[tokio::test]
+async fn one_cluster_at_two_addresses_is_shown_once() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let member = fixture.member("a");
+    let elsewhere = another_address(member).await;
+    let twin = setup_through(member, "twin", &[elsewhere], ClientTuning::default()).await;
+    fixture.router.set_clusters(vec![setup(member, "a").await, twin]);
+    fixture.router.asked_once(SOON).await;
+    let (first, second) = fixture.router.same_cluster_twice().unwrap();
+    assert_eq!((first.as_str(), second.as_str()), ("a", "twin"));
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
+}
+
+/// A hostile member may claim the uid of another cluster's kube-system, which is no secret.
+#[tokio::test]
+async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
+    let fixture = Fixture::start(["victim"]).await;
+    fixture.put_and_see("victim", "of-the-victim", "").await;
+    let victim = fixture.member("victim");
+    // The name and the seed determine the uid. The hostile member has nothing else in common with the victim.
+    let hostile = Simulator::start(config("victim")).await.unwrap();
+    hostile.apply(config_map("own", "")).unwrap();
+    fixture.router.set_clusters(vec![setup(&hostile, "a").await, setup(victim, "victim").await]);
+    fixture.router.asked_once(SOON).await;
+    assert_eq!(fixture.router.same_cluster_twice(), None);
+    let list = format!("{CONFIG_MAPS}?resourceVersion=0");
+    until(async || items(&fixture.get(&list).await.ok()).contains(&"a/own".to_owned())).await;
+    assert!(items(&fixture.get(&list).await.ok()).contains(&"victim/of-the-victim".to_owned()));
+    let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    for part in [
+        "[+]cluster/a ok",
+        "[+]cluster/victim ok",
+        "[-]cluster/a/identity failed: cluster victim and this one say that they are the same (kube-system uid ",
+        "[-]cluster/victim/identity failed: cluster a and this one",
+        "readyz check passed",
+    ] {
+        assert!(health.contains(part), "{part}: {health}");
+    }
+    // Once the hostile cluster is removed, the health checks no longer mention an identity.
+    fixture.router.set_clusters(vec![setup(victim, "victim").await]);
+    until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
+}
+
+#[tokio::test]
+async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
+    let fixture = Fixture::start(["m"]).await;
+    fixture.put_and_see("m", "x", "").await;
+    let member = fixture.member("m");
+    let (second, first) = (setup(member, "second").await, setup(member, "first").await);
+    // At first, the first name has no usable configuration.
+    let lost = ClusterSetup {
+        client: Err("no such file".into()),
+        address: ClusterAddress::from_description("lost"),
+        ..first.clone()
+    };
+    fixture.router.set_clusters(vec![lost, second.clone()]);
+    fixture.router.asked_once(Duration::from_secs(1)).await;
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["second/x"] }).await;
+    let mut events = fixture.watch(&format!("{}&watch=1", made())).await;
+    assert_eq!(events.brief().await, "ADDED second/x");
+    fixture.router.set_clusters(vec![first, second]);
+    assert_eq!(told(&mut events, 2).await, ["ADDED first/x", "DELETED second/x"]);
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["first/x"]);
+}
+
+#[tokio::test]
+async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("b", "x", "").await;
+    let control = fixture.member("b").control();
+    control.stop_listening().await;
+    let problems = async || {
+        let all = fixture.router.report().await.clusters.into_iter();
+        all.filter(|cluster| cluster.problem.is_some()).map(|cluster| cluster.name).collect::<Vec<_>>()
+    };
+    // The router notices a broken connection without the next regular request, which comes after 8 seconds at the
+    // earliest.
+    let started = tokio::time::Instant::now();
+    until(async || problems().await == ["b"]).await;
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    control.start_listening().await;
+    control.reset_counters();
+    tokio::time::pause();
+    until(async || problems().await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::resume();
+    let asked = control.requests(RequestKind::Discovery);
+    assert!((2..=16).contains(&asked), "{asked} questions in half a minute");
+}
+
+/// A ConfigMap with or without the label `app: web`.
+fn labelled(name: &str, web: bool) -> Value {
+    let mut object = crate::harness::config_map(name, "");
+    if web {
+        object["metadata"]["labels"] = json!({"app": "web"});
+    }
+    object
+}
+
+/// The objects of a client whose key is the name alone, after these events.
+fn by_name(events: &[Value]) -> Vec<String> {
+    let mut held = std::collections::BTreeMap::new();
+    for event in events {
+        match event["type"].as_str() {
+            Some("DELETED") => drop(held.remove(&name(&event["object"]))),
+            _ => drop(held.insert(name(&event["object"]), cluster(&event["object"]))),
+        }
+    }
+    held.into_iter().map(|(name, cluster)| format!("{cluster}/{name}")).collect()
+}
+
+#[tokio::test]
+async fn a_name_that_leaves_a_selection_in_one_cluster_is_told_again_of_another() {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    let apply = |cluster: &str, web: bool| fixture.member(cluster).apply(labelled("twin", web)).unwrap();
+    apply("a", true);
+    apply("b", false);
+    let revision = apply("c", true);
+    fixture.see("c", revision).await;
+    let selected = format!("{CONFIG_MAPS}?labelSelector=app%3Dweb");
+    let list = fixture.get(&selected).await.ok();
+    assert_eq!(items(&list), ["a/twin", "c/twin"]);
+    let mut events = fixture.watch(&format!("{selected}&watch=1&resourceVersion={}", version(&list))).await;
+    let mut told = Vec::new();
+    let mut next = async |events: &mut Events, expected: &[&str]| {
+        for expected in expected {
+            let event = events.soon().await;
+            assert_eq!(brief(&event), *expected);
+            told.push(event);
+        }
+    };
+    apply("a", false);
+    next(&mut events, &["DELETED a/twin", "ADDED c/twin"]).await;
+    apply("b", true);
+    next(&mut events, &["ADDED b/twin"]).await;
+    fixture.member("c").delete("configmaps", "default", "twin");
+    next(&mut events, &["DELETED c/twin", "ADDED b/twin"]).await;
+    apply("a", true);
+    next(&mut events, &["ADDED a/twin"]).await;
+    apply("b", false);
+    next(&mut events, &["DELETED b/twin", "ADDED a/twin"]).await;
+    apply("a", false);
+    next(&mut events, &["DELETED a/twin"]).await;
+    events.nothing().await;
+    // The last event of all resumed streams.
+    fixture.member("c").apply(labelled("end", true)).unwrap();
+    assert_eq!(events.brief().await, "ADDED c/end");
+    // Wherever the stream is cut, a client that resumes never loses an existing name.
+    for cut in 0..told.len() {
+        let from = version(&told[cut]["object"]);
+        let mut resumed = fixture.watch(&format!("{selected}&watch=1&resourceVersion={from}")).await;
+        let mut seen = told[..=cut].to_vec();
+        loop {
+            let event = resumed.soon().await;
+            assert_ne!(event["type"], "ERROR", "{event}");
+            if brief(&event) == "ADDED c/end" {
+                break;
+            }
+            seen.push(event);
+        }
+        assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
+        // A DELETED carries the version before it, so the ADDED after it cannot be lost.
+        if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
+            assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
+            assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_a_cluster_that_leaves_is_told_again_of_another() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["one", "two", "own"] {
+        fixture.put("a", name, "");
+    }
+    fixture.put("b", "one", "");
+    fixture.put_and_see("b", "two", "").await;
+    let list = fixture.get(&made()).await.ok();
+    let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={}", made(), version(&list))).await;
+    fixture.set_clusters(&["b"]).await;
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        told.push(events.soon().await);
+    }
+    let briefs: Vec<_> = told.iter().map(brief).collect();
+    assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
+    assert_eq!(by_name(&told), ["b/one", "b/two"]);
+    events.nothing().await;
+    // A member's relist that discovers a deletion has the same effect.
+    fixture.set_clusters(&["a", "b"]).await;
+    told.clear();
+    for _ in 0..3 {
+        told.push(events.soon().await);
+    }
+    assert_eq!(told.iter().map(brief).collect::<Vec<_>>(), ["ADDED a/one", "ADDED a/two", "ADDED a/own"]);
+    let control = fixture.member("b").control();
+    control.stop_listening().await;
+    fixture.member("b").delete("configmaps", "default", "one");
+    control.compact();
+    control.start_listening().await;
+    tokio::time::pause();
+    let event = tokio::time::timeout(SOON * 6, events.next()).await.expect("an event").expect("not the end");
+    tokio::time::resume();
+    assert_eq!([brief(&event), events.brief().await], ["DELETED b/one", "ADDED a/one"]);
+}
+
+#[tokio::test]
+async fn an_object_keeps_its_annotation_through_a_rename() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    fixture.router.set_clusters(vec![setup(fixture.member("a"), "other").await]);
+    until(|| async { items(&fixture.get(&made()).await.ok()) == ["other/x"] }).await;
+    let object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
+    assert_eq!(object["metadata"]["annotations"][ANNOTATION], "other");
+    // A version of the old name is no valid precondition for the new one.
+    let mut stale = object.clone();
+    stale["metadata"]["resourceVersion"] = composite(&json!({"a": "1"})).into();
+    fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &stale).await.refused(409);
+}

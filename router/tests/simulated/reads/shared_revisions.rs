@@ -1,0 +1,219 @@
+//! Several deletions at one revision, as when Events with a shared lease expire.
+
+use serde_json::{Value, json};
+use tributary_simulator::{Control, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Events, Fixture, allow, at_once, brief, composite, items, until, vector, version};
+use crate::reads::namespaces::forbid;
+
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+/// Leaves out the ConfigMap that every namespace has.
+const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
+
+fn event(name: &str) -> Value {
+    json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "reason": "Test",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
+}
+
+/// A watch of the ConfigMaps from now on, and its first version.
+async fn watch_from_now(fixture: &Fixture) -> (Events, String) {
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    (resume(fixture, &version(&list)).await, version(&list))
+}
+
+async fn resume(fixture: &Fixture, version: &str) -> Events {
+    fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}")).await
+}
+
+/// Ends the member's streams, and ends each later one after this many bytes. Returns once all watches are open again.
+async fn cut_each_after(control: &Control, bytes: u64) {
+    let before = control.requests_of(RequestKind::Watch, "configmaps");
+    let open = control.open_watches();
+    control.cut_streams_after(Some(bytes));
+    control.cut_streams();
+    let is_back = || control.requests_of(RequestKind::Watch, "configmaps") > before && control.open_watches() >= open;
+    until(|| async { is_back() }).await;
+}
+
+#[tokio::test]
+async fn events_that_expire_together_are_all_gone_and_all_told() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let names: Vec<_> = (10..30).map(|number| format!("e{number}")).collect();
+    for name in &names {
+        fixture.member("a").apply(event(name)).unwrap();
+    }
+    until(|| async { items(&fixture.get(EVENTS).await.ok()).len() == names.len() }).await;
+    let list = fixture.get(EVENTS).await.ok();
+    let mut events = fixture.watch(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    let chosen: Vec<_> = names.iter().map(|name| ("default", name.as_str())).collect();
+    let revision = fixture.member("a").expire("events", &chosen).unwrap();
+    let mut count = 0;
+    for name in &names {
+        let told = events.soon().await;
+        assert_eq!(brief(&told), format!("DELETED a/{name}"));
+        let vector = crate::harness::vector(&version(&told["object"]));
+        count += 1;
+        assert_eq!(vector["a"], format!("{revision}-{count}"), "nobody knows whether this was all");
+    }
+    assert!(items(&fixture.get(EVENTS).await.ok()).is_empty());
+    fixture.member("a").apply(event("later")).unwrap();
+    let told = events.soon().await;
+    assert_eq!(brief(&told), "ADDED a/later");
+    let vector = crate::harness::vector(&version(&told["object"]));
+    assert_eq!(vector["a"], (revision + 1).to_string());
+}
+
+#[tokio::test]
+async fn a_cut_between_two_of_them_on_the_way_to_us_loses_none() {
+    let fixture = Fixture::start(["a"]).await;
+    for name in ["x1", "x2", "x3"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    let (mut events, _) = watch_from_now(&fixture).await;
+    let member = fixture.member("a");
+    let frame = member.get("configmaps", "default", "x1").unwrap().to_string().len() as u64;
+    // The whole first event, and a part of the second.
+    cut_each_after(member.control(), frame + frame / 2).await;
+    member.expire("configmaps", &[("default", "x1"), ("default", "x2"), ("default", "x3")]).unwrap();
+    assert_eq!(events.brief().await, "DELETED a/x1");
+    member.control().cut_streams_after(None);
+    assert_eq!(events.brief().await, "DELETED a/x2");
+    assert_eq!(events.brief().await, "DELETED a/x3");
+    events.nothing().await;
+    assert_eq!(fixture.config_maps_of_members().len(), items(&fixture.get(CONFIG_MAPS).await.ok()).len());
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replica() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let other = fixture.restarted(allow()).await;
+    for name in ["x1", "x2"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    other.get(CONFIG_MAPS).await.ok();
+    let (mut events, _) = watch_from_now(&fixture).await;
+    let revision = fixture.member("a").expire("configmaps", &[("default", "x1"), ("default", "x2")]).unwrap();
+    let first = events.soon().await;
+    assert_eq!(brief(&first), "DELETED a/x1");
+    drop(events);
+    let cut = version(&first["object"]);
+    for replica in [&fixture, &other] {
+        until(|| async { !items(&replica.get(CONFIG_MAPS).await.ok()).iter().any(|item| item.contains("/x")) }).await;
+        let mut told = Vec::new();
+        let mut events = resume(replica, &cut).await;
+        while told.last().map(String::as_str) != Some("DELETED a/x2") {
+            told.push(events.brief().await);
+            assert!(told.len() < 5, "{told:?}");
+        }
+    }
+    // A replica that knows this revision only from its list may have missed the second deletion.
+    let late = fixture.restarted(allow()).await;
+    let list = late.get(CONFIG_MAPS).await.ok();
+    assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
+    assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
+}
+
+/// One namespace has a view of its own. A replica's version is from the moment of the first deletion, in another
+/// namespace.
+#[tokio::test]
+async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_replica() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    forbid(&fixture, "b", &["configmaps"]);
+    let (a, list) = (fixture.member("a"), format!("{CONFIG_MAPS}?{OWN}"));
+    a.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "aaa"}})).unwrap();
+    let elsewhere = |name: &str| json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "aaa"}, "data": {"k": "v"}});
+    for name in ["m1", "m2"] {
+        a.apply(elsewhere(name)).unwrap();
+    }
+    fixture.put("a", "z", "");
+    let other = fixture.restarted(allow()).await;
+    for replica in [&fixture, &other] {
+        until(|| async { items(&replica.get(&list).await.ok()) == ["a/z"] }).await;
+    }
+    let frame = a.get("configmaps", "aaa", "m1").unwrap().to_string().len() as u64;
+    cut_each_after(a.control(), frame + frame / 2).await;
+    let revision = a.expire("configmaps", &[("aaa", "m1"), ("aaa", "m2"), ("default", "z")]).unwrap();
+    let first = composite(&json!({ "a": format!("{revision}-1") }));
+    let query = format!("{list}&resourceVersionMatch=NotOlderThan&resourceVersion={first}");
+    until(|| async { fixture.get(&query).await.code == 200 }).await;
+    let listed = fixture.get(&query).await.ok();
+    assert_eq!(
+        (items(&listed), &vector(&version(&listed))["a"]),
+        (vec!["a/z".to_owned()], &json!(format!("{revision}-1")))
+    );
+    a.control().cut_streams_after(None);
+    for replica in [&other, &fixture] {
+        until(|| async { items(&replica.get(&list).await.ok()).is_empty() }).await;
+        assert_eq!(resume(replica, &version(&listed)).await.brief().await, "DELETED a/z");
+    }
+}
+
+/// A collection without bookmarks does not know its own version, so the router lists it anew for a client that is
+/// ahead.
+#[tokio::test]
+async fn who_is_ahead_of_events_is_not_left_waiting() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.member("b").apply(event("e")).unwrap();
+    fixture.get(EVENTS).await.ok();
+    fixture.put("a", "elsewhere", "");
+    let late = fixture.restarted(allow()).await;
+    let list = late.get(EVENTS).await.ok();
+    let ahead = crate::harness::vector(&version(&list))["a"].clone();
+    let behind = fixture.get(&format!("{EVENTS}?resourceVersion=0")).await.ok();
+    assert_ne!(crate::harness::vector(&version(&behind))["a"], ahead);
+    let mut events = fixture.watch(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("b").delete("events", "default", "e").unwrap();
+    assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
+}
+
+/// The client's version covers both deletions of `b`, and this process has seen only the first. It sends the deletion
+/// of `a/x` only once `b` has sent the second, which may be of the same name.
+#[tokio::test]
+async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_which_they_were() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for (cluster, name) in [("a", "x"), ("a", "y"), ("b", "w"), ("b", "x"), ("b", "y"), ("b", "z")] {
+        fixture.put_and_see(cluster, name, "").await;
+    }
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
+    let frame = b.get("configmaps", "default", "w").unwrap().to_string().len() as u64;
+    cut_each_after(b.control(), frame + frame / 2).await;
+    let revision = b.expire("configmaps", &[("default", "w"), ("default", "x")]).unwrap();
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
+    let mut events = resume(&fixture, &composite(&json!({"a": at, "b": revision.to_string()}))).await;
+    a.delete("configmaps", "default", "x").unwrap();
+    events.nothing().await;
+    b.control().cut_streams_after(None);
+    assert_eq!(events.brief().await, "DELETED a/x");
+    events.nothing().await;
+    // The deletion of z is alone at its revision, but no event reveals that.
+    let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
+    until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
+    let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();
+    let mut events = resume(&fixture, &composite(&json!({"a": at, "b": revision.to_string()}))).await;
+    a.delete("configmaps", "default", "y").unwrap();
+    assert_eq!([events.brief().await, events.brief().await], ["DELETED a/y", "ADDED b/y"]);
+}
+
+#[tokio::test]
+async fn who_is_told_of_a_deletion_alone_is_not_told_again() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for name in ["x", "y"] {
+        fixture.put_and_see("a", name, "").await;
+    }
+    let (mut events, _) = watch_from_now(&fixture).await;
+    fixture.member("a").delete("configmaps", "default", "x").unwrap();
+    let deleted = events.soon().await;
+    assert_eq!(brief(&deleted), "DELETED a/x");
+    resume(&fixture, &version(&deleted["object"])).await.nothing().await;
+    let (mut listed, _) = watch_from_now(&fixture).await;
+    listed.nothing().await;
+    // A read does not wait for the end of the revision, either.
+    let written = fixture.write("DELETE", &format!("{CONFIG_MAPS}/y"), &Value::Null).await;
+    assert_eq!(written.code, 200, "{written:?}");
+    assert_eq!(at_once(fixture.get(&format!("{CONFIG_MAPS}/y"))).await.code, 404);
+    for events in [&mut events, &mut listed] {
+        assert_eq!(events.brief().await, "DELETED a/y");
+    }
+}

@@ -1,0 +1,235 @@
+//! One client's most expensive requests: the router answers other clients while one client sends them as fast as it
+//! can.
+//!
+//! Each request is a line of [`requests`]. [`AT_ONCE`] senders repeat it on a runtime of two workers while another
+//! client asks for `/livez`, as in [`crate::outages::liveness`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use tributary_router::limits::SELECTOR;
+use tributary_simulator::SimulatorConfig;
+
+use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
+use crate::outages::liveness::{Probes, others_live};
+
+/// Number of senders of the same request.
+const AT_ONCE: usize = 8;
+
+/// Minimum time for which each request is repeated.
+const SENT_FOR: Duration = Duration::from_millis(300);
+
+/// Pods of each of two members. They have the usual size. A build without optimization takes as long for them as an
+/// optimized build for some thousands.
+const PODS: usize = 250;
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
+
+/// An expensive request of one client.
+pub(crate) struct Worst {
+    /// The request's name in failures.
+    name: &'static str,
+    method: &'static str,
+    path: String,
+    headers: Vec<(&'static str, &'static str)>,
+    body: String,
+}
+
+impl Worst {
+    pub(crate) fn get(name: &'static str, path: impl Into<String>) -> Self {
+        Self { name, method: "GET", path: path.into(), headers: Vec::new(), body: String::new() }
+    }
+
+    /// A request with a JSON body, or with an empty one.
+    pub(crate) fn write(name: &'static str, method: &'static str, path: impl Into<String>, body: String) -> Self {
+        Self { name, method, path: path.into(), headers: vec![("content-type", "application/json")], body }
+    }
+
+    fn yaml(name: &'static str, path: &str, body: String) -> Self {
+        Self { name, method: "POST", path: path.to_owned(), headers: vec![("content-type", "application/yaml")], body }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+}
+
+/// The requests for two members with [`PODS`] pods each.
+fn requests() -> Vec<Worst> {
+    vec![
+        Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE),
+        Worst::get("a page of a selector of 21,800 requirements", selected("limit=1&", &"!a,".repeat(21_800))),
+        Worst::get("a page of the longest selector", selected("limit=1&", &longest())),
+        Worst::get("a list of the longest selector", selected("", &longest())),
+        Worst::get("a watch of the longest selector", selected("watch=1&timeoutSeconds=1&", &longest())),
+        Worst::get("a page of a million", "/api/v1/pods?limit=1000000"),
+        Worst::get("a watch without end", "/api/v1/pods?watch=1&timeoutSeconds=9223372036854775807"),
+        Worst::yaml("a review with a long list in YAML", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
+        Worst::yaml("a review with maps that are merged", REVIEWS, merges()),
+        Worst::yaml("a ConfigMap with a long list in YAML", CONFIG_MAPS, format!("x: [{}]\n", "a,".repeat(30_000))),
+    ]
+}
+
+/// A map of 2,000 keys that is merged a hundred times.
+fn merges() -> String {
+    let keys: Vec<_> = (0..2_000).map(|key| format!("k{key}: v")).collect();
+    let merges: String = (0..100).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
+    format!("b: &b {{{}}}\n{merges}", keys.join(","))
+}
+
+/// Pods by a selector. Its last requirement matches no pod.
+fn selected(parameters: &str, requirements: &str) -> String {
+    format!("/api/v1/pods?{parameters}labelSelector={requirements}zzz")
+}
+
+/// One requirement less than a selector's maximum.
+fn longest() -> String {
+    (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
+}
+
+/// Longest time without an answer for another client while the senders repeat the request.
+async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
+    let over = Arc::new(AtomicBool::new(false));
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (client, worst, over) = (client.clone(), Arc::clone(worst), Arc::clone(&over));
+        senders.spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
+                // Frame by frame, so that the sender needs no memory for the answer. The test ignores refusals.
+                while let Some(Ok(_)) = answer.body_mut().frame().await {}
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let probes = Probes::start(client.clone());
+    tokio::time::sleep(SENT_FOR).await;
+    let silence = probes.longest_silence().await;
+    over.store(true, Ordering::SeqCst);
+    // Cancels the senders, since a stream would never end.
+    senders.shutdown().await;
+    silence
+}
+
+/// Repeats the request, and checks that other clients get answers meanwhile.
+pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
+    let worst = Arc::new(worst);
+    others_live(worst.name, async || longest_silence(&fixture.client(), &worst).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_answered_while_one_client_sends_its_worst_requests() {
+    let pods = |name| SimulatorConfig { pods: PODS, namespaces: 3, ..config(name) };
+    let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
+    fixture.get("/api/v1/pods?limit=1").await.ok();
+    for worst in requests() {
+        others_are_answered(&fixture, worst).await;
+    }
+}
+
+/// Number of concurrent readers of a large object.
+const READERS: usize = 40;
+
+fn large() -> String {
+    format!("{CONFIG_MAPS}/large")
+}
+
+/// A member with the large object.
+async fn with_large_object() -> Fixture {
+    let fixture = Fixture::start(["a"]).await;
+    let mut object = config_map("large", "");
+    let data = (0..40_000).map(|number| (format!("key-{number}"), format!("a: {number}")));
+    object["data"] = data.collect::<HashMap<_, _>>().into_iter().collect();
+    let revision = fixture.member("a").apply(object).unwrap();
+    fixture.see("a", revision).await;
+    fixture
+}
+
+/// Sends a request from [`READERS`] tasks, and counts the requests without an answer when three requests of another
+/// client for `/livez` have theirs. No clock is involved: a short request overtakes long ones that came before it.
+async fn count_overtaken(client: Client, worst: Worst) -> usize {
+    let worst = Arc::new(worst);
+    let asked = async move {
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut readers = tokio::task::JoinSet::new();
+        for _ in 0..READERS {
+            let (client, worst, done) = (client.clone(), Arc::clone(&worst), Arc::clone(&done));
+            readers.spawn(async move {
+                client.send(worst.method, &worst.path, &worst.headers, &worst.body).await;
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        // A thread looks at timers and sockets when it has no ready task.
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            client.send("GET", "/livez", &[], "").await;
+        }
+        let overtaken = READERS - done.load(Ordering::SeqCst);
+        readers.shutdown().await;
+        overtaken
+    };
+    // A task, like a connection, waits behind tasks that are ready.
+    tokio::spawn(asked).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_object_in_yaml_keeps_nobody_waiting() {
+    let fixture = with_large_object().await;
+    for path in [large(), CONFIG_MAPS.to_owned()] {
+        let worst = Worst::get("a large object", path).with("accept", "application/yaml");
+        let overtaken = count_overtaken(fixture.client(), worst).await;
+        assert!(overtaken >= READERS / 2, "of {READERS} who read a large object {overtaken} were overtaken");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_in_yaml_delay_no_other_client() {
+    let fixture = Fixture::start(["a"]).await;
+    let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
+    // The last body may have something of the merged view, so the cluster's own path reads it, too.
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let may_hold_ours = format!("{list}y: !!str tributary.dev\n");
+    let options = |path: &str| Worst { method: "DELETE", ..Worst::yaml("options", path, list.clone()) };
+    for worst in [
+        Worst::yaml("a review", REVIEWS, list.clone()),
+        Worst::yaml("a new object", CONFIG_MAPS, list.clone()),
+        options(&format!("{CONFIG_MAPS}/x")),
+        options(CONFIG_MAPS),
+        options(&format!("{own}/x")),
+        Worst::yaml("a new object of a cluster", &own, may_hold_ours),
+    ] {
+        let name = format!("{} {} {}", worst.name, worst.method, worst.path);
+        let overtaken = count_overtaken(fixture.client(), worst).await;
+        assert!(overtaken >= READERS / 2, "of {READERS} with {name} in YAML {overtaken} were overtaken");
+    }
+}
+
+/// This test uses no clock, either: a write overtakes nearly all waiting requests of another connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_clients_yaml_keeps_no_write_waiting() {
+    let fixture = with_large_object().await;
+    let [begun, done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..READERS {
+        let (client, begun, done) = (fixture.connection(1), Arc::clone(&begun), Arc::clone(&done));
+        readers.spawn(async move {
+            begun.fetch_add(1, Ordering::SeqCst);
+            client.send("GET", &large(), &[("accept", "application/yaml")], "").await;
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    until(|| async { begun.load(Ordering::SeqCst) == READERS }).await;
+    let object = config_map("own", &"x".repeat(100 << 10)).to_string();
+    let writer = fixture.connection(2);
+    let write = async move { writer.send("POST", CONFIG_MAPS, &[("content-type", "application/json")], &object).await };
+    tokio::spawn(write).await.unwrap().ok();
+    let overtaken = READERS - done.load(Ordering::SeqCst);
+    readers.shutdown().await;
+    assert!(overtaken >= READERS / 2, "of {READERS} reads of one connection another's write overtook {overtaken}");
+}
