@@ -37,17 +37,17 @@ const ONE: NonZeroU32 = NonZeroU32::MIN;
 /// A review is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyReviews {
-    /// As many as may be are on their way.
-    #[error("as many tokens as may be are being reviewed")]
+    /// The limit of reviews in flight is reached.
+    #[error("the limit of token reviews in flight is reached; try again")]
     InFlight,
-    /// The same at one cluster.
-    #[error("as many tokens as may be are being reviewed there")]
+    /// The limit of reviews in flight at one cluster is reached.
+    #[error("the limit of token reviews in flight at this cluster is reached; try again")]
     AtCluster,
-    /// One address has sent too many tokens that were nobody's.
-    #[error("too many tokens from this address were nobody's")]
+    /// The cluster has rejected too many tokens of one address.
+    #[error("too many tokens from this address were rejected recently; try again")]
     OfAddress,
-    /// All addresses together have.
-    #[error("too many tokens were nobody's")]
+    /// Clusters have rejected too many tokens of all addresses together.
+    #[error("too many tokens were rejected recently; try again")]
     OfAll,
 }
 

@@ -8,8 +8,8 @@ use crate::backoff;
 /// hundred requests do not arrive at once, and the delay is not noticeable.
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// The delay of a collection after one wrong report; it doubles with each further one. 1 s: a starting member answers
-/// before it is ready, and is reported a second time then.
+/// The pause of a collection after the first report of a recovery that was wrong. It doubles with each further wrong
+/// report. 1 s: a starting member answers before it is ready, and is reported again when it is.
 const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
 /// The time for which a wrong report is remembered. One minute: longer than the longest delay, so that frequent reports

@@ -261,7 +261,7 @@ impl Ruled<Slots> {
     /// Admits a request without a slot.
     ///
     /// # Errors
-    /// Where there is none, nothing is let in.
+    /// [`Refused`] without a slot.
     fn pass_apart(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<(), Box<Refused>> {
         match self.rule.limit.max {
             0 => Err(self.refused(name, RefusalCause::Closed, attributes)),

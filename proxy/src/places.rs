@@ -14,52 +14,51 @@ pub struct Places {
 }
 
 impl Places {
-    /// So many places, all of them free.
+    /// Makes this number of free places.
     pub fn new(all: usize) -> Self {
         Self { all, free: Arc::new(Semaphore::new(all)) }
     }
 
-    /// How many there are, taken ones included.
+    /// The number of places, free or taken.
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// How many are taken.
+    /// The number of taken places.
     pub fn taken(&self) -> usize {
         self.all.saturating_sub(self.free.available_permits())
     }
 
-    /// Takes a place; `None` where all are taken. Nobody waits: what holds a place may last for hours.
+    /// Takes a place; `None` if all are taken. Requests do not wait, because a place may stay taken for hours.
     pub(crate) fn acquire(&self) -> Option<Permit> {
         self.free.clone().try_acquire_owned().ok().map(Permit::keeping)
     }
 }
 
-/// For whom a request is sent to a member.
+/// The users of the places of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// For a client, of whom there may be any number.
+    /// Clients, in any number.
     #[default]
     Client,
-    /// For the cachers of single namespaces, of which clients have this process hold any number.
+    /// The cachers of single namespaces. Clients cause any number of them.
     Namespaces,
-    /// For this process: discovery, its questions, and the cachers of whole collections.
+    /// This process: discovery, questions, and the cachers of whole collections.
     Ourselves,
 }
 
-/// Each asker is kept one in so many places, whatever the others have taken: a quarter. If clients could take all, a
-/// cacher's watch that was cut could not be opened again, and what is served from memory would be stale for everybody;
-/// if the cachers of single namespaces could, clients would find no way to the member; and if those of whole
-/// collections could, neither would. The last quarter is for whoever comes first, so each may have half.
+/// The part of all places that is reserved for each asker: a quarter. Without a reserve, clients could take all places,
+/// and a cacher could not reopen its watch. Cachers of single namespaces could take all places of clients. The last
+/// quarter has no reserve, so an asker may have half of all places.
 const KEPT_FOR_EACH: usize = 4;
 
-/// How many of `all` places an asker may have in all, where the others have taken so many.
+/// Returns the number of places that an asker may have, if the others have taken `others`.
 fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
     let kept = all / KEPT_FOR_EACH;
     all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
-/// Places that all askers share.
+/// Places that all askers share, each with a reserve.
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
     all: usize,
@@ -67,17 +66,17 @@ pub(crate) struct SharedPlaces {
 }
 
 impl SharedPlaces {
-    /// So many places, all of them free.
+    /// Makes this number of free places.
     pub(crate) fn new(all: usize) -> Self {
         Self { all, taken: Arc::default() }
     }
 
-    /// How many this asker may have, as the others leave them now.
+    /// Returns the number of places that this asker may have now.
     pub(crate) fn room(&self, asker: Asker) -> usize {
         self.room_beside(asker, &self.taken.lock())
     }
 
-    /// Takes a place; `None` where this asker finds none. Nobody waits.
+    /// Takes a place; `None` if this asker has no free place. Requests do not wait.
     pub(crate) fn acquire(&self, asker: Asker) -> Option<Permit> {
         let own = asker as usize;
         let mut taken = self.taken.lock();
@@ -101,7 +100,7 @@ mod tests {
 
     const ASKERS: [Asker; 3] = [Asker::Client, Asker::Namespaces, Asker::Ourselves];
 
-    /// All that an asker gets.
+    /// Takes all places that an asker gets.
     fn all_for(places: &SharedPlaces, asker: Asker) -> Vec<Permit> {
         std::iter::from_fn(|| places.acquire(asker)).collect()
     }

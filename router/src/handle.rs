@@ -75,10 +75,14 @@ async fn pass_stages(
             // Limit. Before the plan, so that a plan is not out of date after the wait.
             let place = wait_for_place(request, caller).await?;
             drop(admitting);
-            // Plan. A pure function decides by the path, the media types and the objects in memory.
-            let planned = plan_answer(request, caller, message.headers()).await?;
-            // Authorize and answer. The rights decide what the answer has, and the answer says where they are unknown.
-            let answer = pin!(answer_planned(request, caller, message, planned));
+            // Authorize. Around plan and answer, because both may need the rights. Where the rights are unknown, the
+            // answer says so.
+            let answer = pin!(async {
+                // Plan. A pure function decides by the path, the media types and the objects in memory.
+                let planned = plan_answer(request, caller, message.headers()).await?;
+                // Answer. The rights decide its contents.
+                answer_planned(request, caller, message, planned).await
+            });
             let answer = answer_by_rights(request, caller, answer).await;
             place.keep_for_body(answer)
         });

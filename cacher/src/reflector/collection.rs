@@ -63,6 +63,13 @@ impl Reflector {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
+    /// Reduces the reservation of a followed collection, but keeps room for an eighth of its size: the collection needs
+    /// room for the objects that replace deleted ones, even if other collections wait for room.
+    pub(super) fn shrink_followed_room(&mut self) {
+        let bytes = self.store.as_ref().map_or(0, Store::bytes);
+        self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));
+    }
+
     /// Publishes the changes of one read of the watch.
     pub(super) fn publish_changes(&mut self, changes: Vec<Change>) {
         let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();

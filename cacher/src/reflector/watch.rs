@@ -95,7 +95,7 @@ impl Reflector {
                 Ok(object) => {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
-                    self.shrink_room();
+                    self.shrink_followed_room();
                     // The collection is not followed any further: it is listed until it fits.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);

@@ -60,7 +60,8 @@ impl Audience {
         self.only.contains(cluster)
     }
 
-    /// The scope of a version that names these clusters: `None` where all of each may be listed.
+    /// The hash of the namespaces that these users may list in the clusters of a version. `None` if they may list all
+    /// objects.
     pub fn scope_of<'a>(&self, clusters: impl Iterator<Item = &'a ClusterName>) -> Option<[u8; 16]> {
         let clusters: Vec<_> = clusters.cloned().collect();
         if let Some(last) = self.last.lock().as_ref().filter(|last| last.clusters == clusters) {

@@ -90,7 +90,7 @@ impl CompiledRights {
 /// Number of roles, bindings or subjects of a cluster above a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
-    /// Its bindings give a subject more than is looked at.
+    /// Its bindings give a subject more words than Tributary compiles.
     of_grants: bool,
     /// Its bindings name more subjects than are compiled.
     of_subjects: bool,
@@ -107,20 +107,21 @@ impl Excess {
             // Above the limit, the rights of a subject are unknown.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
-                "the cluster's bindings give a subject more than is looked at; what it allows those users is not known"
+                "the bindings of the cluster give a subject more words than the limit; the rights of its users there are \
+                 unknown; reduce its roles"
             ),
             (true, false) if !self.of_subjects => {
-                tracing::info!(%cluster, "the cluster's bindings give no subject too much any more");
+                tracing::info!(%cluster, "the bindings of the cluster give no subject more words than the limit any more");
             }
             _ => {}
         }
         match (before.of_subjects, self.of_subjects) {
             (false, true) => tracing::warn!(
                 %cluster, reason = %Obstacle::TooManySubjects,
-                "what users may do in the cluster is not known: reads leave it out, or are refused"
+                "the rights of users in the cluster are unknown: answers lack the cluster, or are refused"
             ),
             (true, false) => {
-                tracing::info!(%cluster, "the cluster's bindings name few enough subjects again: what it allows is known");
+                tracing::info!(%cluster, "the bindings of the cluster name no more subjects than the limit: the rights of its users are known");
             }
             _ => {}
         }

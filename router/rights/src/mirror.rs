@@ -109,7 +109,7 @@ impl MirroredClusters {
             return;
         };
         if self.obstacles.get(cluster) != Some(&obstacle) {
-            tracing::warn!(%cluster, reason = %obstacle, "what users may do in the cluster is not known: reads leave it out, or are refused");
+            tracing::warn!(%cluster, reason = %obstacle, "the rights of users in the cluster are unknown: answers lack the cluster, or are refused");
             self.obstacles.insert(cluster.clone(), obstacle);
         }
     }
@@ -325,7 +325,7 @@ impl RightsMirror {
         self.compiled.note_known_clusters();
     }
 
-    /// Whether a user is answered nothing.
+    /// Returns whether the file of denied users names this user.
     pub fn denies(&self, user: &str) -> bool {
         self.denied.load().contains(user)
     }

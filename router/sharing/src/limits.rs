@@ -30,7 +30,7 @@ pub const LAST_HEARD_BYTES: usize = 64 << 20;
 /// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.
 pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// How many clusters are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
+/// The number of clusters that get a question at the same time. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
 /// each.
 pub const ASKED_AT_ONCE: usize = 64;
 
@@ -39,27 +39,27 @@ pub const ASKED_AT_ONCE: usize = 64;
 pub struct Limits {
     /// Bytes of remembered changes of one resource in one cluster. A client that was away for longer lists again.
     pub history_bytes: usize,
-    /// How long changes are remembered.
+    /// The time for which changes are remembered.
     pub history_age: Duration,
     /// Bytes of encoded watch events that watchers share, per resource.
     pub encodings_bytes: usize,
-    /// How many answers of more than a frame are written at once, of medium length and of long ones each.
+    /// The number of answers above one frame that are written at the same time: of medium answers, and of long answers.
     pub long_answers: usize,
-    /// How long a resource is held that nobody reads or watches.
+    /// The time after which an unused resource leaves memory.
     pub unused_after: Duration,
-    /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec,
-    /// logs) and health checks do not count.
+    /// The number of requests in flight, until the heads of their answers. Long-running requests (watches, exec, logs) and
+    /// health checks do not count.
     pub requests_in_flight: usize,
-    /// How many requests that last there are at once where many users are served: watches, logs that are followed, exec
-    /// and its like, in all clusters together.
+    /// The number of long-running requests to all clusters in the shared mode: watches, logs, exec, attach and
+    /// port-forward.
     pub long_running_requests: usize,
-    /// Bytes of bodies in memory: requests that are read whole, lists from members, members' answers to questions about
-    /// objects and rights, and answers to writes, whose room is taken before the write is sent.
+    /// Bytes of bodies in memory: whole requests, lists of members, answers of members to questions about objects and
+    /// rights, and answers to writes, which take their room before the write is sent.
     pub held_bytes: usize,
     /// Unread bytes of clusters' answers to long-running requests, of all clusters together. Each such request counts
     /// with the maximum that its answer may leave unread.
     pub member_unread_bytes: usize,
-    /// How long a request may take that does not last.
+    /// The maximum duration of a request that is not long-running.
     pub request_timeout: Duration,
     /// Bytes of the objects of one resource in one cluster. A cluster with more is unknown in that resource, so that it
     /// takes no memory of other clusters.
@@ -67,18 +67,18 @@ pub struct Limits {
     /// Bytes of the objects of all resources in all clusters. A collection beyond the bound is not cached, or no longer
     /// followed (`ObjectRoom`).
     pub total_collection_bytes: u64,
-    /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
+    /// The number of namespaces of a resource with their own views, for clusters that forbid reading all namespaces.
     pub namespace_views: usize,
 }
 
-/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have. Less where all objects
-/// together have less than four times that.
+/// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have. Less if the
+/// total is less than four times that.
 pub const COLLECTION_BYTES: u64 = 4 << 30;
 
-/// 4 GiB, for whoever does not say how much memory there is: half of a laptop's 8 GiB.
+/// 4 GiB, without a known size of memory: half of a laptop's 8 GiB.
 const TOTAL_COLLECTION_BYTES: u64 = 4 << 30;
 
-/// 2 GiB, for whoever does not say how much memory there is: a quarter of a laptop's 8 GiB.
+/// 2 GiB, without a known size of memory: a quarter of a laptop's 8 GiB.
 const MEMBER_UNREAD_BYTES: usize = 2 << 30;
 
 /// Unread bytes of one answer of a cluster: the flow-control window of its stream
@@ -86,37 +86,37 @@ const MEMBER_UNREAD_BYTES: usize = 2 << 30;
 /// as much.
 pub const ANSWER_WINDOW: usize = 256 << 10;
 
-/// The same of a watch on the connections that watches share.
+/// Unread bytes of a watch on the connections that watches share.
 pub const WATCH_WINDOW: usize = WATCH_STREAM_BYTES as usize;
 
-/// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
-/// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard
-/// of. kube-apiserver has no bound but the length of a request.
+/// The bounds of a label or field selector. 128 requirements: each costs time for each object, and people and
+/// controllers write up to ten. 1,000 values: a value is found by a search, and some clients list the names of a whole
+/// namespace. kube-apiserver has no bound but the length of a request.
 pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values: 1_000 };
 
-/// How long a name or namespace may be, in bytes. Most are at most 253; RBAC's have no bound but what etcd takes. 8 KiB
-/// are what proxies let a whole request line have.
+/// The maximum length of a name or namespace, in bytes. Most have at most 253; only etcd bounds names of RBAC objects.
+/// 8 KiB: common proxies allow as much for a whole request line.
 pub const NAME_BYTES: usize = 8 << 10;
 
-/// How many parameters a query may have in the merged view. Reads and writes have up to ten; those of exec and of
-/// workloads are passed on untouched, and not counted. kube-apiserver has no bound but the length of a request; of a
+/// The number of parameters of a query in the merged view. Reads and writes have up to ten. Parameters of exec and of
+/// requests to workloads do not count, because Tributary does not read them. kube-apiserver has no bound but the length of a request; of a
 /// cluster's own view it is [`PARAMETERS_MAX`](tributary_apimachinery::query::PARAMETERS_MAX).
 pub const QUERY_PARAMETERS: usize = 64;
 
-/// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked
-/// about by itself. 512: dashboards send all groups of their users, of which directories give some people hundreds.
+/// The number of groups and values of extras that a client may impersonate in one request; each is a question to a
+/// cluster. 512: dashboards send all groups of their users, and some people have hundreds of groups.
 pub const IMPERSONATED_VALUES: usize = 512;
 
-/// How many bytes these may have together. 64 KiB: all of them at twice the length of a long group's name.
+/// The total length of impersonated values, in bytes. 64 KiB: 512 values of twice the length of a long group's name.
 pub const IMPERSONATED_BYTES: usize = 64 << 10;
 
 /// 4,000: a client alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
 /// rest. Each costs some 10 KiB until it is answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`,
-/// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
-/// requests for it for a minute, which must not refuse those for others.
+/// `--max-mutating-requests-inflight`) protect its etcd; Tributary has no etcd, and the requests of a frozen
+/// member stay for a minute, without refusals for other members.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
 
-/// 40,000: a user alone may have 15,000, and each of 64 has room for 156, whatever others have; consoles and
+/// 40,000: a user alone may have 15,000, and each of 64 users has room for 156 in any case; consoles and
 /// controllers have some dozens. An idle watch takes 11 KB, so that these are 440 MB, and those of one user 165 MB.
 const LONG_RUNNING_REQUESTS: usize = 40_000;
 
@@ -138,28 +138,28 @@ pub const REVIEW_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// The largest options of the deletion of a collection, in bytes; they go to every member. They have some 200 bytes.
 pub const DELETE_OPTIONS_BYTES_MAX: usize = 256 << 10;
 
-/// 8 MiB: a second of 1,000 events of 8 KB; a watcher that is further behind encodes for itself.
+/// 8 MiB: a second of 1,000 events of 8 KB. A watcher that is further behind encodes events again.
 const ENCODINGS_BYTES: usize = 8 << 20;
 
 /// 30 minutes: a person at a terminal comes back to the same resources, and a list of them anew costs a member more
 /// than an idle watch does in a day.
 const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
-/// How long a member may take from the head of an answer to its end: half of what a whole request is given, so that the
-/// client hears which cluster was slow.
+/// The maximum time from the head of a member's answer to its end. Half of the time of a whole request, so that the
+/// answer to the client can name the slow cluster.
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Bytes of members' answers that are gathered before an answer begins: some thousand pods, or the metrics of twenty
 /// thousand.
 pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 
-/// How many clusters that are not configured a client's version may name: clusters that left since, or were made up.
-/// Each is looked for in several places. A fleet that loses more at once has its clients list anew.
+/// The number of unknown clusters in a client's version: clusters that left, or invented names. Each costs several
+/// searches. If a fleet loses more clusters at the same time, its clients list again.
 pub const UNKNOWN_CLUSTERS: usize = 1024;
 
-/// How many objects that were written through this process, and are not seen yet, are told apart per cluster and
-/// resource; beyond it each read waits for all that was written there. They are seen within milliseconds, so there are
-/// this many only if the member's watch lags. 1,024 are 100 KB.
+/// The number of written objects for each cluster and resource whose versions a read waits for singly, until the
+/// member's watch has shown them. With more objects each read waits for all of them. The watch shows them within
+/// milliseconds, so there are this many only if the watch lags. 1,024 are 100 KB.
 pub const FENCE_OBJECTS: usize = 1024;
 
 /// Number of past states of a resource for the next pages of lists. 16: as many as turns to write them. A past state
@@ -217,12 +217,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How the log of a resource is bounded.
+    /// Returns the bounds of the log of a resource.
     pub fn log(&self) -> LogConfig {
         LogConfig { history_bytes_max: self.history_bytes, history_age_max: self.history_age, ..LogConfig::default() }
     }
 
-    /// Every bound of what is held under its name in the metrics, those that cannot be set included; times in seconds.
+    /// Returns every bound under its name in the metrics, also bounds that cannot be set. Times are in seconds.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let to_members = ClientTuning::default();
         vec![

@@ -34,8 +34,11 @@ pub(crate) async fn plan_answer<'a>(
     headers: &HeaderMap,
 ) -> Result<PlannedAnswer<'a>, Refusal> {
     let received = request.received;
-    let _planning = request.trace.stage("plan");
-    let planned = match plan(received, headers, request.configuration, caller) {
+    let planned = {
+        let _planning = request.trace.stage("plan");
+        plan(received, headers, request.configuration, caller)
+    };
+    let planned = match planned {
         Err(Refusal::NoRoute) if received.info.cluster.is_none() && received.info.path.starts_with("/api") => {
             Box::pin(plan_anew(request, caller, headers)).await?
         }

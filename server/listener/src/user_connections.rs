@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tributary_limiters::{FairSemaphore, Portion, ShareHolder, ShareMetrics};
 
 use crate::service::ConnectionUser;
+use crate::settings::CONNECTIONS_PART;
 
 /// The connections of all users.
 #[derive(Debug)]
@@ -35,9 +36,11 @@ impl ShareHolder for ConnectionHolder {
 pub(super) type UserConnection = Portion<ConnectionHolder>;
 
 impl UserConnections {
-    /// Shares this many connections.
+    /// Shares this many connections, without the part of unauthenticated connections: otherwise users of members and
+    /// unauthenticated clients together could take all.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
-        let semaphore = FairSemaphore::new("connections (--max-connections)", connections, ShareMetrics::default());
+        let of_users = connections - connections / CONNECTIONS_PART;
+        let semaphore = FairSemaphore::new("connections (--max-connections)", of_users, ShareMetrics::default());
         Arc::new(Self { hasher: RandomState::new(), semaphore })
     }
 
@@ -94,11 +97,11 @@ mod tests {
         let all = UserConnections::with_connections(4096);
         let of_account = |member, number| open_all(&all, &account(member, number));
         let first = of_account("a", 0);
-        assert_eq!(first.len(), 576, "it leaves some to the other accounts of its member");
+        assert_eq!(first.len(), 432, "it leaves some to the other accounts of its member");
         let others: Vec<_> = (1..1_000).flat_map(|number| of_account("a", number)).collect();
-        assert_eq!(first.len() + others.len(), 1_536);
+        assert_eq!(first.len() + others.len(), 1_152);
         let other_member: Vec<_> = (0..1_000).flat_map(|number| of_account("b", number)).collect();
-        assert_eq!(other_member.len(), 768);
+        assert_eq!(other_member.len(), 576);
         assert!(!open_all(&all, &User::named("x509", "ann")).is_empty());
         assert!(account("a", 1_000).acquire(&all).is_none());
         drop(others);
@@ -110,7 +113,7 @@ mod tests {
         let all = UserConnections::with_connections(8);
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
         let of_ann = open_all(&all, &ann);
-        assert_eq!(of_ann.len(), 3, "half of three quarters");
+        assert_eq!(of_ann.len(), 2, "half of the part of users, without its reserve");
         // The same name from another verifier is another user.
         let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
         assert!(others.iter().all(Option::is_some));

@@ -114,7 +114,7 @@ pub enum ClusterRefusal {
         told: Vec<Trouble>,
     },
     /// Several clusters have an object of the name: 409.
-    Ambiguous {
+    NameInSeveral {
         /// Resource of the request.
         resource: GroupVersionResource,
         /// Name of the object.
@@ -230,7 +230,7 @@ impl ClusterRefusal {
                 unread(resource, clusters, reasons, *retry_after)
             }
             Self::RightsUnknown { resource, name, told } => rights_unknown(resource, name, told),
-            Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
+            Self::NameInSeveral { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
                 of_other_context(resource, name, (named, *is_configured), cluster)
@@ -296,7 +296,12 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble])
 /// Status of a choice that only the client can make. The message begins with the command, because terminal UIs cut the
 /// end. The reason is `BadRequest`: kubectl repeats a request after `Conflict`, and after any 409 with an unknown
 /// reason (`IsConflict` in apimachinery's errors.go).
-fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+fn conflict_with_choices(
+    message: String,
+    resource: &GroupVersionResource,
+    name: &str,
+    clusters: &[ClusterName],
+) -> Status {
     let cause = |cluster: &ClusterName| of_annotation("FieldValueDuplicate", cluster.to_string());
     let causes = clusters.iter().map(cause).collect();
     let details = StatusDetails { causes, ..StatusDetails::for_object(resource, name) };
@@ -373,7 +378,7 @@ fn in_several(
 ) -> Status {
     let commands: Vec<_> = clusters.iter().map(typed).collect();
     let message = format!("{}{or}: {what} in more than one cluster: {}", first(&commands, " or "), listed(clusters));
-    choose(message, resource, name, clusters)
+    conflict_with_choices(message, resource, name, clusters)
 }
 
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
@@ -402,7 +407,7 @@ fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &C
         go_quote(owner.as_str()),
         go_quote(named),
     );
-    choose(message, resource, name, std::slice::from_ref(owner))
+    conflict_with_choices(message, resource, name, std::slice::from_ref(owner))
 }
 
 fn of_other_context(

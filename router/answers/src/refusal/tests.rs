@@ -58,8 +58,12 @@ fn clusters_are_named() {
     let clusters = names();
     let path = "/api/v1/namespaces/n/pods/p".to_owned();
     let name = || "p".to_owned();
-    let ambiguous =
-        status(ClusterRefusal::Ambiguous { resource: pods(), name: name(), clusters: clusters[..2].to_vec(), path });
+    let ambiguous = status(ClusterRefusal::NameInSeveral {
+        resource: pods(),
+        name: name(),
+        clusters: clusters[..2].to_vec(),
+        path,
+    });
     assert_eq!((ambiguous.code, &ambiguous.reason), (409, &StatusReason::BadRequest));
     assert_eq!(
         ambiguous.message,
@@ -331,7 +335,7 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
         let (name, clusters, path) = (|| name.to_owned(), clusters.clone(), path.clone());
         let not_named =
             ClusterRefusal::NotNamed { resource: secrets(), name: name(), clusters: clusters.clone().into() };
-        let ambiguous = ClusterRefusal::Ambiguous { resource: secrets(), name: name(), clusters, path };
+        let ambiguous = ClusterRefusal::NameInSeveral { resource: secrets(), name: name(), clusters, path };
         for (refusal, expected) in [not_named, ambiguous].into_iter().zip(expected) {
             let told = status(refusal).message;
             assert!(told.starts_with(expected), "{told}");

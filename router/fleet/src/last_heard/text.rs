@@ -27,19 +27,19 @@ const LAYOUT: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum LastHeardError {
     /// The file is no gzip file.
-    #[error("it cannot be unpacked")]
+    #[error("the file cannot be decompressed")]
     Gzip(#[source] std::io::Error),
     /// The text is larger than any text that Tributary writes.
-    #[error("it has more than {LAST_HEARD_BYTES} bytes")]
+    #[error("the file has more than {LAST_HEARD_BYTES} bytes")]
     TooLarge,
     /// The JSON has a different structure.
-    #[error("it is not laid out as it should be")]
+    #[error("the file has a wrong structure")]
     Json(#[from] serde_json::Error),
     /// A different version of the program wrote the text.
-    #[error("its layout is number {0}, and this program knows number {LAYOUT}")]
+    #[error("the file has layout {0}; this version of Tributary reads layout {LAYOUT}")]
     Layout(u32),
     /// The text refers to a missing document.
-    #[error("it names document {0}, which it does not have")]
+    #[error("the file refers to document {0}, which is missing")]
     NoDocument(usize),
 }
 
@@ -362,8 +362,8 @@ mod tests {
     #[test]
     fn what_is_no_such_text_is_refused() {
         let error = |json: &str| LastHeard::read(&compression::whole(json.as_bytes())).unwrap_err().to_string();
-        assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "it cannot be unpacked");
-        assert_eq!(error("{}"), "it is not laid out as it should be");
+        assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "the file cannot be decompressed");
+        assert_eq!(error("{}"), "the file has a wrong structure");
         let other = r#"{"layout":7,"clusters":{},"texts":[],"openapi":[]}"#;
         assert_eq!(error(other), "its layout is number 7, and this program knows number 1");
         let missing = r#"{"layout":1,"clusters":{"a":{"discovery":{"address":"x","core":0,"named":1}}},"texts":[{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2"}],"openapi":[]}"#;

@@ -312,7 +312,7 @@ impl Fleet {
 
     fn start(&self, cluster: &Arc<Cluster>) {
         let news = Arc::clone(&self.news);
-        cluster.start(self.room.with_reserve(), move |said| news.add_change(said));
+        cluster.start(self.room.clone(), move |said| news.add_change(said));
     }
 
     /// Puts a candidate in its place after it has reported its uid, or after [`CONFIRMED_WITHIN`].

@@ -47,7 +47,7 @@ impl<'a> OwnerQuestion<'a> {
                 ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }
             }
             (NoOwner::Several(clusters), None) => {
-                ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }
+                ClusterRefusal::NameInSeveral { resource, name, clusters, path: request.info.path.clone() }
             }
             (NoOwner::Several(clusters), Some(release)) => {
                 ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }

@@ -10,7 +10,7 @@ use tributary_apimachinery::{Partial, RequestInfo, Status};
 use tributary_authorization::{Attributes, GRANTED_WORDS_MAX};
 use tributary_router::report::RightsDecider;
 use tributary_router::{Policies, ResourcePolicy, SharedMode};
-use tributary_simulator::{Authorizer, SimulatedCluster, Simulator, SimulatorConfig};
+use tributary_simulator::{Authorizer, Rejection, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::access::rights::{ann, binding, config_map_of, grant, listed, refuse_rbac, role};
 use crate::access::rights_detected::{Mode, decided, found_out};
@@ -173,6 +173,23 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     assert!(of_root.len() == 2 && of_root[1].contains("cluster b: what you may list is not known: its"), "{of_root:?}");
     refuse_rbac(fixture.member("b"), false);
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
+}
+
+/// Two members. `b` refuses all requests of our account, so its kinds and the rights in it are unknown.
+#[tokio::test]
+async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    fixture.set_clusters(&["a"]).await;
+    listed(&fixture, "b", "ann", "unknown").await;
+    fixture.member("b").control().reject(Some(Rejection::all(403)));
+    fixture.set_clusters(&["a", "b"]).await;
+    observe(fixture.member("a"), "root");
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let path = "/apis/example.test/v1/namespaces/shop/foos/f";
+    let words = "foos.example.test \"f\": what you may read in some clusters is not known yet";
+    until(async || root.get("/readyz?verbose").await.code != 403).await;
+    assert_eq!(ann.get(path).await.refused(503), words);
+    until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
 }
 
 /// Two members with unknown rights in `b`. The router caches `configmaps` and asks clusters for `secrets`. A list of

@@ -27,7 +27,7 @@ pub(super) struct Board {
     published: ArcSwapOption<Standings>,
     /// The number of clusters that forbid reading the whole collection. Each watcher reads it at each event.
     forbidden: AtomicUsize,
-    /// The number of times that a cluster began to forbid it.
+    /// The number of times that a cluster began to forbid reading the whole collection.
     times_forbidden: AtomicUsize,
     /// The number of changes.
     changes: watch::Sender<u64>,
@@ -143,7 +143,7 @@ impl Board {
         self.forbidden.load(Ordering::Relaxed)
     }
 
-    /// The number of times that a cluster began to forbid it.
+    /// The number of times that a cluster began to forbid reading the whole collection.
     pub(super) fn times_forbidden(&self) -> usize {
         self.times_forbidden.load(Ordering::Relaxed)
     }

@@ -68,7 +68,7 @@ impl Writer<'_> {
         let due = match &told.expected {
             Expected::Of(_, said) => said.status.as_u16(),
             Expected::Refused(status, _) => *status,
-            Expected::Ambiguous => 409,
+            Expected::NameInSeveral => 409,
             _ => 200,
         };
         let request = question.request(self.world, Side::Endpoint).for_real();

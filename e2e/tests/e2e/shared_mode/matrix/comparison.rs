@@ -103,7 +103,7 @@ impl Asked<'_> {
                 let is_said = words.iter().any(|words| words.starts_with(&message) || message.contains(words));
                 ensure!(words.is_empty() || is_said, "{message:?} instead of {words:?}");
             }
-            Expected::Ambiguous => {
+            Expected::NameInSeveral => {
                 due(409)?;
                 let [one, other] = self.world.member_names();
                 let message = answer.text();

@@ -63,7 +63,7 @@ pub(super) enum Expected {
     /// A refusal with this status, and with one of a member's messages if there are any.
     Refused(u16, Vec<String>),
     /// 409, because both members have the name.
-    Ambiguous,
+    NameInSeveral,
     /// The collection is deleted.
     Deleted,
     /// The result of a review.
@@ -301,7 +301,7 @@ impl<'a> Oracle<'a> {
                 words.retain(|words| words.ends_with("not found") == nowhere);
                 Expected::Refused(status, words)
             }
-            _ => Expected::Ambiguous,
+            _ => Expected::NameInSeveral,
         };
         Ok(Told { expected, known })
     }
@@ -325,7 +325,7 @@ impl<'a> Oracle<'a> {
             [_] if is_one_hidden => Expected::Refused(503, Vec::new()),
             [] if is_one_hidden => Expected::Refused(403, self.words(question, &look).await?),
             [owner] => self.of(question, owner, &request).await?,
-            [_, ..] => Expected::Ambiguous,
+            [_, ..] => Expected::NameInSeveral,
             [] if is_made => match (self.target_of_new(question, known, name).await?, verb) {
                 // In another member, which the user may write but not read, the name may have been created a moment
                 // ago.
