@@ -75,23 +75,20 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name("the_truth_with_integers_passes"), || {
             told(&Selection::default(), &truth(), &stream_of_integers()).map_err(Failed::from)
         }),
-        Trial::test(
-            name("a_refusal_in_a_calm_run_is_a_lie_though_members_were_asked_for_their_version"),
-            refused_in_a_calm_run,
-        ),
+        Trial::test(name("question_for_the_latest_version_explains_no_refusal"), refused_in_a_calm_run),
         Trial::test(name("pages_of_two_states_are_found_out"), pages_of_two_states),
-        Trial::test(name("pages_that_go_on_at_another_state_are_checked"), pages_that_go_on_elsewhere),
-        Trial::test(name("another_cluster_than_was_selected_is_found_out"), || {
+        Trial::test(name("pages_that_continue_at_another_state_are_checked"), pages_that_go_on_elsewhere),
+        Trial::test(name("event_of_an_unselected_cluster_is_found_out"), || {
             let clusters = Clusters { among: false, names: vec!["b".to_owned()] };
             let selection = Selection { clusters: Some(clusters), ..Selection::default() };
             told_until(&selection, &stream()[..1])?;
             found_out(told_until(&selection, &stream()[1..2]).map(drop))
         }),
-        Trial::test(name("what_may_be_told_behind_a_deletion_is_no_excuse_for_more"), perhaps_owed),
-        Trial::test(name("what_a_list_behind_a_part_deletes_again_is_no_excuse_for_more"), deleted_again),
-        Trial::test(name("only_what_a_restore_undid_is_undone"), undone),
-        Trial::test(name("what_left_the_selection_is_found_out"), || found_out(unselected())),
-        Trial::test(name("more_than_its_version_says_is_found_out"), || {
+        Trial::test(name("optional_event_after_a_deletion_excuses_no_other_event"), perhaps_owed),
+        Trial::test(name("deletion_repeated_after_a_relist_excuses_no_other_event"), deleted_again),
+        Trial::test(name("restore_is_undetectable_only_if_it_keeps_the_clients_version"), undone),
+        Trial::test(name("unselected_object_without_an_event_is_found_out"), || found_out(unselected())),
+        Trial::test(name("event_beyond_its_version_is_found_out"), || {
             let expected = Expectations { calm: false, ..Expectations::default() };
             let told = |event: &Event| {
                 let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
@@ -106,7 +103,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             let early = event(Change::Added, "a", "n/x", "v6", vector(15, 6));
             found_out(follower.observe(&truth, &expected, &early).map_err(|lie| lie.to_string()))
         }),
-        Trial::test(name("a_cluster_that_left_with_its_objects_untold_is_found_out"), || {
+        Trial::test(name("departed_cluster_without_deletions_is_found_out"), || {
             let mut follower = Follower::listed(Selection::default(), objects(&truth(), 13, 6), vector(13, 6));
             let left = Event::Bookmark { vector: [("b".to_owned(), 6.into())].into(), initial_end: false };
             let expected = Expectations { calm: false, may_go_back: ["a".to_owned()].into() };

@@ -51,23 +51,23 @@ const SEEDS_PER_TRIAL: u64 = 50;
 /// Seeds that once failed, each with the defect in the product. A seed's run changes with the schedule, so each defect
 /// also has a smaller test beside the corrected code.
 const FAILED_ONCE: [(u64, &str); 17] = [
-    (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
-    (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
-    (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
-    (288, "who_listed_all_of_a_revision_that_a_list_completed_was_told_its_deletions"),
-    (395, "what_another_cluster_has_of_a_deleted_name_was_not_told_to_who_went_on_from_an_integer"),
-    (764, "what_was_written_was_waited_for_in_a_cacher_that_was_replaced_meanwhile"),
-    (1150, "who_had_all_of_a_revision_went_back_to_a_part_where_that_was_listed_anew"),
-    (4520, "an_integer_of_before_another_cluster_left_was_taken_for_a_whole_vector"),
-    (4533, "who_went_on_from_an_object_that_was_told_again_got_a_bookmark_of_before_what_it_had"),
-    (5548, "an_integer_of_before_its_own_cluster_left_was_taken_for_a_whole_vector_once_that_was_the_only_one"),
-    (5428, "who_had_objects_of_a_cluster_from_a_namespaces_own_view_went_on_from_an_integer_in_the_view_of_all"),
-    (6394, "who_was_ahead_of_a_cluster_waited_for_its_cacher_of_before_and_missed_that_revisions_went_back"),
-    (8242, "what_had_been_forbidden_for_a_minute_was_dropped_though_the_cluster_allowed_it_again_by_then"),
-    (11895, "an_integer_of_before_a_process_was_asked_for_the_resource_was_taken_for_a_whole_vector"),
-    (12808, "a_process_that_was_drained_told_a_slow_reader_what_came_later_and_its_integer_was_resumed_at_the_next"),
-    (14607, "what_entered_a_selection_in_a_relist_was_told_at_the_version_before_and_stayed_when_the_cluster_left"),
-    (2788, "what_was_seen_in_a_cluster_that_took_another_index_was_made_in_another"),
+    (0, "deletions_of_one_revision_after_the_first_were_lost"),
+    (2, "leaving_cluster_kept_its_version_at_a_deletion_before_another_cluster"),
+    (20, "cluster_that_became_stale_during_a_wait_for_its_write_was_not_named"),
+    (288, "client_that_listed_a_whole_revision_received_its_deletions_again"),
+    (395, "resume_from_an_integer_missed_another_clusters_object_of_a_deleted_name"),
+    (764, "wait_for_a_write_used_a_replaced_cacher"),
+    (1150, "client_with_a_whole_revision_went_back_to_a_part_after_a_relist"),
+    (4520, "integer_from_before_another_cluster_left_counted_as_a_whole_vector"),
+    (4533, "resume_from_a_repeated_object_sent_a_bookmark_before_its_version"),
+    (5548, "integer_from_before_its_cluster_left_counted_as_a_whole_vector"),
+    (5428, "integer_of_a_namespaces_own_view_resumed_in_the_view_of_all"),
+    (6394, "client_ahead_of_a_cluster_waited_in_an_old_cacher_and_missed_a_restore"),
+    (8242, "objects_forbidden_for_a_minute_were_dropped_though_allowed_again"),
+    (11895, "integer_from_before_the_first_read_counted_as_a_whole_vector"),
+    (12808, "drained_process_sent_later_events_whose_integer_resumed_elsewhere"),
+    (14607, "object_selected_by_a_relist_had_an_old_version_and_outlived_its_cluster"),
+    (2788, "object_of_a_cluster_with_a_changed_index_was_created_in_another"),
 ];
 
 /// Number of seeds of a proof without `TRIBUTARY_SEEDS`.
@@ -91,7 +91,7 @@ fn main() -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads.get_or_insert(cores);
     let mut trials = corruption::trials();
-    trials.push(Trial::test("a_seed_is_the_same_run_each_time", || same_runs(&[9, 12, 13])));
+    trials.push(Trial::test("seed_gives_the_same_run_each_time", || same_runs(&[9, 12, 13])));
     for (seed, what) in FAILED_ONCE {
         trials.push(Trial::test(format!("failed_once::{seed}::{what}"), move || {
             run_each(RunKind::Versions, seed..seed + 1)
@@ -105,7 +105,7 @@ fn main() -> anyhow::Result<()> {
         let to = from + SEEDS_PER_TRIAL;
         trials.push(Trial::test(format!("rights_{from}_to_{to}"), move || run_each(RunKind::Rights, from..to)));
     }
-    trials.push(Trial::test("leaks_are_told", rights::truth::leaks_are_told));
+    trials.push(Trial::test("rights_checker_reports_leaks", rights::truth::rights_checker_reports_leaks));
     trials.push(Trial::test("proof_seeds", move || proof(cores as u64)).with_ignored_flag(true));
     libtest_mimic::run(&arguments, trials).exit()
 }

@@ -14,16 +14,16 @@ type Step = fn(&mut Ledger) -> Result<(), Lie>;
 
 /// Correct runs, which the ledger must accept.
 const RIGHT: [(&str, &[Step]); 10] = [
-    ("an_annotated_write_where_it_says", &[annotated, |to| put(to, 0, None), done]),
+    ("annotated_write_in_the_named_cluster", &[annotated, |to| put(to, 0, None), done]),
     ("a_write_that_was_refused_everywhere", &[annotated, refused]),
     ("a_write_whose_answer_was_lost_and_that_arrives_late", &[annotated, lost, |to| put(to, 0, None)]),
     ("a_write_whose_answer_was_lost_and_that_never_arrives", &[annotated, lost]),
     ("a_version_of_the_object_that_is_there", &[of_version, |to| put(to, 1, Some("v2")), done]),
     ("a_uid_of_the_object_that_is_there", &[of_uid, |to| put(to, 1, Some("v2")), done]),
     ("a_deletion_by_uid", &[deletes_by_uid, |to| gone(to, 1, "v2"), done]),
-    ("a_bare_write_where_it_is_the_only_one", &[|to| bare(to, None), |to| put(to, 1, Some("v2")), done]),
+    ("bare_write_of_a_name_in_one_cluster", &[|to| bare(to, None), |to| put(to, 1, Some("v2")), done]),
     // `a` has the object since revision 12, and the router knew it up to 10.
-    ("a_bare_write_beside_one_of_the_lag", &[|to| bare(to, Some(10)), |to| put(to, 1, Some("v2")), done]),
+    ("bare_write_beside_an_object_not_seen_yet", &[|to| bare(to, Some(10)), |to| put(to, 1, Some("v2")), done]),
     (
         "a_deletion_after_one_that_was_refused",
         &[
@@ -48,9 +48,9 @@ const WRONG: [(&str, &[Step]); 14] = [
     ("a_version_of_another_cluster", &[of_version, |to| put(to, 0, Some("v2"))]),
     ("a_version_that_is_not_there_any_more", &[of_version, |to| put(to, 1, Some("v3"))]),
     ("a_uid_of_another_object", &[of_uid, |to| put(to, 1, Some("other"))]),
-    ("a_bare_write_beside_one_that_is_known", &[|to| bare(to, Some(12)), |to| put(to, 1, Some("v2"))]),
+    ("bare_write_beside_a_known_object_of_the_name", &[|to| bare(to, Some(12)), |to| put(to, 1, Some("v2"))]),
     // The router knows nothing about `a`, which always had the object.
-    ("a_bare_write_beside_one_in_a_cluster_that_is_unknown", &[|to| bare(to, Some(0)), |to| put(to, 1, Some("v2"))]),
+    ("bare_write_beside_an_object_in_an_unknown_cluster", &[|to| bare(to, Some(0)), |to| put(to, 1, Some("v2"))]),
     ("a_deletion_that_nobody_asked_for", &[|to| gone(to, 1, "v2")]),
     ("a_deletion_of_another_object", &[deletes_by_uid, |to| gone(to, 0, "v2")]),
 ];

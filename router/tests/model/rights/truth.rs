@@ -136,7 +136,7 @@ impl MemberTruth {
 }
 
 /// Checks by table for each object whether the answer leaks it.
-pub(crate) fn leaks_are_told() -> Result<(), libtest_mimic::Failed> {
+pub(crate) fn rights_checker_reports_leaks() -> Result<(), libtest_mimic::Failed> {
     let begin = Instant::now();
     let at = |seconds| begin + Duration::from_secs(seconds);
     let mut truth = MemberTruth::default();

@@ -127,7 +127,7 @@ async fn follow_late(member: &SimulatedCluster) {
 /// A caller with the right to impersonate for lists reads the objects that both users may read, and only in members
 /// with constrained impersonation.
 #[tokio::test]
-async fn whoever_may_be_another_for_some_requests_reads_by_these() {
+async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -162,7 +162,7 @@ async fn whoever_may_be_another_for_some_requests_reads_by_these() {
 
 /// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
-async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
+async fn impersonation_that_no_member_allows_is_marked_in_the_trace() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -187,7 +187,7 @@ async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
 
 /// No right guards the public paths, under any identity. Details of checks are not public.
 #[tokio::test]
-async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
+async fn public_paths_need_no_right_to_impersonate_but_check_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
     let ann = fixture.user("ann", &[]);
     for (path, is_told_to_all) in [
@@ -211,7 +211,7 @@ async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
 /// The router forwards the requests that the user may send under the impersonated identity. Each request's verb, object
 /// and subresource decide.
 #[tokio::test]
-async fn whoever_may_be_another_for_some_requests_sends_these() {
+async fn constrained_impersonation_sends_only_the_allowed_requests() {
     let (fixture, rbac) = fixture(&["get", "delete"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", &format!("/clusters/a{SHOP}/shop-of-a")).await.code == 200).await;
@@ -262,7 +262,7 @@ async fn a_watch_as_another_ends_with_the_right_to_it() {
 /// If roles do not decide in a member, the router asks the member for both rights: the impersonated user's, and the
 /// caller's right to impersonate.
 #[tokio::test]
-async fn a_member_that_is_asked_is_asked_for_both() {
+async fn reviewing_member_is_asked_for_both_users_rights() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
@@ -289,7 +289,7 @@ async fn a_member_that_is_asked_is_asked_for_both() {
 /// A review under an impersonated identity goes to the clusters that allow this impersonation for reviews. Rights to
 /// impersonate for different requests do not matter.
 #[tokio::test]
-async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
+async fn access_review_goes_to_clusters_that_allow_impersonation_for_reviews() {
     let (fixture, rbac) = fixture(&["list"]).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     let_be_root(b, &rbac[1], &["ann"]);
@@ -324,7 +324,7 @@ async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str),
 /// The search for a write's cluster uses the impersonated identity, too. Without the right to read under it, the caller
 /// gets the answer of a user who may write but not read.
 #[tokio::test]
-async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
+async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
     const PUT: (&str, &str) = ("PUT", "application/json");
     const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");
@@ -416,7 +416,7 @@ fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
 /// For a resource outside memory the router asks each member. It leaves out a member that no longer allows the
 /// impersonation, as one that never did.
 #[tokio::test]
-async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_members_are_asked_for() {
+async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
     let (fixture, rbac) = crate::membership::members::fixture(["a", "b"]).await;
     let a = fixture.member("a");
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
@@ -458,7 +458,7 @@ fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
 /// The member's current rights decide about requests in another name. After an outage the router asks the member until
 /// it has read the roles and bindings anew.
 #[tokio::test]
-async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_member_is_back() {
+async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob"]);
@@ -496,7 +496,7 @@ async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_memb
 /// As above, with a member that always answers but whose watches of roles and bindings broke off, so the loss arrives
 /// late. The router asks it each time until its roles and bindings are complete.
 #[tokio::test]
-async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way() {
+async fn impersonation_revoked_while_role_watches_lag_sends_nothing() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob", "eve"]);

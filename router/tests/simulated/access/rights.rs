@@ -144,7 +144,7 @@ async fn each_members_rights_are_its_own_and_follow_it() {
 
 /// All ways in which the mirror may miss changes: a cut stream, a relist, a restore, another cluster.
 #[tokio::test]
-async fn what_was_missed_is_made_up_for() {
+async fn rights_mirror_recovers_missed_changes() {
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -247,7 +247,7 @@ async fn a_cluster_that_leaves_takes_its_rights_with_it() {
 }
 
 #[tokio::test]
-async fn one_person_alone_needs_no_mirror() {
+async fn router_of_a_single_user_does_not_read_roles() {
     let config = |name| tributary_simulator::SimulatorConfig { rbac: true, ..crate::harness::config(name) };
     let fixture = Fixture::with([config("a")], allow()).await;
     fixture.put_and_see("a", "x", "1").await;
@@ -307,7 +307,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
+async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
     let fixture = ann().await;
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     for (path, expected) in [
@@ -402,7 +402,7 @@ async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_nam
 }
 
 #[tokio::test]
-async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards() {
+async fn live_member_is_absent_from_memory_and_reachable_by_its_own_path() {
     let fixture = ann().await;
     let root = fixture.user("root", &[]);
     let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
@@ -475,7 +475,7 @@ async fn secrets_are_held_only_where_a_registry_names_them() {
 }
 
 #[tokio::test]
-async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back() {
+async fn objects_stay_hidden_when_a_right_was_revoked_during_an_outage() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -505,7 +505,7 @@ async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back()
 
 /// A member that grants a user more than the router's limit delays only its own users.
 #[tokio::test]
-async fn a_member_that_grants_too_much_costs_itself_alone() {
+async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
     const WORDS: usize = 4_000;
     let fixture = ann().await;
     let (b, ann, root) = (fixture.member("b"), fixture.user("ann", &[]), fixture.user("root", &[]));
@@ -577,7 +577,7 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
 
 /// A registry may refuse lists that rights would limit, in a cluster's own words.
 #[tokio::test]
-async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
+async fn limited_list_is_403_where_the_registry_denies_it() {
     let fixture = ann().await;
     fixture.router.set_policies(denying_limited());
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));

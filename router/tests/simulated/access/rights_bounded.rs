@@ -100,7 +100,7 @@ async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked
 
 /// If the user lacks the right, the member words the refusal, whatever our account may do.
 #[tokio::test]
-async fn what_the_user_may_not_do_either_is_their_own_403() {
+async fn request_without_the_users_own_right_gets_the_members_403() {
     let fixture = bounded(Partial::Allow).await;
     let b = fixture.member("b");
     let (ann, path) = (fixture.user("ann", &[]), format!("{SHOP}/one-b"));
@@ -139,7 +139,7 @@ async fn return_unread(fixture: &Fixture, names: &[&str]) {
 
 /// Two members. `b` forbids our account to read its roles. Two users may list objects in `a`, and root is an observer.
 #[tokio::test]
-async fn whose_rights_are_not_known_is_told_to_observers_alone() {
+async fn cluster_with_unknown_rights_is_named_to_observers_only() {
     let mut policies = allow();
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies, SharedMode::default()).await;
@@ -195,7 +195,7 @@ async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
 /// Two members with unknown rights in `b`. The router caches `configmaps` and asks clusters for `secrets`. A list of
 /// `a` alone does not wait for `b`. A user without known rights gets the same answers for both resources.
 #[tokio::test]
-async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
+async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
@@ -291,7 +291,7 @@ async fn unknown_rights_never_look_like_missing_rights() {
 
 /// A member decides by reviews but forbids our account to create them. Its roles then say who is an observer.
 #[tokio::test]
-async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
+async fn observer_gets_the_report_though_a_member_forbids_reviews() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     for member in &fixture.members {
@@ -309,7 +309,7 @@ async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
 /// Bob administers `a` and one namespace of `b`. In `b` he may not read reports. He binds himself there to so many
 /// rights that they exceed the router's limit.
 #[tokio::test]
-async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters() {
+async fn user_whose_own_bindings_exceed_the_limit_sees_no_report() {
     const WORDS: usize = 4_000;
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
@@ -331,7 +331,7 @@ async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters(
 /// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the answer must not ask for a repair of
 /// the account.
 #[tokio::test]
-async fn a_name_does_not_make_a_refusal_the_accounts() {
+async fn object_name_in_a_403_is_not_mistaken_for_the_accounts_refusal() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
     let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";
@@ -342,7 +342,7 @@ async fn a_name_does_not_make_a_refusal_the_accounts() {
 /// The aggregated server of a group in one cluster is silent. The cluster's objects are unknown then, in the shared
 /// mode as with a single user.
 #[tokio::test]
-async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
+async fn list_names_a_cluster_whose_aggregated_server_is_silent() {
     for partial in [Partial::Allow, Partial::Deny] {
         let default = ResourcePolicy { partial, ..ResourcePolicy::default() };
         let policies = Policies { default, ..Policies::default() };

@@ -185,7 +185,7 @@ pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDe
 }
 
 #[tokio::test]
-async fn a_member_whose_roles_decide_is_believed_and_samples_are_confirmed() {
+async fn roles_are_trusted_and_sampled_where_they_alone_decide() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     // After a new connection the router asks members anew.
     pass(Duration::from_secs(20)).await;
@@ -200,7 +200,7 @@ async fn a_member_whose_roles_decide_is_believed_and_samples_are_confirmed() {
 }
 
 #[tokio::test]
-async fn a_member_in_which_anything_else_decides_is_not_believed() {
+async fn roles_are_not_trusted_where_another_authorizer_decides() {
     for (mode, why) in [
         (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
         (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
@@ -235,7 +235,7 @@ async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() 
 /// Twenty samples cover only a part of more than a hundred bindings, so the user that a webhook denies is not in every
 /// sample.
 #[tokio::test]
-async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found() {
+async fn webhook_denial_of_one_among_many_users_stays_detected() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
     for number in 0..100 {
@@ -265,7 +265,7 @@ async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found
 
 /// A new connection may reach another server.
 #[tokio::test]
-async fn a_new_connection_has_a_member_asked_anew() {
+async fn authorizer_is_detected_anew_after_a_new_connection() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Rbac).await;
     chains[1].set(Mode::Webhook("ann", "shop"));

@@ -95,7 +95,7 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
 
 /// A user may write a name that they may not look for. The cluster with that right answers.
 #[tokio::test]
-async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
+async fn write_of_an_unreadable_name_goes_to_the_cluster_that_allows_it() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let let_dan = |at: usize, rules: &[(&str, &[&str])]| {
         let member = &fixture.members[at];
@@ -162,7 +162,7 @@ async fn bob() -> (Fixture, Client) {
 
 /// Two clusters have the namespace, and bob may see it in only one of them.
 #[tokio::test]
-async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
+async fn create_is_refused_if_an_unreadable_namespace_may_be_meant() {
     let (fixture, bob) = bob().await;
     let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
     assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
@@ -196,7 +196,7 @@ async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
 
 /// In another cluster, the garbage collector would delete an object without its owner.
 #[tokio::test]
-async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
+async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
     let (fixture, bob) = bob().await;
     let owner = |member: &str| fixture.member(member).get("configmaps", "shop", &format!("one-{member}")).unwrap();
     let owned = |member: &str| {
@@ -217,9 +217,8 @@ async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
     until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
 }
 
-/// Reports on all clusters do not depend on a live member, even if it is down.
 #[tokio::test]
-async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
+async fn observer_gets_the_report_while_a_live_member_is_down() {
     let (fixture, chain) = with_live().await;
     let root = fixture.user("root", &[]);
     for name in ["a", "b", "c"] {
@@ -237,7 +236,7 @@ async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
 
 /// A question about a path goes to the members that the user may know of by this path.
 #[tokio::test]
-async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
+async fn access_review_of_a_path_goes_to_clusters_that_allow_it() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut metrics = role("", "metrics", [&["get"], &[], &[], &[]]);
@@ -261,7 +260,7 @@ async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
 
 /// A webhook may grant rights without a role, and the router cannot ask for another user's list of rules.
 #[tokio::test]
-async fn rules_that_no_role_gives_are_told_or_the_review_is_incomplete() {
+async fn rules_review_is_incomplete_if_it_lacks_rules_from_no_role() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     decided(&fixture, "c", RightsDecider::Rbac).await;

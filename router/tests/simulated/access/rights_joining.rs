@@ -26,7 +26,7 @@ async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
 }
 
 #[tokio::test]
-async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
+async fn request_for_a_joining_clusters_object_waits_for_its_rights() {
     for method in ["GET", "DELETE"] {
         let fixture = joining(allow(), Control::hold_requests).await;
         let root = fixture.user("root", &[]);
@@ -61,7 +61,7 @@ async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known(
 
 /// A cluster that stays silent beyond its time delays no further request.
 #[tokio::test]
-async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_its_time() {
+async fn request_for_a_silent_joining_clusters_object_is_refused_after_a_wait() {
     let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
     let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";

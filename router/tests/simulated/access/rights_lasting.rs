@@ -66,7 +66,7 @@ async fn begun(client: &Client, path: &str) -> Body {
 }
 
 #[tokio::test]
-async fn who_is_denied_loses_what_goes_on() {
+async fn stream_of_a_denied_user_ends() {
     for subresource in SUBRESOURCES {
         let (fixture, body) = opened(subresource).await;
         fixture.router.deny(["ann".to_owned()].into());
@@ -75,7 +75,7 @@ async fn who_is_denied_loses_what_goes_on() {
 }
 
 #[tokio::test]
-async fn what_goes_on_ends_with_the_right_to_it() {
+async fn stream_ends_with_the_right_to_it() {
     for subresource in SUBRESOURCES {
         let (fixture, body) = opened(subresource).await;
         fixture.member("a").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-streams").unwrap();
@@ -103,7 +103,7 @@ async fn unknown(fixture: &Fixture) {
 /// Ann administers a namespace of `a`, and binds herself there to more rights than the router's limit. Her stream by
 /// another binding stays open as long as that binding exists.
 #[tokio::test]
-async fn whoever_makes_their_own_rights_unknown_keeps_nothing_open() {
+async fn stream_of_a_user_whose_bindings_exceed_the_limit_ends_with_its_right() {
     for subresource in SUBRESOURCES {
         let (fixture, mut body) = opened(subresource).await;
         let a = fixture.member("a");
@@ -119,7 +119,7 @@ async fn whoever_makes_their_own_rights_unknown_keeps_nothing_open() {
 
 /// The same in a member that forbids reviews: the router cannot learn whether she still has the right.
 #[tokio::test]
-async fn what_nobody_says_of_rights_that_somebody_made_unknown_is_believed_for_minutes() {
+async fn stream_whose_right_cannot_be_learned_ends_after_minutes() {
     let (fixture, mut body) = opened("log").await;
     let a = fixture.member("a");
     Chain::of(a, Mode::WithoutReviews);
@@ -133,7 +133,7 @@ async fn what_nobody_says_of_rights_that_somebody_made_unknown_is_believed_for_m
 /// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated
 /// server.
 #[tokio::test]
-async fn what_goes_on_at_a_path_that_is_no_resource_ends_with_the_right_to_it() {
+async fn stream_at_a_non_resource_path_ends_with_the_right_to_it() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);

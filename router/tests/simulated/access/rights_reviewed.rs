@@ -47,7 +47,7 @@ fn asked(chain: &Chain) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
+async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     // Roles let Ann read `shop` of b, and the webhook denies it.
@@ -78,7 +78,7 @@ async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
 }
 
 #[tokio::test]
-async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
+async fn objects_that_a_member_allows_without_a_role_are_shown() {
     let everything = ["one-b", "one-b", "two-b", "two-b"];
     let (fixture, chains) = of_b(Mode::Abac(&["ann"])).await;
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
@@ -125,7 +125,7 @@ async fn a_member_is_asked_in_the_version_of_the_request() {
 
 /// A question about impersonation has the API version that a kube-apiserver itself uses.
 #[tokio::test]
-async fn a_member_is_asked_in_a_version_whom_somebody_may_be() {
+async fn review_of_impersonation_names_the_api_version_of_a_kube_apiserver() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
     let b = fixture.member("b");
     b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
@@ -216,7 +216,7 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
 
 /// Ann's own questions keep the member busy, which delays the refusal of her watch.
 #[tokio::test]
-async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
+async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = &fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -241,7 +241,7 @@ async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
 
 /// Each answer comes too late, so the router uses the member's last answers about all namespaces and about one.
 #[tokio::test]
-async fn what_a_slow_member_said_last_is_listed_soon() {
+async fn list_uses_the_last_reviews_of_a_slow_member() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -319,7 +319,7 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
 /// A cluster may forbid the reviews that its configuration demands. Its problem then tells the administrator the
 /// remedy.
 #[tokio::test]
-async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
+async fn report_names_a_member_that_forbids_the_configured_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let mut setups = Vec::new();
     for member in &fixture.members {
@@ -346,7 +346,7 @@ async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
 
 /// Each question reaches a cluster once at a time, for any number of waiting requests.
 #[tokio::test]
-async fn a_crowd_asks_one_question() {
+async fn simultaneous_lists_share_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     // With this configuration the detector sends no samples, which might have the same attributes.
     let mut setups = Vec::new();
@@ -370,7 +370,7 @@ async fn a_crowd_asks_one_question() {
 
 /// A webhook may depend on the uid or an extra. Each review contains the identity that the member would see.
 #[tokio::test]
-async fn a_member_is_asked_of_whom_it_is_told() {
+async fn review_contains_the_identity_that_the_member_would_see() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let mut setups = Vec::new();
     for member in &fixture.members {
@@ -397,9 +397,8 @@ async fn a_member_is_asked_of_whom_it_is_told() {
     assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
 }
 
-/// A silent member does not keep a stream open that another member's refusal ends.
 #[tokio::test]
-async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_asked() {
+async fn lost_right_ends_a_watch_while_another_member_is_silent() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -418,7 +417,7 @@ async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_aske
 
 /// The router asks a slow member independently, so another member's refusal takes effect at once.
 #[tokio::test]
-async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower_one() {
+async fn refusal_by_one_reviewing_member_does_not_wait_for_a_slower_one() {
     let (fixture, chains) =
         found_out([Mode::Webhook("nobody", "shop"), Mode::Webhook("nobody", "shop"), Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Review).await;
@@ -439,7 +438,7 @@ async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower
 
 /// Unknown rights in one member are no reason to refuse a watch of the others.
 #[tokio::test]
-async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
+async fn watch_shows_the_members_whose_rights_are_known() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
@@ -477,7 +476,7 @@ async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl Async
 /// A binding for `system:authenticated` in a namespace of `c`, where Ann has no rights. Each namespace's administrator
 /// may write such bindings at any rate.
 #[tokio::test]
-async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew() {
+async fn binding_of_all_users_in_one_member_repeats_no_review_elsewhere() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -497,7 +496,7 @@ async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew()
 /// A binding for a name without a user appears and disappears in `c`, as when a pipeline creates and deletes
 /// namespaces.
 #[tokio::test]
-async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
+async fn binding_of_an_unknown_name_in_one_member_repeats_no_review_elsewhere() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -517,7 +516,7 @@ const REQUESTS: usize = 400;
 /// Ann requests names of `b`, which decides by reviews and is slow for a moment, and cancels each request. The limit of
 /// questions in flight to a cluster (50) bounds the questions for cancelled requests.
 #[tokio::test]
-async fn what_nobody_waits_for_is_not_asked() {
+async fn reviews_for_cancelled_requests_are_bounded() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     ann.get(SHOP).await.ok();
@@ -543,7 +542,7 @@ async fn what_nobody_waits_for_is_not_asked() {
 /// Bob has no rights. He asks to impersonate a user with the maximum number of groups, which the first answer refuses,
 /// and once with more groups.
 #[tokio::test]
-async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_be() {
+async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let bob = fixture.user("bob", &[]);
     let be = async |groups: usize| {
@@ -570,7 +569,7 @@ async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_
 /// Bob may impersonate Ann. While the member is silent, he repeatedly asks to be Ann in the maximum number of other
 /// groups. Few of his requests wait for answers; the router refuses the rest with Retry-After.
 #[tokio::test]
-async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
+async fn user_with_too_many_reviews_in_flight_gets_429() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let b = fixture.member("b");
     b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users", "groups"], &["ann", "dev"]])).unwrap();
@@ -607,7 +606,7 @@ async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
 
 /// The router asks only once whether a user may impersonate another, and once for each group.
 #[tokio::test]
-async fn who_may_be_somebody_is_told_what_they_are_shown() {
+async fn impersonator_of_allowed_groups_sees_the_impersonated_users_objects() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let rule = [&["impersonate"][..], &[""], &["users", "groups"], &["ann", "dev", "ops"]];
     for member in ["b", "c"].map(|name| fixture.member(name)) {

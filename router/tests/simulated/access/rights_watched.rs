@@ -68,7 +68,7 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
 
 /// A watch of all names omits a name that the user may list and not watch.
 #[tokio::test]
-async fn a_watch_is_refused_for_what_it_would_tell_alone() {
+async fn watch_of_only_unwatchable_objects_is_refused() {
     let fixture = ann().await;
     let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
     b.apply(role("", "one", [&["list"], &[""], &["configmaps"], &["one-b"]])).unwrap();
@@ -105,7 +105,7 @@ async fn a_bookmark_says_no_more_than_an_event() {
 
 /// Hidden events do not wake a watch, but its bookmarks advance past them.
 #[tokio::test]
-async fn a_bookmark_is_as_new_as_what_is_not_told() {
+async fn bookmark_advances_past_hidden_events() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let list = ann.get("/api/v1/configmaps").await.ok();
@@ -147,7 +147,7 @@ async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_gained_is_gathered_for_half_a_minute() {
+async fn watch_expires_half_a_minute_after_its_user_gains_a_right() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let mut of_ann = watch(&ann).await;
@@ -162,7 +162,7 @@ async fn what_is_gained_is_gathered_for_half_a_minute() {
 }
 
 #[tokio::test]
-async fn a_further_cluster_is_told_to_who_comes_back() {
+async fn resumed_watch_sends_the_objects_of_a_newly_allowed_cluster() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let mut of_ann = watch(&ann).await;
@@ -178,7 +178,7 @@ async fn a_further_cluster_is_told_to_who_comes_back() {
 }
 
 #[tokio::test]
-async fn who_may_list_more_than_watch_is_refused() {
+async fn watch_is_refused_where_its_user_may_only_list() {
     let fixture = ann().await;
     let a = fixture.member("a");
     a.apply(role("", "lister", [&["list"], &[""], &["configmaps"], &[]])).unwrap();
@@ -197,7 +197,7 @@ async fn who_may_list_more_than_watch_is_refused() {
 
 /// A watch of all clusters needs the right to list in each. A Warning names the clusters with a right to watch only.
 #[tokio::test]
-async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
+async fn warning_names_clusters_that_may_be_watched_and_not_listed() {
     let fixture = ann().await;
     let bob = fixture.user("bob", &[]);
     let b = fixture.member("b");

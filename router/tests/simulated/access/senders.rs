@@ -102,7 +102,7 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
 
 /// Flow control and the access log precede any check of rights.
 #[tokio::test]
-async fn whom_nobody_lets_the_user_be_chooses_nothing() {
+async fn forbidden_impersonation_does_not_choose_the_policy() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
     // A dashboard impersonates its users, and the users' limits apply.
@@ -129,7 +129,7 @@ async fn whom_nobody_lets_the_user_be_chooses_nothing() {
 /// In a cluster that decides by reviews, the request itself causes the question. Until the answer, impersonated names
 /// choose nothing, however many a user invents.
 #[tokio::test]
-async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
+async fn impersonated_names_without_a_review_do_not_choose_the_policy() {
     let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], policies).await;
     let mut setups = Vec::new();
@@ -159,7 +159,7 @@ async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
 
 /// The member may answer a TokenReview with any name and any groups.
 #[tokio::test]
-async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
+async fn identity_from_one_members_token_review_chooses_only_that_members_policies() {
     let fixture = fixture(&[], ops_and_tenants()).await;
     let of_a = |name: &str| {
         let groups = ["system:authenticated".to_owned(), "ops".to_owned()];
@@ -187,7 +187,7 @@ async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
 
 /// A denial of the user holds under every impersonation, and a denial of the impersonated user holds, too.
 #[tokio::test]
-async fn what_the_user_is_denied_they_are_denied_as_anybody() {
+async fn denial_of_a_user_holds_under_every_impersonation() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], ops_and_tenants()).await;
     let [eve, dash] = ["eve", "dash"].map(|name| fixture.user(name, &[]));
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;

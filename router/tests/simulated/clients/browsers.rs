@@ -67,7 +67,7 @@ async fn a_member_sees_no_header_that_its_api_does_not_take() {
 
 /// All clusters share one origin, where no page of a workload may act for its viewer.
 #[tokio::test]
-async fn what_is_no_apis_answer_is_shown_without_scripts_where_users_share_the_endpoint() {
+async fn answers_outside_the_api_run_no_scripts_on_a_shared_endpoint() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };
     let shared = tributary_router::RouterConfig {
         policies: allow(),

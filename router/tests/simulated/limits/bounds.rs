@@ -12,7 +12,7 @@ fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between:
 }
 
 #[tokio::test]
-async fn what_is_beyond_a_bound_is_refused_with_the_bound() {
+async fn request_beyond_a_bound_is_refused_with_the_bound() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let path = |query: &str| format!("{CONFIG_MAPS}?{query}");
@@ -100,7 +100,7 @@ async fn the_longest_timeout_there_is_opens_a_watch() {
 }
 
 #[tokio::test]
-async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
+async fn cluster_above_the_memory_limit_is_not_cached_and_others_are() {
     let large = SimulatorConfig { pods: 60, namespaces: 1, ..config("a") };
     let fixture = Fixture::with([large, SimulatorConfig { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
     let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
@@ -124,7 +124,7 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
 
 /// A user who may create objects can create any number of them, in any number of clusters.
 #[tokio::test]
-async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_stays() {
+async fn total_memory_limit_refuses_a_new_cluster_and_keeps_the_old() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let small = SimulatorConfig { pods: 6, namespaces: 1, ..config("small") };
@@ -156,7 +156,7 @@ async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_st
 /// The router serves a cluster's old objects while it lists the reconfigured cluster. Their memory is not free for
 /// other clusters.
 #[tokio::test]
-async fn a_cluster_that_is_reconfigured_has_the_room_that_it_had_whatever_others_take_meanwhile() {
+async fn reconfigured_cluster_keeps_its_share_of_memory() {
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
     // A quarter of the limit. Once the other cluster has filled the rest, no such block is free.

@@ -41,7 +41,7 @@ async fn create(client: &Client, cluster: &str, name: &str) -> Answer {
 
 /// Eve writes constantly while a member's watches lag. Only readers of her writes wait, and that is Eve herself.
 #[tokio::test]
-async fn nobody_waits_for_what_others_wrote() {
+async fn reads_wait_only_for_writes_of_their_own_user() {
     let fixture = fixture(["a", "b"], &[("ann", "a"), ("ann", "b"), ("eve", "a")], Limits::default()).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
     create(&ann, "b", "of-ann").await.ok();
@@ -66,7 +66,7 @@ async fn nobody_waits_for_what_others_wrote() {
 /// Ann may read nothing in Eve's cluster. Eve's writes there neither delay Ann nor mention the cluster, even for a name
 /// that both use.
 #[tokio::test]
-async fn writes_in_a_hidden_cluster_are_nothing_to_wait_for() {
+async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
     let fixture = fixture(["a", "b"], &[("ann", "b"), ("eve", "a")], Limits::default()).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
     create(&ann, "b", "same").await.ok();
@@ -79,9 +79,8 @@ async fn writes_in_a_hidden_cluster_are_nothing_to_wait_for() {
     ann.send("DELETE", &format!("{SHOP}/same"), &[], "").await.ok();
 }
 
-/// A hundred connections of one user get one share.
 #[tokio::test]
-async fn a_user_has_one_share_however_many_connections() {
+async fn user_has_one_share_over_any_number_of_connections() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = fixture(["a"], &[("ann", "a"), ("eve", "a")], limits).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
@@ -158,7 +157,7 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
 
 /// All programs of one user share the limit without shares.
 #[tokio::test]
-async fn one_persons_watches_are_not_counted() {
+async fn watches_of_a_single_users_router_are_not_counted() {
     let limits = Limits { long_running_requests: 2, ..Limits::default() };
     let router =
         tributary_router::RouterConfig { policies: allow(), limits, ..tributary_router::RouterConfig::default() };

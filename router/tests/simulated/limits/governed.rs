@@ -105,7 +105,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
 
 /// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
-async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
+async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
     let fixture = Fixture::start(["a"]).await;
     for (place, settings) in [
         (String::new(), (|schema| merged(schema)) as fn(Schema) -> FlowSettings),
@@ -255,7 +255,7 @@ async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
 
 /// A client that drops a request gets no room for another one: the member still works on the first.
 #[tokio::test]
-async fn what_a_client_gave_up_is_in_flight_until_the_member_has_done_with_it() {
+async fn cancelled_request_counts_in_flight_until_the_member_completes_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.connect_clients("a").await;
@@ -278,7 +278,7 @@ async fn what_a_client_gave_up_is_in_flight_until_the_member_has_done_with_it() 
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_with_its_place_and_changes_nothing() {
+async fn invalid_flow_control_is_refused_with_its_place_and_changes_nothing() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(all_in_flight("one", 0))).unwrap();
@@ -470,7 +470,7 @@ async fn a_request_to_several_clusters_counts_once() {
 /// Flow control precedes the search for a cluster that serves the path. A client must not get more limits by inventing
 /// names.
 #[tokio::test]
-async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
+async fn invented_resource_names_share_one_limit() {
     const ASKED: usize = 100;
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();

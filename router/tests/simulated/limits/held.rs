@@ -107,7 +107,7 @@ async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) ->
 }
 
 #[tokio::test]
-async fn what_members_answer_to_writes_is_counted_before_they_are_asked() {
+async fn memory_for_a_members_answer_is_reserved_before_the_write_is_sent() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
@@ -168,7 +168,7 @@ async fn a_write_whose_body_fails_at_its_end_is_not_made() {
 }
 
 #[tokio::test]
-async fn an_upload_below_a_clusters_name_is_its_receivers_to_bound() {
+async fn upload_that_is_no_object_passes_a_clusters_own_path_unbounded() {
     let fixture = Fixture::start(["a"]).await;
     let path = format!("/clusters/a{CONFIG_MAPS}");
     let upload = || tributary_apimachinery::body::full(vec![b' '; 9 << 20]);
@@ -258,7 +258,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
-async fn what_goes_to_every_member_is_small() {
+async fn reviews_and_delete_options_above_their_size_limits_are_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let padding = |bytes: usize| "x".repeat(bytes);
     let review = |bytes| {
@@ -313,7 +313,7 @@ fn held_now(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn a_name_that_is_nowhere_costs_the_members_a_few_questions_a_second() {
+async fn missing_name_costs_members_a_few_questions_per_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let begun = tokio::time::Instant::now();
@@ -383,7 +383,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
 }
 
 #[tokio::test]
-async fn one_clients_made_up_names_let_others_ask_of_theirs() {
+async fn invented_names_of_one_client_leave_room_for_others_questions() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     // Each question takes its longest possible time.
@@ -426,7 +426,7 @@ async fn one_clients_made_up_names_let_others_ask_of_theirs() {
 }
 
 #[tokio::test]
-async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_process() {
+async fn missing_name_is_found_once_another_replica_creates_it() {
     for policies in [allow(), Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() }] {
         let fixture = Fixture::with([config("a"), config("b")], policies).await;
         for round in 0..5 {
@@ -451,7 +451,7 @@ async fn a_name_that_was_nowhere_is_found_as_soon_as_it_is_made_past_this_proces
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_answered_while_bodies_and_names_cost_the_most() {
+async fn other_clients_are_answered_during_the_costliest_names_and_bodies() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 300_000].join(","));

@@ -159,7 +159,7 @@ fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_no_policy_takes_is_sent_nowhere() {
+async fn request_that_matches_no_policy_is_not_sent() {
     let fixture = fixture(["a"]).await;
     let before = sent(&fixture, "a");
     for (place, object, settings) in [
@@ -195,9 +195,8 @@ struct Asked {
     agent: &'static str,
 }
 
-/// Each field of a rule matches its own part of the request.
 #[tokio::test]
-async fn each_field_of_a_rule_is_about_what_it_says_wherever_requests_come_in() {
+async fn each_field_of_a_rule_matches_its_own_part_of_the_request() {
     let fixture = Fixture::start(["a"]).await;
     let map = Asked { path: "/api/v1/namespaces/default/configmaps/x", user: "ann", group: "dev", agent: "curl/8" };
     let at = |path| Asked { path, ..map };
@@ -245,7 +244,7 @@ async fn each_field_of_a_rule_is_about_what_it_says_wherever_requests_come_in() 
 }
 
 #[tokio::test]
-async fn a_policy_for_trying_is_counted_and_does_nothing() {
+async fn policy_in_audit_mode_is_counted_and_refuses_nothing() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     for settings in [of_merged(vec![audited.clone()]), of_cluster("a", vec![audited])] {
@@ -259,7 +258,7 @@ async fn a_policy_for_trying_is_counted_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn memory_obeys_what_a_cluster_denies() {
+async fn answers_from_memory_obey_a_clusters_policies() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(no_config_maps("a"));
     let list = fixture.get(CONFIG_MAPS).await;
@@ -297,7 +296,7 @@ async fn memory_obeys_what_a_cluster_denies() {
 }
 
 #[tokio::test]
-async fn nothing_is_created_where_it_is_denied() {
+async fn create_in_a_cluster_whose_policy_denies_it_is_403() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&["create"], &["configmaps"])), pass()]));
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "x")).await;
@@ -309,7 +308,7 @@ async fn nothing_is_created_where_it_is_denied() {
 
 /// The policies deny writes and admit reads, so the refusal may quote the cluster's policy.
 #[tokio::test]
-async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
+async fn write_that_a_clusters_policy_denies_gets_that_policys_message() {
     let fixture = fixture(["a", "b"]).await;
     let verbs = ["update", "patch", "delete", "deletecollection"];
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&verbs, &["configmaps"])), pass()]));
@@ -353,7 +352,7 @@ async fn an_open_watch_follows_the_policies() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_joins_is_told_of_where_another_is_left_out() {
+async fn watch_that_omits_a_denied_cluster_resumes_with_a_joining_one() {
     let fixture = fixture(["a", "b", "c"]).await;
     fixture.set_clusters(&["a", "b"]).await;
     until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;
@@ -411,7 +410,7 @@ async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
 /// A frozen cluster also receives no requests that this endpoint sends in its own name for a client. Token reviews are
 /// the exception: users of all clusters may depend on them.
 #[tokio::test]
-async fn a_frozen_cluster_describes_nothing_and_reviews_tokens() {
+async fn frozen_cluster_gets_token_reviews_and_no_discovery_requests() {
     let fixture = fixture(["a", "b"]).await;
     let logs = |part: &str| {
         let count = |member: &str| {
@@ -488,7 +487,7 @@ async fn rules_match_the_groups_that_each_user_is_in() {
 }
 
 #[tokio::test]
-async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
+async fn users_see_only_what_both_policies_and_rights_allow() {
     let fixture = anns().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let all = "/api/v1/configmaps";
@@ -530,7 +529,7 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
 
 /// For the request the cluster does not exist, even if rights alone would refuse the request.
 #[tokio::test]
-async fn a_refusal_tells_of_no_missing_role_of_a_cluster_whose_policies_refuse_the_request() {
+async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
     let fixture = anns().await;
     let (bob, all) = (fixture.user("bob", &[]), "/api/v1/configmaps");
     let merger = ("ClusterRole", "acme-merger-reader");
@@ -546,7 +545,7 @@ async fn a_refusal_tells_of_no_missing_role_of_a_cluster_whose_policies_refuse_t
 /// A policy's audit level applies where the request enters: the merged view's policies and a cluster's do not affect
 /// each other, and health checks pass no policy.
 #[tokio::test]
-async fn how_a_request_is_audited_is_said_by_the_policy_that_takes_it_where_it_comes_in() {
+async fn audit_level_comes_from_the_policy_where_the_request_enters() {
     let at = |level, rule: Rule| {
         let outcome = Outcome { audit_level: level, ..Outcome::default() };
         Policy { rules: vec![rule], outcome, ..Policy::default() }

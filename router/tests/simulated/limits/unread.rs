@@ -97,7 +97,7 @@ fn switching(method: &str, path: &str) -> http::request::Builder {
 
 /// If the target cannot switch, a member answers an upgrade request like any other.
 #[tokio::test]
-async fn an_upgrade_that_is_none_takes_a_place() {
+async fn unswitched_upgrade_takes_a_place_until_its_answer_is_dropped() {
     let fixture = with_few_connections().await;
     // An aggregated server could switch, but the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
@@ -116,7 +116,7 @@ async fn an_upgrade_that_is_none_takes_a_place() {
 /// Each upgrade gets a connection of its own. For a path without upgrades the router ignores the header, as a
 /// kube-apiserver does.
 #[tokio::test]
-async fn an_upgrade_of_what_nobody_switches_has_no_connection_of_its_own() {
+async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
     // No connection of its own is available.

@@ -100,7 +100,7 @@ fn full_name(object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn one_of_several_is_chosen_by_the_annotation() {
+async fn annotation_chooses_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -139,7 +139,7 @@ async fn paths_of_clusters_pass_untouched() {
 }
 
 #[tokio::test]
-async fn a_new_configuration_of_a_cluster_is_no_news() {
+async fn reconfigured_cluster_sends_no_events_to_open_watches() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -163,7 +163,7 @@ async fn a_new_configuration_of_a_cluster_is_no_news() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_clusters_came_and_went_is_good() {
+async fn version_from_before_membership_changes_resumes_a_watch() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
     fixture.set_clusters(&["a", "b"]).await;
@@ -194,7 +194,7 @@ async fn a_version_from_before_clusters_came_and_went_is_good() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_clusters_are_no_danger() {
+async fn invalid_cluster_names_and_methods_are_refused() {
     let fixture = Fixture::start(["a"]).await;
     for path in ["/clusters", "/clusters/", "/clusters/A", "/clusters/a%2e", "/clusters/..", "/clusters//api/v1/pods"] {
         let code = fixture.get(path).await.code;
@@ -278,7 +278,7 @@ async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
 }
 
 #[tokio::test]
-async fn a_cluster_s_own_path_knows_what_is_held_of_a_single_namespace() {
+async fn clusters_own_path_takes_a_version_of_a_single_namespace() {
     let fixture = Fixture::start(["a", "b"]).await;
     crate::reads::namespaces::forbid(&fixture, "a", &["configmaps"]);
     fixture.put("a", "x", "1");

@@ -10,7 +10,7 @@ use crate::harness::{CONFIG_MAPS, Fixture, cluster, until};
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[tokio::test]
-async fn documents_have_tags() {
+async fn aggregated_discovery_documents_have_etags() {
     let fixture = Fixture::start(["a", "b"]).await;
     let client = fixture.client();
     for (path, accept) in
@@ -44,7 +44,7 @@ async fn documents_have_tags() {
 
 /// A cluster without discovery documents may serve any resource.
 #[tokio::test]
-async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
+async fn served_resources_are_known_once_every_cluster_has_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
     let served = fixture.router.served_resources().unwrap();
@@ -81,7 +81,7 @@ async fn a_legacy_document_needs_no_answer_of_a_member() {
 }
 
 #[tokio::test]
-async fn what_nobody_serves_is_looked_for_before_it_is_404() {
+async fn unknown_path_rereads_discovery_once_before_its_404() {
     let fixture = Fixture::start(["a", "b"]).await;
     let asked = |fixture: &Fixture| {
         fixture

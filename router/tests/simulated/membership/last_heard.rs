@@ -94,7 +94,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
 }
 
 #[tokio::test]
-async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
+async fn discovery_answer_of_a_cluster_replaces_the_kept_one() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
@@ -106,7 +106,7 @@ async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
 
 /// A kube-apiserver that has just started answers discovery before it knows its CustomResourceDefinitions.
 #[tokio::test]
-async fn a_cluster_that_starts_with_this_process_is_not_believed_that_kinds_are_gone() {
+async fn starting_cluster_does_not_remove_kept_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().ready(false);
     members[1].control().serve("deployments.apps", false);
@@ -124,7 +124,7 @@ async fn a_cluster_that_starts_with_this_process_is_not_believed_that_kinds_are_
 }
 
 #[tokio::test]
-async fn what_a_cluster_said_that_has_left_is_not_kept() {
+async fn discovery_of_a_removed_cluster_is_not_kept() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     let process = Process::start(members, heard).await;
     process.fixture.set_clusters(&["a"]).await;
@@ -133,7 +133,7 @@ async fn what_a_cluster_said_that_has_left_is_not_kept() {
 
 /// The documents of an unreachable cluster pass from each process to the next.
 #[tokio::test]
-async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
+async fn kept_discovery_of_an_unreachable_cluster_survives_several_restarts() {
     let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let mut members = members;
@@ -146,7 +146,7 @@ async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
 
 /// New rules for users or authorization do not change the cluster's identity.
 #[tokio::test]
-async fn what_is_told_to_a_cluster_makes_no_other_cluster_of_it() {
+async fn kept_discovery_survives_new_impersonation_and_authorization_rules() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
@@ -159,7 +159,7 @@ async fn what_is_told_to_a_cluster_makes_no_other_cluster_of_it() {
 }
 
 #[tokio::test]
-async fn what_another_cluster_of_the_name_said_is_not_taken_over() {
+async fn kept_discovery_is_not_used_for_another_address_of_the_name() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });

@@ -223,7 +223,7 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
 /// A cluster's own accounts have rights there only if the cluster authenticated them. Another authority's claim to such
 /// a name counts neither in memory nor in requests to the member.
 #[tokio::test]
-async fn names_of_the_system_stay_where_they_are_vouched_for() {
+async fn service_account_names_count_only_in_the_cluster_that_authenticated_them() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let account = "system:serviceaccount:shop:robot";
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
@@ -258,7 +258,7 @@ async fn names_of_the_system_stay_where_they_are_vouched_for() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_let_us_act_for_users_is_named_with_what_to_do() {
+async fn refusal_names_the_cluster_that_forbids_impersonation_and_the_remedy() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let ann = fixture.user("ann", &[]);
     rbac[0].close();
@@ -274,7 +274,7 @@ async fn a_cluster_that_does_not_let_us_act_for_users_is_named_with_what_to_do()
 
 /// The answer of `kubectl auth whoami`, from the router and from each member.
 #[tokio::test]
-async fn who_one_is_is_said_here() {
+async fn self_subject_review_is_answered_by_the_router() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
@@ -305,7 +305,7 @@ async fn who_one_is_is_said_here() {
 /// A client's own `--as`: each cluster's rules decide about impersonation, and memory shows the impersonated user's
 /// objects.
 #[tokio::test]
-async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
+async fn rules_of_each_cluster_decide_about_a_clients_impersonation() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let be = |member: &SimulatedCluster, resources: &[&str], names: &[&str], user: &str| {
         let name = format!("{user}-is-{}", resources.join("-").replace('/', "-"));
@@ -397,7 +397,7 @@ async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
 /// The router refuses identities that it never sends to a cluster, whatever the clusters' rules allow. It does not drop
 /// the unsendable part.
 #[tokio::test]
-async fn who_asks_for_what_never_leaves_is_told_so() {
+async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         member.apply(role("", "anybody", [&["impersonate"], &["*"], &["*"], &[]])).unwrap();
@@ -451,7 +451,7 @@ async fn who_asks_for_what_never_leaves_is_told_so() {
 /// All clusters accept the token-review cluster's identities. Its own groups count only in that cluster, in its
 /// requests and in memory.
 #[tokio::test]
-async fn the_token_review_cluster_knows_the_groups_that_it_said() {
+async fn own_groups_of_the_token_review_cluster_count_there_only() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         member.apply(role("", "oauth", [ALL_VERBS, &[""], &["configmaps"], &[]])).unwrap();

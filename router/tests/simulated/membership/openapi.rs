@@ -12,7 +12,7 @@ fn requests(fixture: &Fixture, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_before_a_client_asks() {
+async fn openapi_documents_are_read_only_on_request() {
     let fixture = Fixture::start(["a", "b"]).await;
     assert_eq!(requests(&fixture, "/openapi"), 0);
 }
@@ -103,7 +103,7 @@ async fn a_document_that_cannot_be_read_is_left_out() {
 /// The router caches documents by hash, for all users. A member that forges another member's hash gets an entry of its
 /// own beside the others, and the entry goes with the member.
 #[tokio::test]
-async fn a_member_that_gives_its_document_anothers_hash_describes_nobody_elses() {
+async fn forged_openapi_hash_does_not_replace_another_members_document() {
     const DEPLOYMENT: &str = "simulated.v1.Deployment";
     // Among servers of the same version the router prefers the first by name.
     let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -168,7 +168,7 @@ async fn a_member_that_is_gone_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn what_was_read_of_a_cluster_that_is_gone_stays() {
+async fn openapi_documents_of_an_unreachable_cluster_remain() {
     let fixture = Fixture::start(["a", "b"]).await;
     let protobuf = [("accept", V2_PROTOBUF)];
     // The document differs from that of `a`, so the router asks both.
@@ -197,7 +197,7 @@ async fn what_was_read_of_a_cluster_that_is_gone_stays() {
 }
 
 #[tokio::test]
-async fn a_question_about_rights_is_answered_where_it_can_be() {
+async fn access_review_is_answered_by_the_reachable_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     let review = |kind: &str| serde_json::json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {}});
     let path = |resource: &str| format!("/apis/authorization.k8s.io/v1/{resource}");

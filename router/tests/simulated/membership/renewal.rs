@@ -159,14 +159,14 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_reached_otherwise_is_served_as_it_was_until_it_is_listed() {
+async fn cluster_with_a_new_address_is_served_from_memory_until_listed() {
     for policies in [allow(), deny()] {
         reached_otherwise(policies, None).await;
     }
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_reached_otherwise_is_served_in_single_namespaces_too() {
+async fn cluster_with_a_new_address_is_served_in_single_namespaces_too() {
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
@@ -224,7 +224,7 @@ fn forbidden_of(resource: &str, answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_another() {
+async fn reduced_rights_warn_and_remove_objects_a_minute_later() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events =
@@ -256,7 +256,7 @@ async fn lesser_rights_show_within_a_minute_and_take_away_what_is_held_after_ano
 }
 
 #[tokio::test]
-async fn rights_that_are_back_in_time_take_nothing_away() {
+async fn rights_restored_within_the_minute_remove_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -276,7 +276,7 @@ async fn rights_that_are_back_in_time_take_nothing_away() {
 /// The next regular question to the cluster would come after the old objects' minute, so the router asks once more
 /// before it drops them.
 #[tokio::test]
-async fn rights_that_are_back_when_what_is_held_would_go_take_nothing_away() {
+async fn rights_restored_at_the_end_of_the_minute_remove_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -330,7 +330,7 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone() {
+async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
     let nodes = "/api/v1/nodes";
     for policies in [deny(), allow()] {
         let (fixture, setups) = synced(policies.clone()).await;
@@ -443,7 +443,7 @@ async fn a_version_is_waited_for_in_the_cacher_that_answers() {
 }
 
 #[tokio::test]
-async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_in_a_warning() {
+async fn wait_for_a_write_ends_in_a_warning_when_the_address_changes() {
     let (fixture, mut setups) = synced(deny()).await;
     let member = fixture.member("a");
     setups[0] =
@@ -501,7 +501,7 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
 }
 
 #[tokio::test]
-async fn a_namespace_is_served_as_it_was_held_until_its_own_list_is_there() {
+async fn namespace_is_served_from_memory_until_its_own_list_arrives() {
     // The namespace's view starts when this cluster forbids reading all namespaces, or exists already because another
     // cluster does.
     for refused in [None, Some(forbidden_cluster_wide())] {
@@ -534,7 +534,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
 }
 
 #[tokio::test]
-async fn a_namespace_is_read_as_it_is_held_of_a_cluster_that_is_reached_otherwise() {
+async fn first_read_of_a_namespace_uses_memory_after_an_address_change() {
     let fixture = reached_otherwise_before_a_namespace_is_read(deny(), |a| a.control().hold_lists(true)).await;
     let list = at_once(fixture.get(&made())).await;
     assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
@@ -551,7 +551,7 @@ async fn a_namespace_is_read_as_it_is_held_of_a_cluster_that_is_reached_otherwis
 }
 
 #[tokio::test]
-async fn a_namespace_is_held_for_a_minute_of_a_cluster_that_forbids_all_once_it_is_reached_otherwise() {
+async fn namespace_stays_for_a_minute_when_the_new_address_forbids_all() {
     let forbid_all = |member: &SimulatedCluster| {
         let kinds = vec![RequestKind::List, RequestKind::Watch];
         member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));

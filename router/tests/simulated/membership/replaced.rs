@@ -82,7 +82,7 @@ async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_succes
 
 /// Fault F6 of docs/precedents.md, if the successor answers every request.
 #[tokio::test]
-async fn who_watches_is_told_that_the_objects_of_a_replaced_cluster_are_gone() {
+async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     let fixture = a_before_b(Policies::default(), None).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = version(&list);
@@ -98,7 +98,7 @@ async fn who_watches_is_told_that_the_objects_of_a_replaced_cluster_are_gone() {
 
 /// "If the cluster still has the same uid, its objects stay" (docs/operating.md).
 #[tokio::test]
-async fn a_cluster_that_is_reached_in_another_way_keeps_its_objects() {
+async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
     let fixture = a_before_b(Policies::default(), None).await;
     let a = fixture.member("a");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -121,7 +121,7 @@ async fn a_cluster_that_is_reached_in_another_way_keeps_its_objects() {
 
 /// A new address that does not answer may lead to another cluster.
 #[tokio::test]
-async fn a_cluster_that_does_not_tell_who_it_is_starts_empty() {
+async fn cluster_without_a_known_uid_starts_empty() {
     let fixture = a_before_b(allow(), None).await;
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()) == ["a/of-a"]).await;
     let namespaces = Rejection { resources: vec!["namespaces".into()], ..Rejection::all(403) };
@@ -197,7 +197,7 @@ async fn behind_a_switch(fixture: &Fixture) -> Switch {
 
 /// Fault F6 of docs/precedents.md, if the address stays and leads to the successor.
 #[tokio::test]
-async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier() {
+async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     grant(fixture.member("b"), "", "bob");
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
@@ -222,7 +222,7 @@ async fn another_cluster_behind_the_same_address_meets_no_object_of_the_earlier(
 
 /// Fault F8 of docs/precedents.md.
 #[tokio::test]
-async fn what_is_open_to_a_replaced_cluster_ends() {
+async fn watch_of_a_replaced_clusters_own_path_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;
@@ -249,7 +249,7 @@ async fn what_is_open_to_a_replaced_cluster_ends() {
 
 /// A load balancer before two clusters must not make the router drop everything again and again.
 #[tokio::test]
-async fn a_name_that_means_two_clusters_by_turns_is_replaced_less_and_less_often() {
+async fn address_that_alternates_between_two_clusters_replaces_less_and_less_often() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;

@@ -160,7 +160,7 @@ async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
 }
 
 #[tokio::test]
-async fn a_client_ahead_of_a_cluster_whose_configuration_changes_hears_what_the_member_says_then() {
+async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
     let fixture = Fixture::start(["a"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut ahead = vector(&version(&list));

@@ -43,7 +43,7 @@ async fn fleet() -> Fixture {
 }
 
 #[tokio::test]
-async fn each_cluster_is_told_with_what_is_wrong_and_what_is_held() {
+async fn report_shows_the_problems_and_cached_objects_of_each_cluster() {
     let fixture = fleet().await;
     // The router probes its health within 5 s.
     until(async || fixture.router.report().await.cluster("a").is_some_and(|a| a.latency_microseconds.is_some())).await;
@@ -120,7 +120,7 @@ async fn health_checks_and_metrics_say_what_the_report_says() {
 }
 
 #[tokio::test]
-async fn what_was_counted_at_a_cluster_goes_with_it_and_begins_anew_when_it_comes_again() {
+async fn metrics_of_a_removed_cluster_disappear_and_restart_at_zero() {
     let fixture = Fixture::start(["a", "b"]).await;
     let counted = |cluster: &str| {
         metric(&fixture, "tributary_requests_total", &[&format!("cluster=\"{cluster}\""), "resource=\"configmaps\""])
@@ -140,7 +140,7 @@ async fn what_was_counted_at_a_cluster_goes_with_it_and_begins_anew_when_it_come
 }
 
 #[tokio::test]
-async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
+async fn report_shows_the_use_of_shared_limits() {
     let fixture = Fixture::start(["a"]).await;
     let watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
     let report = fixture.router.report().await;
@@ -155,7 +155,7 @@ async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
 
 /// A cluster with an hourly probe still gets a discovery request every 12 s, even without events.
 #[tokio::test(start_paused = true)]
-async fn what_is_held_of_a_cluster_that_is_hardly_ever_probed_is_not_told_as_old() {
+async fn age_of_a_rarely_probed_clusters_collection_stays_low() {
     let member = Arc::new(Simulator::start_in_process(config("a")).unwrap());
     let probe = Probe { interval: Duration::from_secs(3600), ..Probe::default() };
     let setup = setup_tuned(&member, ClientTuning { probe, ..ClientTuning::default() }).await;
@@ -172,7 +172,7 @@ async fn what_is_held_of_a_cluster_that_is_hardly_ever_probed_is_not_told_as_old
 
 /// The report contains members' own texts unchanged, and no credential.
 #[tokio::test]
-async fn no_credential_is_in_it() {
+async fn report_contains_no_credential() {
     let fixture = fleet().await;
     let text = serde_json::to_string(&fixture.router.report().await).unwrap();
     for member in &fixture.members {

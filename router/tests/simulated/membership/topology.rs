@@ -414,7 +414,7 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
 }
 
 #[tokio::test]
-async fn a_member_that_just_started_is_not_believed_that_resources_are_gone() {
+async fn starting_member_does_not_remove_known_resources() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(deployment("of-b")).unwrap();
     let list = fixture.get(DEPLOYMENTS).await.ok();
@@ -445,7 +445,7 @@ async fn a_member_that_just_started_is_not_believed_that_resources_are_gone() {
 }
 
 #[tokio::test]
-async fn one_cluster_under_two_names_is_shown_once() {
+async fn cluster_under_two_names_is_shown_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let list = fixture.get(&made()).await.ok();
@@ -490,7 +490,7 @@ async fn another_address(member: &SimulatedCluster) -> http::Uri {
 
 /// The certificate shows that both addresses lead to one cluster.
 #[tokio::test]
-async fn one_cluster_at_two_addresses_is_shown_once() {
+async fn cluster_at_two_addresses_is_shown_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let member = fixture.member("a");
@@ -505,7 +505,7 @@ async fn one_cluster_at_two_addresses_is_shown_once() {
 
 /// A hostile member may claim the uid of another cluster's kube-system, which is no secret.
 #[tokio::test]
-async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
+async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     let fixture = Fixture::start(["victim"]).await;
     fixture.put_and_see("victim", "of-the-victim", "").await;
     let victim = fixture.member("victim");
@@ -556,7 +556,7 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
 }
 
 #[tokio::test]
-async fn an_outage_costs_no_discovery_storm_and_is_over_soon() {
+async fn outage_causes_no_discovery_storm_and_ends_soon() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "").await;
     let control = fixture.member("b").control();
@@ -602,7 +602,7 @@ fn by_name(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_name_that_leaves_a_selection_in_one_cluster_is_told_again_of_another() {
+async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let apply = |cluster: &str, web: bool| fixture.member(cluster).apply(labelled("twin", web)).unwrap();
     apply("a", true);
@@ -660,7 +660,7 @@ async fn a_name_that_leaves_a_selection_in_one_cluster_is_told_again_of_another(
 }
 
 #[tokio::test]
-async fn a_name_of_a_cluster_that_leaves_is_told_again_of_another() {
+async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["one", "two", "own"] {
         fixture.put("a", name, "");

@@ -48,7 +48,7 @@ async fn readyz(fixture: &Fixture) -> String {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_flight() {
+async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     let (fixture, mut relays) = behind::<2>(ClientTuning::default()).await;
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
@@ -101,7 +101,7 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
 
 /// The limit of requests in flight is lower than the connections' capacity, and one client must not take all of it.
 #[tokio::test]
-async fn one_client_leaves_others_something_of_what_may_be_in_flight_at_a_cluster() {
+async fn requests_of_one_client_leave_others_room_at_the_circuit_breaker() {
     for breaker in [
         BreakerTuning { max_in_flight: Some(10), ..BreakerTuning::default() },
         BreakerTuning { max_in_flight_per_endpoint: Some(5), ..BreakerTuning::default() },
@@ -131,7 +131,7 @@ async fn one_client_leaves_others_something_of_what_may_be_in_flight_at_a_cluste
 /// The configuration prevents sending, so the client may retry: the router neither lost nor executed the request.
 /// Memory answers as before.
 #[tokio::test]
-async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_memory_answers() {
+async fn drained_endpoints_refuse_forwarded_requests_and_memory_answers() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
     fixture.put_and_see("a", "x", "").await;
     let drain = |relays: &[&Relay]| {
@@ -163,7 +163,7 @@ async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_
 }
 
 #[tokio::test]
-async fn a_frozen_member_is_refused_at_once_as_soon_as_it_is_known() {
+async fn requests_to_a_known_frozen_member_fail_at_once() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
         // Longer than a busy machine delays the answer of a living connection.

@@ -22,7 +22,7 @@ fn made() -> String {
 }
 
 #[tokio::test]
-async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
+async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;
@@ -52,7 +52,7 @@ async fn where_a_partial_answer_is_allowed_the_rest_is_given_with_a_warning() {
 }
 
 #[tokio::test]
-async fn where_a_partial_answer_is_denied_it_is_429() {
+async fn list_with_a_missing_cluster_is_429_where_partial_answers_are_denied() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
@@ -70,7 +70,7 @@ async fn where_a_partial_answer_is_denied_it_is_429() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_to_come_again_soon_for_a_cluster_that_is_gone() {
+async fn refusal_for_an_unreachable_cluster_has_no_retry_after() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;
@@ -101,7 +101,7 @@ async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_member_that_forgot_is_no_news() {
+async fn relist_after_expired_watches_sends_only_differences() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y", "z"] {
         fixture.put("a", name, "1");
@@ -149,7 +149,7 @@ async fn a_member_that_was_killed_comes_back_with_the_differences() {
 }
 
 #[tokio::test]
-async fn what_is_stale_is_served_and_its_age_is_told() {
+async fn stale_objects_are_served_with_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     fixture.get(CONFIG_MAPS).await.ok();
@@ -218,7 +218,7 @@ async fn another_cluster_under_the_same_address_is_told_from_the_first() {
 }
 
 #[tokio::test]
-async fn nonsense_from_a_member_is_skipped() {
+async fn malformed_events_from_a_member_are_skipped() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();
@@ -238,7 +238,7 @@ async fn nonsense_from_a_member_is_skipped() {
 }
 
 #[tokio::test]
-async fn where_all_namespaces_are_forbidden_one_can_be_read() {
+async fn single_namespace_is_readable_where_all_namespaces_are_forbidden() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("b", "y", "");
@@ -301,7 +301,7 @@ async fn a_write_to_a_member_out_of_reach_says_so() {
 }
 
 #[tokio::test]
-async fn placement_that_cannot_work_is_told() {
+async fn placement_in_an_unknown_cluster_is_refused_with_the_known_ones() {
     let policies = Policies {
         default: ResourcePolicy { placement: Some("gone".parse().unwrap()), ..ResourcePolicy::default() },
         ..Policies::default()
@@ -313,7 +313,7 @@ async fn placement_that_cannot_work_is_told() {
 }
 
 #[tokio::test]
-async fn who_becomes_stale_while_its_write_is_waited_for_is_named() {
+async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.connect_clients("a").await;

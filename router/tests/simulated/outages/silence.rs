@@ -51,7 +51,7 @@ fn age(warnings: &[String]) -> u64 {
 }
 
 #[tokio::test]
-async fn silence_is_said_of_all_collections_within_ten_seconds_with_the_true_age() {
+async fn silent_member_is_reported_for_all_collections_within_ten_seconds() {
     let fixture = held().await;
     let frozen = Instant::now();
     fixture.member("b").control().half_open(true);
@@ -137,7 +137,7 @@ async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_killed_is_said_to_be_at_once() {
+async fn killed_member_is_reported_at_once() {
     let fixture = held().await;
     fixture.member("b").control().stop_listening().await;
     pass(Duration::from_secs(1)).await;
@@ -185,7 +185,7 @@ async fn become_fresh_soon(fixture: &Fixture) {
 /// A load balancer keeps its connections and answers PING for a dead server. It answers requests with an error or not
 /// at all, and breaks or keeps the forwarded streams.
 #[tokio::test]
-async fn a_load_balancer_does_not_speak_for_a_server_that_is_gone() {
+async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
         let fixture = held().await;
         let control = fixture.member("b").control();
@@ -256,7 +256,7 @@ async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
 /// The member's etcd is gone, or `/readyz` waits for it: two checks of a kube-apiserver wait 2 s each. The member still
 /// answers pings, and memory may be old. Streams stay open, since logs and tunnels need no etcd.
 #[tokio::test]
-async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
+async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
     for hangs in [false, true] {
         let fixture = held().await;
         let control = fixture.member("b").control();
@@ -321,7 +321,7 @@ async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
 }
 
 #[tokio::test]
-async fn what_a_client_follows_ends_when_its_cluster_is_silent() {
+async fn watch_of_a_clusters_own_path_breaks_off_when_it_is_silent() {
     let fixture = held().await;
     let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();

@@ -307,7 +307,7 @@ async fn every_cell_of_state_and_request_is_answered_as_designed() {
 }
 
 #[tokio::test]
-async fn who_limits_a_request_does_not_wait_longer() {
+async fn request_waits_no_longer_than_its_timeout() {
     let (fixture, _first, given) = in_state(Partial::Deny, State::Unsynced).await;
     asked(&fixture, Verb::GetOfA, &given.path(Verb::GetOfA, Version::Unset)).await;
     tokio::time::pause();
@@ -322,7 +322,7 @@ async fn who_limits_a_request_does_not_wait_longer() {
 }
 
 #[tokio::test]
-async fn ten_clusters_are_named_and_the_rest_counted() {
+async fn warnings_name_ten_clusters_and_count_the_rest() {
     let names: Vec<String> = (0..13).map(|number| format!("c{number:02}")).collect();
     let fixture =
         Fixture::with(std::array::from_fn::<_, 13, _>(|number| config(&names[number])), crate::harness::allow()).await;
@@ -342,7 +342,7 @@ async fn ten_clusters_are_named_and_the_rest_counted() {
 }
 
 #[tokio::test]
-async fn what_only_an_unknown_cluster_may_serve_is_waited_for() {
+async fn resource_that_only_an_unknown_cluster_may_serve_is_unavailable() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("a").control().serve("deployments.apps", false);
     fixture.member("b").control().stop_listening().await;
@@ -359,7 +359,7 @@ async fn what_only_an_unknown_cluster_may_serve_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_idle_collection_is_brought_up_to_a_version_without_being_listed() {
+async fn idle_collection_reaches_a_version_without_a_list() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();

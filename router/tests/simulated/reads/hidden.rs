@@ -14,7 +14,7 @@ use crate::membership::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 /// An object where the caller has no rights looks like a missing one, in every message and in every question to
 /// members.
 #[tokio::test]
-async fn what_is_hidden_is_nowhere() {
+async fn hidden_object_looks_like_a_missing_one() {
     let (with, rbac) = fixture(["a", "b", "c"]).await;
     let (without, _) = fixture(["a", "b"]).await;
     for member in &with.members {
@@ -66,7 +66,7 @@ async fn what_is_hidden_is_nowhere() {
 
 /// Messages name only the caller's visible clusters, also while a hidden one is unreachable.
 #[tokio::test]
-async fn nothing_names_a_hidden_cluster() {
+async fn messages_name_no_hidden_cluster() {
     let (with, _rbac) = fixture(["a", "b", "c"]).await;
     let ann = with.user("ann", &[]);
     let new = config_map_of("shop", "new");
@@ -177,7 +177,7 @@ async fn versions_of_written_objects_are_those_that_memory_shows() {
 
 /// A cluster with unknown rights may have the object. The router does not guess, and does not name the cluster.
 #[tokio::test]
-async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
+async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let root = fixture.user("root", &[]);
     fixture.router.set_policies(tributary_router::Policies::default());
@@ -212,7 +212,7 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
 /// The search for a write's cluster sees only the writer's clusters. An owner or a Helm release's records in a hidden
 /// cluster count as missing.
 #[tokio::test]
-async fn grounds_see_nothing_hidden() {
+async fn grounds_ignore_objects_of_hidden_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let mut record = config_map_of("shop", "sh.helm.release.v1.web.v1");

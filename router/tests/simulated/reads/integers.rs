@@ -53,7 +53,7 @@ async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
 }
 
 #[tokio::test]
-async fn one_object_has_one_version_everywhere() {
+async fn object_has_the_same_integer_version_in_every_answer() {
     let fixture = start().await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
     assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2, "a list stays composite");
@@ -190,7 +190,7 @@ async fn a_number_without_its_event_is_expired() {
 }
 
 #[tokio::test]
-async fn who_is_cut_behind_a_relists_deletion_begins_anew_and_is_not_told_the_others_again() {
+async fn resume_after_a_relists_deletion_expires() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -217,7 +217,7 @@ async fn who_is_cut_behind_a_relists_deletion_begins_anew_and_is_not_told_the_ot
 }
 
 #[tokio::test]
-async fn of_several_processes_none_goes_on_from_a_number_unless_it_is_a_whole_vector() {
+async fn integer_resumes_in_another_process_only_as_a_whole_vector() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
@@ -422,7 +422,7 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
 }
 
 #[tokio::test]
-async fn a_number_of_before_the_other_cluster_left_is_no_whole_vector() {
+async fn integer_from_before_another_cluster_left_is_no_whole_vector() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let several = Fixture { router: Arc::clone(&other), ..start().await };
@@ -462,7 +462,7 @@ async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
 }
 
 #[tokio::test]
-async fn a_registry_says_it_for_its_resources() {
+async fn registry_chooses_integer_versions_for_its_resources() {
     let default = allow().default;
     let rule = ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
     let policies =
@@ -490,7 +490,7 @@ async fn a_registry_says_it_for_its_resources() {
 }
 
 #[tokio::test]
-async fn a_new_number_is_another_cluster() {
+async fn changed_index_makes_a_clusters_earlier_integers_expire() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let mut setups = Vec::new();
@@ -507,7 +507,7 @@ async fn a_new_number_is_another_cluster() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_that_cannot_be_answered_with_an_integer() {
+async fn write_whose_version_has_no_integer_form_is_refused() {
     let high = |name| SimulatorConfig { first_revision: 922_337_203_685_000, ..config(name) };
     let fixture = Fixture::with([config("a"), high("b")], policies()).await;
     fixture.put("b", "there", "1");
@@ -548,7 +548,7 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
 /// The view of the namespace showed objects of `b` that the view of all namespaces lacks. A client that resumes there
 /// from a number would keep them.
 #[tokio::test]
-async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
+async fn integer_of_a_namespaces_own_view_resumes_only_there() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "");
@@ -585,7 +585,7 @@ async fn what_a_namespaces_own_view_told_is_resumed_there_alone() {
 
 /// The reverse of the test above.
 #[tokio::test]
-async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
+async fn integer_of_the_view_of_all_expires_in_a_namespaces_own() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("b", "y", "");
@@ -612,7 +612,7 @@ async fn what_the_view_of_all_told_is_not_resumed_in_a_namespaces_own() {
 /// Without room for a namespace's view, the view of all namespaces serves its watches beside a later namespace view. It
 /// has objects of `b` that the later view knows to be gone.
 #[tokio::test]
-async fn what_is_told_as_held_is_not_resumed_in_a_namespaces_own_view() {
+async fn integer_of_a_substitute_view_expires_in_a_namespaces_own() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
     let fixture = Fixture::within(limits, ["a", "b"].map(config), policies()).await;
     let public = "/api/v1/namespaces/kube-public/configmaps?watch=1";
@@ -646,7 +646,7 @@ async fn what_is_told_as_held_is_not_resumed_in_a_namespaces_own_view() {
 
 /// The next process may know less of the other clusters when it sees the same events.
 #[tokio::test]
-async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
+async fn drained_watch_sends_no_later_events() {
     let fixture = start().await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
     let query = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -670,7 +670,7 @@ async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
 
 /// An integer names its cluster by an index, and is meaningless once no cluster has the index.
 #[tokio::test]
-async fn what_was_seen_in_a_cluster_that_has_left_is_not_made_in_another() {
+async fn apply_with_a_removed_clusters_integer_is_refused() {
     let mut policies = policies();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

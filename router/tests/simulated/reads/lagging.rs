@@ -45,7 +45,7 @@ async fn a_member_whose_watch_lags_slows_no_request_about_others() {
 }
 
 #[tokio::test]
-async fn where_a_partial_answer_is_allowed_one_list_is_told_that_a_watch_lags_and_others_are_warned() {
+async fn lagging_watch_refuses_the_first_list_and_warns_later_ones() {
     let fixture = lagging(allow()).await;
     fixture.get(&made()).await.refused(504);
     for query in ["", "&limit=1"] {

@@ -118,7 +118,7 @@ async fn a_large_table_in_yaml_is_written_row_by_row() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_start_one_cacher() {
+async fn simultaneous_lists_start_one_cacher() {
     let fixture = Arc::new(fixture().await);
     let asked: Vec<_> = (0..30)
         .map(|_| {

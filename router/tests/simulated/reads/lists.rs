@@ -261,7 +261,7 @@ async fn reads_see_what_was_written_here() {
 }
 
 #[tokio::test]
-async fn one_name_in_two_clusters_is_listed_twice_and_got_by_its_cluster() {
+async fn name_in_two_clusters_is_listed_twice_and_ambiguous_by_get() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -277,7 +277,7 @@ async fn one_name_in_two_clusters_is_listed_twice_and_got_by_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_restart_of_ours_changes_no_version() {
+async fn watch_resumes_after_a_restart_of_the_router() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();

@@ -126,7 +126,7 @@ async fn pages_go_from_cluster_to_cluster() {
 }
 
 #[tokio::test]
-async fn selectors_are_the_members_and_clusters_ours() {
+async fn live_list_passes_selectors_on_and_chooses_clusters_itself() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "x", "1");
@@ -143,7 +143,7 @@ async fn selectors_are_the_members_and_clusters_ours() {
 }
 
 #[tokio::test]
-async fn objects_are_found_by_asking() {
+async fn object_outside_memory_is_read_and_written_by_name() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}/y");
@@ -163,7 +163,7 @@ async fn objects_are_found_by_asking() {
 }
 
 #[tokio::test]
-async fn what_is_just_made_elsewhere_can_be_written_at_once() {
+async fn object_just_created_at_a_member_is_writable_at_once() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
@@ -178,7 +178,7 @@ async fn what_is_just_made_elsewhere_can_be_written_at_once() {
 }
 
 #[tokio::test]
-async fn logs_pass_untouched() {
+async fn pod_logs_are_forwarded_unchanged() {
     let pods = |name| tributary_simulator::SimulatorConfig { pods: 5, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     let pod = fixture.member("b").list("pods").remove(0);
@@ -263,7 +263,7 @@ async fn others_are_answered_while_members_are_asked_for_long_lists() {
 }
 
 #[tokio::test]
-async fn who_is_missing_is_said_before_a_list_that_does_not_fit_begins() {
+async fn missing_cluster_is_named_before_a_streamed_list_begins() {
     let fixture = large(Limits::default(), ["a", "b", "c"]).await;
     fixture.member("b").control().stop_listening().await;
     let partial = fixture.get(OWN).await;
@@ -344,7 +344,7 @@ async fn a_page_asks_as_many_members_as_it_needs() {
 /// The router knows a cluster's resources a moment after the cluster's answer, once it has joined all clusters'
 /// discovery. Until then the cluster is unknown, and must not count as empty.
 #[tokio::test]
-async fn a_cluster_that_has_just_told_what_it_serves_is_missing_in_silence_from_nothing() {
+async fn cluster_that_just_answered_discovery_does_not_count_as_empty() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Deny)).await;
     fixture.put("b", "y", "1");
     let (list, object) = (format!("{CONFIG_MAPS}?fieldSelector=metadata.name=y"), format!("{CONFIG_MAPS}/y"));

@@ -72,7 +72,7 @@ async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_not_there_starts_nothing() {
+async fn missing_namespace_starts_no_view() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     for number in 0..200 {
@@ -94,7 +94,7 @@ async fn a_namespace_that_is_not_there_starts_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_written_here_is_there_though_its_namespace_is_news() {
+async fn list_shows_a_write_into_a_namespace_not_yet_seen() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
@@ -110,7 +110,7 @@ async fn what_was_written_here_is_there_though_its_namespace_is_news() {
 }
 
 #[tokio::test]
-async fn what_was_written_here_is_there_though_nobody_has_read_its_namespace() {
+async fn list_shows_a_write_into_a_namespace_not_yet_read() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     // The view of all namespaces exists, and the namespace's own does not. The watch that feeds both lags.
@@ -143,7 +143,7 @@ async fn two(policies: Policies) -> (Fixture, Events) {
 }
 
 #[tokio::test]
-async fn one_namespace_is_one_collection_wherever_its_objects_come_from() {
+async fn namespace_is_one_collection_across_cluster_wide_and_namespaced_views() {
     let (fixture, mut events) = two(Policies::default()).await;
     fixture.resumes_after_each(&mut events).await;
     fixture.member("a").delete("configmaps", "default", "x");
@@ -171,7 +171,7 @@ async fn one_namespace_is_one_collection_wherever_its_objects_come_from() {
 }
 
 #[tokio::test]
-async fn a_version_of_all_namespaces_is_one_of_each() {
+async fn version_of_all_namespaces_is_valid_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
     let mut elsewhere = crate::harness::config_map("elsewhere", "");
     elsewhere["metadata"]["namespace"] = "kube-system".into();
@@ -192,7 +192,7 @@ async fn a_version_of_all_namespaces_is_one_of_each() {
 }
 
 #[tokio::test]
-async fn a_relist_and_a_restore_of_all_namespaces_are_told_in_each() {
+async fn relist_and_restore_of_all_namespaces_reach_each_namespaces_watch() {
     let (fixture, mut events) = two(Policies::default()).await;
     let control = fixture.member("a").control();
     let before = fixture.put("a", "w", "1");
@@ -218,7 +218,7 @@ async fn a_relist_and_a_restore_of_all_namespaces_are_told_in_each() {
 /// Each namespace then gets the cluster's objects from a cacher of its own, which begins where the cacher of all
 /// namespaces ended.
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_and_forbids_to_read_all_is_another_one_in_each_namespace() {
+async fn recreated_cluster_is_a_new_one_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
     let from = version(&fixture.get(&made()).await.ok());
     forbid(&fixture, "a", &[]);
@@ -237,7 +237,7 @@ async fn a_cluster_that_is_made_anew_and_forbids_to_read_all_is_another_one_in_e
 }
 
 #[tokio::test]
-async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
+async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
     let (fixture, mut events) = two(Policies::default()).await;
     fixture.member("b").control().reject(None);
     // The cacher of all namespaces retries after a while.
@@ -259,7 +259,7 @@ async fn a_cluster_that_forbids_no_longer_is_taken_over_without_a_word() {
 }
 
 #[tokio::test]
-async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
+async fn watches_of_missing_namespaces_leave_room_for_others() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &["configmaps"]);
     let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
@@ -288,7 +288,7 @@ async fn watches_of_namespaces_that_are_nowhere_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn namespaces_that_are_forbidden_do_not_take_turns() {
+async fn forbidden_namespaces_do_not_displace_each_other_at_once() {
     let fixture = holding(["a", "b"], 2).await;
     // The cluster forbids reading its namespaces and their objects.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
@@ -308,7 +308,7 @@ async fn namespaces_that_are_forbidden_do_not_take_turns() {
 }
 
 #[tokio::test]
-async fn what_namespaces_take_over_http2_leaves_room_for_clients() {
+async fn namespace_watches_over_http2_leave_room_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
     // One connection of each kind: the one for clients has 64 streams.
     let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
@@ -370,7 +370,7 @@ async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
 }
 
 #[tokio::test]
-async fn what_single_namespaces_take_of_a_member_leaves_room_for_clients() {
+async fn namespace_watches_over_http1_leave_room_for_clients() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     let path = |name: &str| format!("/clusters/a{CONFIG_MAPS}{name}");
@@ -391,7 +391,7 @@ async fn what_single_namespaces_take_of_a_member_leaves_room_for_clients() {
 }
 
 #[tokio::test]
-async fn what_single_namespaces_take_of_a_member_leaves_room_for_whole_collections() {
+async fn namespace_watches_over_http1_leave_room_for_whole_collections() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     for round in 0..3 {
@@ -432,7 +432,7 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
 /// Only clusters that forbid reading all namespaces must say whether a namespace exists. The silence of another cluster
 /// delays no request.
 #[tokio::test]
-async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces() {
+async fn namespaced_list_does_not_wait_for_a_readable_clusters_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "1");
@@ -446,7 +446,7 @@ async fn a_cluster_that_forbids_nothing_is_not_waited_for_to_tell_its_namespaces
 }
 
 #[tokio::test]
-async fn one_clients_namespaces_leave_room_for_others() {
+async fn namespace_views_of_one_client_leave_room_for_others() {
     let fixture = holding(["a", "b"], 8).await;
     forbid(&fixture, "b", &["configmaps"]);
     for member in ["a", "b"] {
@@ -478,7 +478,7 @@ async fn one_clients_namespaces_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn more_namespaces_than_are_held_one_by_one_are_served_as_held_for_the_minute() {
+async fn namespaces_above_the_view_limit_are_served_for_a_minute() {
     let fixture = holding(["a", "b"], 2).await;
     let namespaces = ["default", "kube-system", "kube-public"];
     let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
@@ -538,7 +538,7 @@ async fn one_namespace_at_a_time() -> Fixture {
 }
 
 #[tokio::test]
-async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
+async fn deletion_seen_in_a_namespace_view_stays_without_room_for_it() {
     let fixture = one_namespace_at_a_time().await;
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
@@ -559,7 +559,7 @@ async fn what_a_namespaces_own_view_told_is_not_taken_back_for_want_of_room() {
 /// A client may come from a process with a later version of b. Since b forbids reading, this router cannot reach that
 /// version.
 #[tokio::test]
-async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_at_once() {
+async fn unreachable_version_of_a_forbidding_cluster_is_refused_at_once() {
     let fixture = one_namespace_at_a_time().await;
     let mut wanted = vector(&version(&fixture.get("/api/v1/configmaps").await.ok()));
     wanted["b"] = fixture.put("b", "x", "2").to_string().into();
@@ -569,7 +569,7 @@ async fn a_version_beyond_what_is_held_of_a_cluster_that_forbids_it_is_refused_a
 
 /// The member answered the cacher of all namespaces before the write with the awaited version.
 #[tokio::test]
-async fn a_version_that_is_waited_for_while_all_namespaces_are_read_again_has_not_gone_back() {
+async fn awaited_version_survives_a_relist_of_all_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     forbid(&fixture, "b", &["configmaps"]);
     let last = fixture.put("b", "x", "1");

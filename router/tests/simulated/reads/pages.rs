@@ -37,7 +37,7 @@ async fn storm(fixture: &Fixture, member: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn a_page_asks_nothing_of_clusters_that_are_done() {
+async fn next_page_ignores_clusters_that_are_complete() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     assert_eq!(items(&first), ["a/x0", "a/x1", "b/y0"]);
@@ -68,7 +68,7 @@ async fn the_next_page_is_not_rebuilt_from_the_log() {
 }
 
 #[tokio::test]
-async fn what_a_restore_undid_is_not_remembered() {
+async fn continue_token_from_before_a_restore_expires() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["y0", "y1", "y2"] {
         fixture.put_and_see("b", name, "old").await;
@@ -89,7 +89,7 @@ async fn what_a_restore_undid_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn an_exact_list_at_an_objects_own_version_has_the_other_clusters_too() {
+async fn exact_list_at_an_objects_version_includes_the_other_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.put_and_see("b", "y", "1").await;

@@ -99,7 +99,7 @@ async fn objects_of_other_clusters_are_found_by_name() {
 }
 
 #[tokio::test]
-async fn what_a_list_does_not_show_is_not_deleted_with_it() {
+async fn collection_delete_spares_clusters_outside_the_registry() {
     let fixture = Fixture::with(["a", "b"].map(config), of_clusters(&["a"])).await;
     fixture.put_and_see("a", "x", "").await;
     fixture.put("b", "y", "");
@@ -111,7 +111,7 @@ async fn what_a_list_does_not_show_is_not_deleted_with_it() {
 }
 
 #[tokio::test]
-async fn each_namespace_that_is_held_is_held_alone() {
+async fn registry_with_namespaces_caches_only_these() {
     let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
     fixture.put("a", "x", "");
     fixture.member("b").apply(in_namespace("other", "y")).unwrap();

@@ -95,7 +95,7 @@ async fn pages_and_events_are_of_the_chosen_clusters() {
 }
 
 #[tokio::test]
-async fn other_clusters_are_not_waited_for() {
+async fn selected_list_does_not_wait_for_other_clusters() {
     let deny = Policies {
         default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() },
         ..Policies::default()
@@ -114,7 +114,7 @@ async fn other_clusters_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn what_another_cluster_forgot_is_not_missed() {
+async fn selected_watch_continues_after_another_cluster_is_restored() {
     let fixture = Fixture::start(["a", "b"]).await;
     for number in 0..3 {
         fixture.put_and_see("a", &format!("a{number}"), "").await;

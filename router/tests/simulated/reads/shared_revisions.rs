@@ -37,7 +37,7 @@ async fn cut_each_after(control: &Control, bytes: u64) {
 }
 
 #[tokio::test]
-async fn events_that_expire_together_are_all_gone_and_all_told() {
+async fn deletions_of_one_revision_all_reach_the_watch() {
     let fixture = Fixture::start(["a", "b"]).await;
     let names: Vec<_> = (10..30).map(|number| format!("e{number}")).collect();
     for name in &names {
@@ -65,7 +65,7 @@ async fn events_that_expire_together_are_all_gone_and_all_told() {
 }
 
 #[tokio::test]
-async fn a_cut_between_two_of_them_on_the_way_to_us_loses_none() {
+async fn member_stream_cut_between_two_deletions_loses_none() {
     let fixture = Fixture::start(["a"]).await;
     for name in ["x1", "x2", "x3"] {
         fixture.put_and_see("a", name, "").await;
@@ -85,7 +85,7 @@ async fn a_cut_between_two_of_them_on_the_way_to_us_loses_none() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replica() {
+async fn watch_resumes_at_any_replica_after_a_cut_between_two_deletions() {
     let fixture = Fixture::start(["a", "b"]).await;
     let other = fixture.restarted(allow()).await;
     for name in ["x1", "x2"] {
@@ -117,7 +117,7 @@ async fn a_client_that_is_cut_between_two_of_them_is_told_the_rest_at_any_replic
 /// One namespace has a view of its own. A replica's version is from the moment of the first deletion, in another
 /// namespace.
 #[tokio::test]
-async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_replica() {
+async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "b", &["configmaps"]);
     let (a, list) = (fixture.member("a"), format!("{CONFIG_MAPS}?{OWN}"));
@@ -152,7 +152,7 @@ async fn what_was_told_of_other_namespaces_passes_nothing_of_one_over_at_any_rep
 /// A collection without bookmarks does not know its own version, so the router lists it anew for a client that is
 /// ahead.
 #[tokio::test]
-async fn who_is_ahead_of_events_is_not_left_waiting() {
+async fn watch_ahead_of_a_collection_without_bookmarks_is_served() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(event("e")).unwrap();
     fixture.get(EVENTS).await.ok();
@@ -170,7 +170,7 @@ async fn who_is_ahead_of_events_is_not_left_waiting() {
 /// The client's version covers both deletions of `b`, and this process has seen only the first. It sends the deletion
 /// of `a/x` only once `b` has sent the second, which may be of the same name.
 #[tokio::test]
-async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_which_they_were() {
+async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (cluster, name) in [("a", "x"), ("a", "y"), ("b", "w"), ("b", "x"), ("b", "y"), ("b", "z")] {
         fixture.put_and_see(cluster, name, "").await;
@@ -197,7 +197,7 @@ async fn an_object_that_one_of_them_may_be_is_told_once_the_member_has_said_whic
 }
 
 #[tokio::test]
-async fn who_is_told_of_a_deletion_alone_is_not_told_again() {
+async fn single_deletion_is_not_sent_again_after_a_resume() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y"] {
         fixture.put_and_see("a", name, "").await;

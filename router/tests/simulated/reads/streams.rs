@@ -131,7 +131,7 @@ async fn a_followed_log_breaks_off_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn what_the_member_alone_grants_goes_on_until_the_mirror_has_seen_the_grant_and_its_loss() {
+async fn watch_allowed_without_roles_ends_when_a_mirrored_role_is_lost() {
     let fixture = ann().await;
     // The simulated member refuses nobody: it has an authorizer that the mirror does not know.
     let mut of_bob = watch(&fixture.user("bob", &[]), "c", "shop").await;
@@ -154,7 +154,7 @@ async fn what_the_member_alone_grants_goes_on_until_the_mirror_has_seen_the_gran
 /// A webhook decides beside the cluster's roles, so the router asks the cluster, and asks again at once when the roles
 /// change.
 #[tokio::test]
-async fn what_a_cluster_decides_by_more_than_roles_ends_with_the_roles_too() {
+async fn watch_in_a_reviewing_cluster_ends_with_its_role_binding() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let mut of_ann = watch(&fixture.user("ann", &[]), "b", "shop").await;
@@ -168,7 +168,7 @@ async fn what_a_cluster_decides_by_more_than_roles_ends_with_the_roles_too() {
 }
 
 #[tokio::test]
-async fn who_may_be_another_no_longer_loses_what_was_opened_as_the_other() {
+async fn watch_under_impersonation_ends_with_the_right_to_impersonate() {
     let fixture = ann().await;
     let b = fixture.member("b");
     b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
@@ -200,7 +200,7 @@ async fn rights_that_are_not_known_any_more_are_not_lost() {
 }
 
 #[tokio::test]
-async fn what_lasts_ends_with_the_credentials_that_opened_it() {
+async fn streams_end_when_their_credentials_expire() {
     let pods = Pods::start(SharedMode::default()).await;
     grant(pods.fixture.member("a"), "", "ann");
     listed(&pods.fixture, "a", "ann", "all").await;
@@ -220,7 +220,7 @@ async fn what_lasts_ends_with_the_credentials_that_opened_it() {
 }
 
 #[tokio::test]
-async fn what_lasts_ends_when_nobody_vouches_for_its_user_any_more() {
+async fn streams_end_when_their_credentials_are_no_longer_valid() {
     let pods = Pods::start(SharedMode::default()).await;
     grant(pods.fixture.member("a"), "", "ann");
     listed(&pods.fixture, "a", "ann", "all").await;
@@ -252,7 +252,7 @@ async fn what_lasts_ends_when_nobody_vouches_for_its_user_any_more() {
 }
 
 #[tokio::test]
-async fn nothing_lasts_longer_than_it_may() {
+async fn streams_end_at_the_maximum_stream_age() {
     let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
     for (max_stream_age, time) in [(Some(hours(3)), hours(3)), (SharedMode::default().max_stream_age, hours(24))] {
         let pods = Pods::start(SharedMode { max_stream_age, ..SharedMode::default() }).await;
@@ -315,7 +315,7 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
 }
 
 #[tokio::test]
-async fn who_is_denied_is_answered_nothing_and_loses_what_is_open() {
+async fn denied_user_is_refused_and_loses_open_streams() {
     let pods = Pods::start(SharedMode::default()).await;
     grant(pods.fixture.member("a"), "", "ann");
     grant(pods.fixture.member("a"), "", "root");

@@ -66,7 +66,7 @@ async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
 }
 
 #[tokio::test]
-async fn an_end_comes_with_a_bookmark_before_it() {
+async fn watch_sends_a_bookmark_before_it_ends() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let query = "watch=1&resourceVersion=0&allowWatchBookmarks=true&fieldSelector=metadata.name%3Dx";
@@ -118,7 +118,7 @@ async fn selected_objects_come_and_go() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_resumed_is_told_in_the_stream() {
+async fn watch_from_an_unknown_version_gets_410_in_the_stream() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let unknown = crate::harness::composite(&json!({"nobody": "5"}));

@@ -212,7 +212,7 @@ async fn bodies_in_yaml_delay_no_other_client() {
 
 /// This test uses no clock, either: a write overtakes nearly all waiting requests of another connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_clients_yaml_keeps_no_write_waiting() {
+async fn yaml_reads_of_one_client_do_not_delay_anothers_write() {
     let fixture = with_large_object().await;
     let [begun, done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let mut readers = tokio::task::JoinSet::new();

@@ -118,7 +118,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn what_a_kubelet_refuses_is_told_as_it_is_and_the_cluster_stays_up() {
+async fn kubelet_refusal_is_passed_on_and_its_cluster_stays_up() {
     let fixture =
         Fixture::with([tributary_simulator::SimulatorConfig { pods: 1, ..config("a") }, config("b")], allow()).await;
     let pod = fixture.member("a").list("pods").swap_remove(0);
@@ -153,7 +153,7 @@ fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_apimachine
 const WORKLOAD: &str = "/clusters/a/api/v1/namespaces/default/services/web:80/proxy/v1/chat";
 
 #[tokio::test]
-async fn what_a_workload_is_sent_and_answers_streams() {
+async fn bodies_to_and_from_a_workload_are_streamed() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/api/v1/services").await.ok();
     let user = User::named("test", "tester");
@@ -214,7 +214,7 @@ async fn an_escaped_watch_is_a_watch() {
 }
 
 #[tokio::test]
-async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
+async fn invalid_impersonation_headers_refuse_the_request() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     let path = format!("{CONFIG_MAPS}/x");
@@ -257,7 +257,7 @@ async fn check(fixture: &Fixture, cases: Vec<Due>) {
 }
 
 #[tokio::test]
-async fn who_is_not_answered_is_told_by_whom_why_and_since_when() {
+async fn refusal_names_the_unreachable_cluster_with_reason_and_duration() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = |name: &str| format!("{CONFIG_MAPS}/{name}");
     let below = format!("/clusters/b{CONFIG_MAPS}");

@@ -76,7 +76,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
-async fn what_is_made_in_the_place_of_a_version_is_made_where_that_was() {
+async fn apply_after_a_deletion_creates_in_the_versions_cluster() {
     let mut policies = allow();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
@@ -92,7 +92,7 @@ async fn what_is_made_in_the_place_of_a_version_is_made_where_that_was() {
 }
 
 #[tokio::test]
-async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
+async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     for name in ["x", "only"] {
         let path = format!("{CONFIG_MAPS}/{name}");
@@ -136,7 +136,7 @@ async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
 }
 
 #[tokio::test]
-async fn names_that_are_unique_mean_the_one_that_is_known() {
+async fn unique_name_means_the_known_object() {
     let policies =
         Policies { default: ResourcePolicy { names: Names::Unique, ..allow().default }, ..Policies::default() };
     let (fixture, _first) = with_one_never_seen(policies).await;
@@ -151,7 +151,7 @@ async fn names_that_are_unique_mean_the_one_that_is_known() {
 }
 
 #[tokio::test]
-async fn what_is_not_held_is_asked_for_and_who_does_not_answer_is_unknown() {
+async fn write_outside_memory_is_refused_while_a_cluster_is_unreachable() {
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let (fixture, _first) = with_one_never_seen(policies).await;
     let path = format!("{CONFIG_MAPS}/x");
@@ -191,7 +191,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
 }
 
 #[tokio::test]
-async fn what_is_meant_alone_comes_before_the_placement() {
+async fn only_cluster_with_the_namespace_precedes_the_placement() {
     let placed = |cluster: &str| {
         let placement = Some(cluster.parse().unwrap());
         Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() }
@@ -230,7 +230,7 @@ async fn what_is_meant_alone_comes_before_the_placement() {
 }
 
 #[tokio::test]
-async fn where_nothing_was_chosen_the_member_says_itself_that_there_is_no_such_namespace() {
+async fn missing_namespace_in_a_single_cluster_gets_the_members_404() {
     let fixture = Fixture::start(["a"]).await;
     let path = "/api/v1/namespaces/no/configmaps";
     let own = fixture.write("POST", &format!("/clusters/a{path}"), &config_map_of("no", "x")).await.refused(404);
@@ -285,7 +285,7 @@ async fn the_first_ground_that_applies_decides() {
 }
 
 #[tokio::test]
-async fn who_was_never_seen_may_be_the_one_that_is_meant() {
+async fn create_without_placement_is_refused_while_a_cluster_was_never_seen() {
     // The unseen cluster may have the namespace, too, so only the placement decides.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
@@ -309,7 +309,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 }
 
 #[tokio::test]
-async fn who_forbids_to_look_may_have_what_decides() {
+async fn create_is_refused_if_a_cluster_forbids_a_lookup_that_decides() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     // Both clusters have the namespace. `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
@@ -573,7 +573,7 @@ async fn each_ground_says_what_another_cluster_may_have_too() {
 }
 
 #[tokio::test]
-async fn a_uid_that_two_clusters_have_means_neither() {
+async fn uid_that_two_clusters_share_identifies_neither_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     fixture.put_and_see("a", "x", "1").await;
@@ -630,7 +630,7 @@ async fn a_thousand_owners_are_not_all_looked_for() {
 }
 
 #[tokio::test]
-async fn whom_a_client_asks_to_be_may_patch_what_they_may_not_get() {
+async fn impersonated_user_patches_an_object_without_the_right_to_get() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "x"), ("b", "only")] {
         fixture.put_and_see(member, name, "1").await;
@@ -681,7 +681,7 @@ async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answe
 
 /// RBAC may allow changing an object and forbid reading it.
 #[tokio::test]
-async fn who_forbids_to_get_a_name_may_have_it_unless_the_write_is_forbidden_too() {
+async fn cluster_that_forbids_get_may_have_the_name_unless_writes_are_forbidden() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let reads = [RequestKind::Get, RequestKind::List, RequestKind::Watch].to_vec();
     let forbid = |kinds: Vec<RequestKind>| {

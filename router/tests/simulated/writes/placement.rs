@@ -22,7 +22,7 @@ async fn the_annotation_names_the_cluster() {
 }
 
 #[tokio::test]
-async fn without_a_word_it_is_said_how_to_choose() {
+async fn create_without_a_choice_is_refused_with_the_ways_to_choose() {
     let fixture = Fixture::start(["a", "b"]).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.refused(400);
     for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
@@ -58,7 +58,7 @@ fn owned_by(owner: &Value, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_owned_goes_where_its_owner_is() {
+async fn owned_object_goes_to_the_cluster_of_its_owner() {
     let fixture = Fixture::start(["a", "b"]).await;
     // Both clusters have the name, and the uid decides.
     for member in ["a", "b"] {
@@ -134,7 +134,7 @@ async fn an_event_goes_where_its_object_is() {
 }
 
 #[tokio::test]
-async fn an_apply_makes_what_is_not_there() {
+async fn apply_creates_a_missing_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     let apply = |body: Value| {
         let path = format!("{CONFIG_MAPS}/{}?fieldManager=t", body["metadata"]["name"].as_str().unwrap());

@@ -180,7 +180,7 @@ async fn a_member_that_does_not_answer_is_named() {
 }
 
 #[tokio::test]
-async fn writes_and_own_reads_are_as_ever() {
+async fn quorum_reads_show_own_writes() {
     let fixture = start(Partial::Deny).await;
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();

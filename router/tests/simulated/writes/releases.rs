@@ -139,7 +139,7 @@ async fn a_hook_goes_where_its_helm_release_is() {
 
 /// Helm 3 deletes an uninstalled release's objects even after a refusal to change its record.
 #[tokio::test]
-async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
+async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -191,7 +191,7 @@ fn record_in_secret(release: &str, revision: u32) -> Value {
 }
 
 #[tokio::test]
-async fn what_only_looks_like_a_record_of_a_release_decides_nothing() {
+async fn objects_that_resemble_helm_records_choose_no_cluster() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -227,7 +227,7 @@ async fn what_only_looks_like_a_record_of_a_release_decides_nothing() {
 }
 
 #[tokio::test]
-async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
+async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         namespace(&fixture, "b", "only-b").await;
@@ -264,7 +264,7 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
 
 /// A user who may write a ConfigMap in one cluster must not attract another user's release.
 #[tokio::test]
-async fn a_decoy_of_a_record_leads_no_write() {
+async fn forged_helm_record_attracts_no_write() {
     for held in [true, false] {
         let (fixture, _before) = with_one_never_seen(placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -351,7 +351,7 @@ async fn questions_for_releases_take_turns_and_are_counted() {
 
 /// A lack of turns is the router's own limit. The answer does not blame the cluster, and allows a retry at once.
 #[tokio::test(start_paused = true)]
-async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
+async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
     let (fixture, [a, b]) = within_this_process().await;
     for member in [&a, &b] {
         member.control().hold_lists(true);
@@ -373,7 +373,7 @@ async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
 
 /// The router does not remember an insufficient answer in place of a better one.
 #[tokio::test(start_paused = true)]
-async fn who_may_have_the_better_records_is_asked_again() {
+async fn cluster_that_did_not_answer_about_a_release_is_asked_again() {
     let (fixture, [a, b]) = within_this_process().await;
     a.apply(record("r", 1)).unwrap();
     b.control().hold_lists(true);
@@ -384,7 +384,7 @@ async fn who_may_have_the_better_records_is_asked_again() {
 
 /// A user who may write a ConfigMap can forge a record of an upgrade in progress.
 #[tokio::test]
-async fn what_anyone_may_make_leads_no_hook_where_releases_are_in_secrets() {
+async fn forged_config_map_record_attracts_no_hook_where_releases_are_secrets() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -404,7 +404,7 @@ async fn what_anyone_may_make_leads_no_hook_where_releases_are_in_secrets() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_releases_where_there_is_one_cluster() {
+async fn single_cluster_is_not_asked_for_helm_records() {
     let fixture = Fixture::with(["a"].map(config), placed_in_a(false)).await;
     fixture.member("a").control().reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(403) }));
     fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok();

@@ -228,7 +228,7 @@ fn items_of(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_member_says_is_in_yaml_for_who_asks_for_that() {
+async fn member_status_answers_are_yaml_on_request() {
     let fixture = Fixture::start(["a"]).await;
     let yaml = [("accept", "application/yaml"), ("content-type", "application/json")];
     let object = crate::harness::config_map("x", "1").to_string();
