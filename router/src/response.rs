@@ -4,7 +4,6 @@ pub(crate) mod discovery;
 pub(crate) mod indent;
 pub(crate) mod list;
 pub(crate) mod object_writer;
-pub(crate) mod protobuf;
 pub(crate) mod watch;
 pub(crate) mod yaml;
 

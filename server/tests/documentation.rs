@@ -79,9 +79,11 @@ fn paths_that_documents_name_exist() {
     for document in documents() {
         let text = fs::read_to_string(root().join(&document)).unwrap();
         let beside = document.parent().unwrap_or(Path::new(""));
-        for link in links(&text) {
-            if !root().join(beside).join(&link).exists() {
-                missing.insert(format!("{}: the link {link}", document.display()));
+        for (file, heading) in links(&text) {
+            let target = if file.is_empty() { root().join(&document) } else { root().join(beside).join(file) };
+            let has_heading = || headings(&fs::read_to_string(&target).unwrap()).any(|known| known == heading);
+            if !target.exists() || !heading.is_empty() && !has_heading() {
+                missing.insert(format!("{}: the link {file}#{heading}", document.display()));
             }
         }
         for named in named_paths(&text) {
@@ -381,11 +383,21 @@ fn markdown_files(folder: &str) -> Vec<PathBuf> {
     names.map(|name| Path::new(folder).join(name)).collect()
 }
 
-/// The targets of links that stay in the repository, without their fragments.
-fn links(text: &str) -> impl Iterator<Item = String> {
+/// The links of a document to files of the repository: the file, empty for the document itself, and the heading.
+fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
-    files.filter(|file| !file.is_empty() && !file.contains("://") && !file.contains(' ')).map(str::to_owned)
+    let own = targets.filter(|target| !target.contains("://") && !target.contains(' '));
+    own.map(|target| target.split_once('#').unwrap_or((target, "")))
+}
+
+/// The targets of links to the headings of a document, as GitHub makes them.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let titles =
+        text.lines().filter_map(|line| line.strip_prefix('#')).map(|title| title.trim_start_matches('#').trim());
+    titles.map(|title| {
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+    })
 }
 
 /// The paths in a document's text: texts between backquotes that begin with a folder of the repository.

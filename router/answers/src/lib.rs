@@ -5,6 +5,7 @@ pub mod compression;
 pub mod ground;
 pub mod helm_record;
 pub mod negotiate;
+pub mod protobuf;
 pub mod refusal;
 pub mod stream_over;
 pub mod warnings;

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use tributary_answers::answer;
 use tributary_answers::compression::{Gzip, THRESHOLD_BYTES};
 use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
+use tributary_answers::protobuf;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{GroupVersionResource, Object};
 use tributary_fleet::topology::ClusterMark;
@@ -28,7 +29,7 @@ use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MED
 use tributary_views::view::View;
 
 use super::indent::Indent;
-use super::{Columns, ObjectContext, ObjectWriter, protobuf};
+use super::{Columns, ObjectContext, ObjectWriter};
 use crate::selection::Selection;
 
 /// Chunk of JSON that is turned into YAML without a pause, in bytes. Writing YAML takes a hundred times as long as

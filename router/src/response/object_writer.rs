@@ -2,12 +2,11 @@
 
 use jiff::Timestamp;
 use tributary_answers::negotiate::{AnswerForm, Encoding, IncludeObject, MetaVersion, Representation};
+use tributary_answers::protobuf;
 use tributary_apimachinery::{Object, Rendering};
 use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Printer, Row, column};
-
-use super::protobuf;
 
 /// Whether an object stands alone or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

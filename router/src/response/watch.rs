@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tributary_answers::negotiate::{AnswerForm, Encoding, Representation};
+use tributary_answers::protobuf;
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, ResourceVersion, Status};
 use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, ObjectEvent};
 use tributary_rights::{ClusterItemVersions, ItemVersions};
 use tributary_views::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
-use super::{Columns, ObjectContext, ObjectWriter, protobuf};
+use super::{Columns, ObjectContext, ObjectWriter};
 
 /// Writes the frames of one watch.
 pub(crate) struct EventWriter {

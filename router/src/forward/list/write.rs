@@ -5,13 +5,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tributary_answers::negotiate::IncludeObject;
 use tributary_answers::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
+use tributary_answers::protobuf;
 use tributary_apimachinery::{ItemResourceVersions, NativeVersion, json, mark_object};
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Column, Printer, Row, column};
 
 use super::ask::Item;
-use crate::response::{protobuf, yaml};
+use crate::response::yaml;
 
 /// The form of the list.
 #[derive(Clone, Copy)]

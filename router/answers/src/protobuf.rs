@@ -26,7 +26,7 @@ mod list {
 }
 
 /// Appends a partial object, the answer to a get and the object of an event, made of its metadata's JSON text.
-pub(crate) fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
+pub fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
     let message = partial(metadata);
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadata", message.len(), out);
     out.extend_from_slice(&message);
@@ -34,12 +34,12 @@ pub(crate) fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends a partial object as an item of a list.
-pub(crate) fn item(metadata: &[u8], out: &mut Vec<u8>) {
+pub fn item(metadata: &[u8], out: &mut Vec<u8>) {
     put_field(out, list::ITEMS, &partial(metadata));
 }
 
 /// The metadata of a list, as the field in front of the items.
-pub(crate) fn list_metadata(resource_version: &str, continue_token: &str, remaining: Option<u64>) -> Vec<u8> {
+pub fn list_metadata(resource_version: &str, continue_token: &str, remaining: Option<u64>) -> Vec<u8> {
     let mut message = Vec::new();
     put_field(&mut message, 1, b"");
     put_field(&mut message, 2, resource_version.as_bytes());
@@ -53,17 +53,17 @@ pub(crate) fn list_metadata(resource_version: &str, continue_token: &str, remain
 }
 
 /// Appends the beginning of a list whose metadata and items are `length` bytes.
-pub(crate) fn list_begin(length: usize, out: &mut Vec<u8>) {
+pub fn list_begin(length: usize, out: &mut Vec<u8>) {
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadataList", length, out);
 }
 
 /// Appends the end of a list.
-pub(crate) fn list_end(out: &mut Vec<u8>) {
+pub fn list_end(out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
 /// Appends the frame of an event: its length in four bytes (big-endian), and the event.
-pub(crate) fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
+pub fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
     let mut raw = Vec::with_capacity(object.len() + 8);
     put_field(&mut raw, 1, object);
     let mut event = Vec::with_capacity(raw.len() + 24);
@@ -74,7 +74,9 @@ pub(crate) fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A Status as the object of an event.
-pub(crate) fn status(status: &Status) -> Vec<u8> {
+///
+/// Source: `generated.proto` of kubernetes/apimachinery.
+pub fn status(status: &Status) -> Vec<u8> {
     let value: StatusText = serde_json::from_slice(&status.to_json()).unwrap_or_default();
     let mut message = Vec::new();
     put_field(&mut message, 1, &[1 << 3 | 2, 0, 2 << 3 | 2, 0, 3 << 3 | 2, 0]);
