@@ -96,7 +96,7 @@ pub enum ForwardError {
         problem: &'static str,
     },
     /// The client requested a protocol other than websocket and SPDY/3.1, or made the request in an invalid way.
-    #[error("cluster {cluster}: this upgrade cannot be forwarded: {problem}; websocket and SPDY/3.1 over HTTP/1.1 can")]
+    #[error("cluster {cluster}: the upgrade cannot be forwarded: {problem}; websocket and SPDY/3.1 over HTTP/1.1 can")]
     UpgradeRefused {
         /// Name of the cluster.
         cluster: ClusterName,

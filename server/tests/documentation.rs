@@ -118,6 +118,53 @@ fn comments_have_at_most_as_many_columns_as_code() {
     assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
 }
 
+/// Prints all messages as one list, which a reader can check (`--nocapture`). "it" is allowed: the message in front of
+/// the cause names the file or the cluster.
+#[test]
+fn messages_begin_with_their_subject() {
+    const VAGUE: [&str; 9] = ["what", "who", "whoever", "those", "these", "that", "they", "nobody", "somebody"];
+    let messages = messages();
+    assert!(messages.len() > 300, "{} messages", messages.len());
+    for (file, message) in &messages {
+        println!("{file}: {message}");
+    }
+    let is_vague = |message: &String| message.split(' ').next().is_some_and(|first| VAGUE.contains(&first));
+    let vague: Vec<_> = messages.iter().filter(|(_, message)| is_vague(message)).collect();
+    assert!(vague.is_empty(), "name the subject: {vague:#?}");
+}
+
+/// The texts of errors and of log lines, with the names of their files.
+fn messages() -> Vec<(String, String)> {
+    let mut messages = Vec::new();
+    for file in rust_files(&root()) {
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        let is_for_tests =
+            ["e2e/", "bench/", "fuzz", "simulator/", ".ci/"].iter().any(|folder| name.starts_with(folder));
+        if is_for_tests || name.contains("/tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let errors = code.split("#[error(").skip(1).filter_map(|rest| rest.split_once(")]"));
+        messages.extend(errors.filter_map(|(error, _)| literals(error).next()).map(|text| (name.clone(), text)));
+        for level in ["info", "warn", "error"] {
+            let lines = code.split(&format!("tracing::{level}!(")).skip(1).filter_map(|rest| rest.split_once(");"));
+            messages.extend(lines.filter_map(|(line, _)| literals(line).last()).map(|text| (name.clone(), text)));
+        }
+    }
+    messages
+}
+
+/// The string literals of a piece of code, with their lines joined.
+fn literals(code: &str) -> impl Iterator<Item = String> {
+    let texts = code.replace("\\\"", "\u{201d}");
+    let literals: Vec<String> = texts.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    literals.into_iter().map(|literal| {
+        let lines: Vec<_> = literal.split("\\\n").map(str::trim).collect();
+        lines.join(" ").replace('\u{201d}', "\"")
+    })
+}
+
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -114,7 +114,7 @@ impl Shared {
         let is_of =
             |line: &str, name: &str| line.contains(&format!("cluster={name}")) || line.contains(&format!("{name:?}"));
         for member in &self.members {
-            let mut known = log.lines().filter(|line| line.contains("what users may do in the cluster is known"));
+            let mut known = log.lines().filter(|line| line.contains("the rights of users in the cluster are known"));
             ensure!(known.any(|line| is_of(line, member.name())), "the rights in {} are not known", member.name());
         }
         Ok(())

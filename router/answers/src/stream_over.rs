@@ -19,6 +19,6 @@ pub enum StreamOver {
     #[error("a dispatch policy of this endpoint refuses it now")]
     Policy,
     /// The stream has reached `--max-stream-age`.
-    #[error("this has lasted as long as it may (the server's --max-stream-age)")]
+    #[error("the stream has reached its maximum age (the server's --max-stream-age)")]
     Age,
 }

@@ -533,10 +533,10 @@ impl RightsMirror {
             return;
         }
         for cluster in known.difference(&members.known) {
-            tracing::info!(%cluster, "what users may do in the cluster is known");
+            tracing::info!(%cluster, "the rights of users in the cluster are known");
         }
         for cluster in members.known.difference(&known).filter(|cluster| mirrors.contains_key(*cluster)) {
-            tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
+            tracing::warn!(%cluster, "the rights of users in the cluster are no longer known");
         }
         members.known = known;
         let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
@@ -589,10 +589,10 @@ impl MirroredRules for RightsMirror {
         }
         match &decider {
             Decider::Review(reason) => {
-                tracing::warn!(cluster = %name, %reason, "what users may read of the cluster is not decided by its roles and bindings alone");
+                tracing::warn!(cluster = %name, %reason, "roles and bindings alone do not decide the rights of users in the cluster");
             }
             Decider::Rbac | Decider::Undecided => {
-                tracing::info!(cluster = %name, "what users may read of the cluster is decided by its roles and bindings");
+                tracing::info!(cluster = %name, "roles and bindings decide the rights of users in the cluster");
             }
         }
         member.decider = decider;

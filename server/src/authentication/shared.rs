@@ -201,7 +201,7 @@ impl SharedAuthenticator {
                         TokenAuthenticationError::NotReviewed { cluster, problem }
                             if self.troubles.is_news(&cluster) =>
                         {
-                            tracing::warn!(%cluster, %problem, "the cluster does not review tokens: who has one is refused");
+                            tracing::warn!(%cluster, %problem, "the cluster does not review tokens: requests with a token are refused");
                         }
                         error => tracing::debug!(%error, %client, "a token is not taken"),
                     }

@@ -75,7 +75,7 @@ async fn one_persons_clusters_have_hosts_beside_the_kubeconfig_that_is_written()
     let shared = [&shared[..], &["--data-dir", data.to_str().unwrap()]].concat();
     let mut program = Program::start(&shared, directory.path());
     program.ready().await;
-    program.logged("clients refuse the certificate that they see at the host", 1).await;
+    program.logged("clients refuse the certificate of the host", 1).await;
     assert!(!data.join("token").exists(), "no credential is made for one person");
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));

@@ -193,7 +193,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     check(&shared, &before, FOUND_OUT).await?;
     agrees(&shared, &before).await?;
     let log = shared.tributary.log();
-    let said = log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone"));
+    let said = log.lines().filter(|line| line.contains("roles and bindings alone do not decide the rights"));
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
     // A running kube-apiserver reloads its authorizers.
@@ -250,7 +250,7 @@ async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestCo
     agrees(&shared, &rows).await?;
     let log = shared.tributary.log();
     let said: Vec<_> =
-        log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone")).collect();
+        log.lines().filter(|line| line.contains("roles and bindings alone do not decide the rights")).collect();
     ensure!(!said.is_empty() && said.iter().all(|line| line.contains("open")), "{log}");
     let http = shared.http(observer, &[]).await?;
     eventually(SOON, async || {

@@ -122,8 +122,11 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     // The refusal is the administrator's choice: the log notes it, without the warning about an account that lacks
     // rights.
     let log = shared.tributary.log();
-    ensure!(log.contains("what a user asks for is beyond our account's profile"), "{log}");
-    ensure!(!log.contains("does not let us act in users' names"), "{log}");
+    ensure!(
+        log.contains("the cluster refuses a request because the profile of Tributary's account lacks the right"),
+        "{log}"
+    );
+    ensure!(!log.contains("does not allow Tributary's account to impersonate users"), "{log}");
     // The account's role has no wildcards.
     let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
     let role: Value = roles.send().await?.expect(200)?.json()?;

@@ -327,7 +327,7 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     let problem = own["rightsProblem"].as_str().unwrap_or_default();
     ensure!(own["rights"] == "Outdated" && problem.contains("cannot be followed"), "{own}");
     let log = scene.reader.shared.tributary.log();
-    ensure!(log.contains("what users may do in the cluster is not known any more"), "{log}");
+    ensure!(log.contains("the rights of users in the cluster are no longer known"), "{log}");
     Ok(scene)
 }
 

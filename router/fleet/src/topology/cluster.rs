@@ -585,11 +585,11 @@ impl Cluster {
         }
         *noted = Some(Instant::now());
         if let Some(beyond) = beyond {
-            let remedy = format!("where users are to do it, change the profile: {}", beyond.remedy(self.name()));
-            tracing::info!(cluster = %self.name(), said, remedy, "what a user asks for is beyond our account's profile");
+            let remedy = format!("to allow it, change the profile: {}", beyond.remedy(self.name()));
+            tracing::info!(cluster = %self.name(), said, remedy, "the cluster refuses a request because the profile of Tributary's account lacks the right");
         } else {
             let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
-            tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not let us act in users' names");
+            tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not allow Tributary's account to impersonate users");
         }
     }
 

@@ -259,7 +259,7 @@ async fn streams_end_at_the_maximum_stream_age() {
         let log = pods.fixture.user("root", &[]).call("GET", &pods.log("?follow=true"), &[], "").await;
         pass(time + Duration::from_secs(1)).await;
         let error = end_of(log).await.expect_err("nobody takes it for whole");
-        assert_eq!(error, "this has lasted as long as it may (the server's --max-stream-age)");
+        assert_eq!(error, "the stream has reached its maximum age (the server's --max-stream-age)");
     }
 }
 

@@ -28,7 +28,7 @@ pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
         let error = tributary_apimachinery::explain(&error);
         tracing::warn!(
             error,
-            "what clusters serve was not kept; after a restart the kinds of one that is down will not be known"
+            "the discovery of clusters could not be written; after a restart the kinds of an unreachable cluster will be unknown"
         );
     }
 }

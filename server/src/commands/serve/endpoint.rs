@@ -230,8 +230,8 @@ fn limits(arguments: &ServeArguments) -> Limits {
             max_total_collection_bytes = total,
             max_member_unread_bytes = unread,
             memory_bytes = memory,
-            "what may be held is more than the memory there is: the process may be killed for it; give it more memory, \
-             or lower --max-total-collection-bytes or --max-member-unread-bytes"
+            "the limits exceed the memory of the process, which the system may kill; give the process more memory, or \
+             lower --max-total-collection-bytes or --max-member-unread-bytes"
         );
     }
     limits

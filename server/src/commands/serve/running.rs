@@ -154,7 +154,7 @@ impl Running {
         }
         for (host, certificate) in hosts.certificates(|host| self.tls.certificate_of(host)) {
             if !is_for(&certificate, host) {
-                tracing::warn!(%host, "clients refuse the certificate that they see at the host: it is for other names");
+                tracing::warn!(%host, "clients refuse the certificate of the host, because the certificate is for other names");
             }
         }
         self.tls.serve_hosts(&hosts)?;
