@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_health_checks_are_open() {
+    fn plain_health_checks_need_no_credentials() {
         let open = || Some(anonymous_user().info.username);
         let cases = [
             ("/healthz", open()),

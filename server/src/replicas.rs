@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_replica_counts_once() {
+    fn replica_with_two_address_families_counts_once() {
         for (addresses, expected) in [
             (&["10.0.0.1"][..], Some(1)),
             (&["10.0.0.1", "10.0.0.2", "10.0.0.1"], Some(2)),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_resolved() {
+    async fn dns_name_of_replicas_is_resolved() {
         assert_eq!(resolve("localhost").await, Ok(NonZeroU32::MIN));
         assert!(resolve("replicas.invalid").await.is_err());
     }

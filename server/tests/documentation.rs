@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Command, CommandFactory};
 use serde_json::Value;
 
-/// The environment variable that makes [`tables_of_flags_and_fields_are_the_codes`] write the tables.
+/// The environment variable that makes [`flag_and_field_tables_match_the_code`] write the tables.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
 
 /// The document that holds the tables, each between `<!-- table: NAME -->` and `<!-- end -->`.
 const CONFIGURATION: &str = "docs/configuration.md";
 
 #[test]
-fn tables_of_flags_and_fields_are_the_codes() {
+fn flag_and_field_tables_match_the_code() {
     let path = root().join(CONFIGURATION);
     let committed = fs::read_to_string(&path).unwrap();
     let generated = tables().iter().fold(committed.clone(), |text, (name, table)| with_table(&text, name, table));
@@ -42,7 +42,7 @@ fn tables_of_flags_and_fields_are_the_codes() {
 /// The profile for profile-guided optimization is valid for one compiler version only. With another version the
 /// released program would be slower, and no other check would fail.
 #[test]
-fn the_profile_is_of_the_compiler_that_builds_the_released_program() {
+fn profile_for_the_pinned_compiler_exists() {
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
     let profile = format!("deploy/container/profile/{channel}-x86_64-unknown-linux-gnu.profdata.xz");
@@ -53,7 +53,7 @@ fn the_profile_is_of_the_compiler_that_builds_the_released_program() {
 const MEMBERS: &str = "deploy/members";
 
 #[test]
-fn manifests_of_accounts_are_the_codes() {
+fn account_manifests_match_the_code() {
     let generated = tributary_server::commands::join::manifests().unwrap();
     for (file, text) in &generated {
         let path = root().join(MEMBERS).join(file);

@@ -62,7 +62,7 @@ users:
 }
 
 #[test]
-fn what_the_kubeconfig_lacks_is_named_with_file_context_and_remedy() {
+fn kubeconfig_error_names_file_context_and_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());
     let file = path.to_str().unwrap();
@@ -145,7 +145,7 @@ fn flags_that_cannot_be_followed_are_usage_errors() {
 }
 
 #[test]
-fn a_tls_version_that_is_not_spoken_is_refused_with_those_that_are() {
+fn unsupported_tls_version_error_lists_the_supported_ones() {
     for version in ["VersionTLS10", "VersionTLS11", "VersionTLS14", "1.3", "nonsense"] {
         let (code, message) = refused(&["serve", "--tls-min-version", version], &[]);
         assert_eq!(code, Some(2), "{version}: {message}");
@@ -168,7 +168,7 @@ fn a_port_in_use_is_a_runtime_failure() {
 }
 
 #[test]
-fn versions_are_decoded() {
+fn resource_versions_are_decoded() {
     let output = tributary(&["rv", "decode", "eyJjbHVzdGVyMSI6IjEyMzQifQ", "-o", "json"], &[]);
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\n  \"cluster1\": \"1234\"\n}\n");
@@ -208,7 +208,7 @@ fn each_shell_gets_a_completion_script() {
 }
 
 #[test]
-fn the_plugins_name_makes_it_a_plugin() {
+fn program_named_kubectl_tributary_is_a_plugin() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = directory.path().join("kubectl-tributary");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tributary"), &plugin).unwrap();
@@ -248,7 +248,7 @@ fn the_plugins_name_makes_it_a_plugin() {
 }
 
 #[test]
-fn a_question_to_policies_that_cannot_be_meant_is_not_answered_as_any_other() {
+fn implausible_policy_question_is_refused_or_gets_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policies.yaml");
     std::fs::write(
@@ -360,7 +360,7 @@ fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
 }
 
 #[test]
-fn clusterpedia_a_cluster_without_an_authority_is_refused_unless_the_configuration_says_so() {
+fn clusterpedia_cluster_without_an_authority_is_refused_by_default() {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());
     let arguments = ["serve", "--kubeconfig", path.to_str().unwrap(), "--contexts", "no-ca"];

@@ -32,7 +32,7 @@ fn build(folder: &Path, unguided: &str) -> Output {
 
 /// The compiler does not warn about a profile of another program, and the program would be slower.
 #[test]
-fn counts_of_another_program_are_refused() {
+fn profile_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("a b");
     let output = build(&folder, "");
@@ -48,7 +48,7 @@ fn counts_of_another_program_are_refused() {
 }
 
 #[test]
-fn whoever_does_without_counts_is_told_so() {
+fn build_without_a_profile_prints_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let output = build(folder.path(), "1");
     let errors = String::from_utf8_lossy(&output.stderr);

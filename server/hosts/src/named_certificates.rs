@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn given_names_come_before_own_ones_and_the_first_certificate_before_the_others() {
+    fn explicit_names_take_precedence_over_names_inside_certificates() {
         let all = [
             ("one", certificate("common.test", &["one.test", "both.test", "10.0.0.1"]), ""),
             ("two", certificate("not a name", &["two.test", "both.test", "given.test", "*.wild.test"]), ""),

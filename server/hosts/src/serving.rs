@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_refuse_is_known_beforehand() {
+    fn certificate_that_clients_would_refuse_gets_a_warning() {
         use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
         let authority = || IsCa::Ca(BasicConstraints::Unconstrained);
         for (host, usages, is_ca, expected) in [

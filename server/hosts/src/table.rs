@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_row_every_host_is_the_merged_view() {
+    fn host_table_without_names_leads_every_host_to_the_merged_view() {
         let none = table(&[], &["localhost"], &[("eu", hosts(&[], None))]).unwrap();
         for (named, server_name) in [("", ""), ("?", ""), ("x.example", "y.example"), ("10.0.0.1", "")] {
             assert_eq!(place(&none, named, server_name), "merged", "{named} {server_name}");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_says_which_api_is_meant_and_the_name_in_tls_must_not_contradict() {
+    fn requested_host_selects_the_api_and_must_not_contradict_sni() {
         let clusters = [("eu", hosts(&["eu.test"], None)), ("us", hosts(&["us.test", "america.test"], Some("own")))];
         let far = table(&["all.test", "10.0.0.9"], &[], &clusters).unwrap();
         let near = table(&[], &["localhost", "127.0.0.1"], &clusters).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_ones() {
+    fn host_name_used_twice_is_an_error() {
         let clusters = |name: &str| [("eu", hosts(&["eu.test", "EU.test"], None)), ("us", hosts(&[name], None))];
         assert!(table(&["all.test"], &["localhost"], &clusters("us.test")).is_ok());
         for (name, expected) in [
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_that_is_as_it_was_is_the_same_value() {
+    fn unchanged_host_tls_is_reused_in_a_new_table() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let of = |own: &str, before: &HostTable| {
             let (first, second) = (hosts(&["eu.test"], Some(own)), hosts(&["us.test"], Some("us")));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_becomes_known_late_is_not_cut_for_another_who_was_refused() {
+    async fn connection_that_authenticates_late_stays_open_after_a_refusal() {
         let own = acquaintance();
         let request = under_way(&own);
         let mut leave = Box::pin(own.taken_leave());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_after_a_refusal_is_not_waited_for() {
+    async fn refused_connection_is_closed_despite_later_requests() {
         let own = acquaintance();
         own.note_outcome(AuthenticationOutcome::Unauthorized);
         let mut leave = Box::pin(own.taken_leave());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_who_is_refused_has_time_for_the_answer_and_who_is_never_found_out_ends_too() {
+    async fn refused_or_undecided_connection_closes_after_a_grace_period() {
         let own = acquaintance();
         let request = under_way(&own);
         let mut leave = Box::pin(own.taken_leave());

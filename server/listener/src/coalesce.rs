@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_short_goes_at_once_where_nothing_could_go_with_it() {
+    async fn short_write_is_sent_at_once_with_at_most_one_stream() {
         for (length, streams, goes) in [(100, 0, true), (100, 1, true), (100, 2, false), (SHORT_BYTES, 1, false)] {
             let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
             let mut stream = Coalesce::new(near);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_short_takes_little_memory() {
+    async fn short_writes_use_a_small_buffer() {
         let (near, _far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         let rest = SHORT_ROOM_BYTES - SHORT_BYTES;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_flush_without_a_write_is_a_real_one() {
+    async fn second_flush_without_a_write_sends_the_bytes() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();

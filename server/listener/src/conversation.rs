@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_interrupts_is_asked_however_many_frames_are_there() {
+    async fn flood_of_frames_does_not_delay_interruptions() {
         let (reads, leaves) = (Arc::<AtomicUsize>::default(), AtomicUsize::new(0));
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_in_heads_is_bounded_and_each_connection_may_have_some() {
+    fn request_heads_have_a_memory_bound_and_a_minimum_per_connection() {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
         let one = everybody.of_connection();

@@ -196,7 +196,7 @@ mod tests {
 
     /// The records of an answer may wait for a disk before the answer is metered, for thousands of answers at a time.
     #[test]
-    fn answers_that_are_not_metered_yet_have_taken_their_room() {
+    fn answer_reserves_room_before_it_is_metered() {
         let (outgoing, unread) = alone();
         let get = || outgoing.withhold(&Method::GET, object());
         let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
@@ -262,7 +262,7 @@ mod tests {
 
     /// The last answer for which there was room does not block itself, either.
     #[tokio::test]
-    async fn an_answer_that_comes_late_keeps_its_room_meanwhile() {
+    async fn late_answer_body_keeps_its_reserved_room() {
         let (outgoing, unread) = alone();
         let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
         let (_, taken) = passed.pop().unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_in_place_of_another_does_not_keep_its_room() {
+    async fn replacement_answer_releases_the_room_of_the_first() {
         let (outgoing, unread) = alone();
         let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
         let metered = outgoing.meter(Response::new(full("another")).into(), taken, OpenStreams::default().open());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_brings_nothing_is_not_passed_on() {
+    async fn empty_frames_are_not_forwarded() {
         let frames = ["", "a", "", "", "b", ""].map(|data| Ok(Frame::data(Bytes::from_static(data.as_bytes()))));
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
         let unread = Gauge::default();

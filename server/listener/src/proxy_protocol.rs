@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_says_where_a_connection_comes_from_and_nothing_behind_it_is_taken() {
+    async fn proxy_header_yields_the_client_address_and_leaves_later_bytes() {
         let ipv4 = [203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 0x1b, 0xb];
         let mut ipv6 = [0; 36];
         ipv6[..2].copy_from_slice(&[0x20, 0x01]);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_to_send_a_header_and_does_not_is_refused() {
+    async fn configured_peer_without_a_valid_proxy_header_is_refused() {
         let long = [b"PROXY UNKNOWN ".to_vec(), vec![b'x'; 200], b"\r\n".to_vec()].concat();
         for header in [
             b"".to_vec(),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_else_is_believed() {
+    async fn proxy_header_is_read_only_from_configured_networks() {
         let header = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
         for (networks, peer, is_one) in [
             ("192.0.2.0/24", "192.0.2.255:1", true),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn peers_that_send_none_are_told_of_once() {
+    async fn missing_proxy_headers_are_logged_once() {
         let log = Log::default();
         // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
         // it for all threads.

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_head_behind_a_whole_one_keeps_its_place() {
+    fn unfinished_long_head_after_a_complete_one_keeps_its_place() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let mut received = ByteCounter::default();

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_stranger_makes_room() {
+    fn oldest_unauthenticated_connection_is_closed_for_a_new_one() {
         let strangers = Strangers::with_connections(8);
         let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
         let (first, second) = (strangers.admit(), strangers.admit());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_long_head_makes_room() {
+    fn connection_with_the_oldest_long_head_is_closed_for_another() {
         let strangers = Strangers::with_connections(4 * 2 * LONG_HEADS_MAX);
         let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| strangers.admit()).collect();
         let mut places: Vec<_> = connections[1..].iter().map(Stranger::begin_long_head).collect();

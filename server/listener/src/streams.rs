@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connection_and_its_stream_wake_of_each_other_wakes_no_task() {
+    async fn mutual_wakeups_of_connection_and_stream_wake_no_task() {
         const FRAMES: u32 = 10;
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn neither_side_is_looked_at_for_what_the_other_waits_for() {
+    async fn connection_and_stream_are_polled_only_for_their_own_events() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_was_told_something_is_looked_at_though_nothing_woke_it() {
+    async fn connection_is_polled_without_a_wakeup_of_its_own() {
         let mut streams = Streams::new(Begun::default());
         let is_to_end = std::cell::Cell::new(false);
         let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_have_their_turn_however_much_they_wake_each_other() {
+    async fn busy_connection_yields_to_other_tasks() {
         let mut streams = Streams::new(Begun::default());
         let mut connection = Box::pin(poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_lost_that_another_thread_wakes_meanwhile() {
+    async fn wakeups_from_another_thread_are_not_lost() {
         const MESSAGES: usize = 20_000;
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_works_for_long_goes_on_beside_its_connection() {
+    async fn long_running_stream_leaves_the_task_of_its_connection() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_given_up_with_their_connection() {
+    async fn streams_are_dropped_with_their_connection() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_that_begin_as_their_connection_ends_are_given_up_too() {
+    async fn streams_that_begin_as_their_connection_ends_are_dropped() {
         let begun = Begun::default();
         let streams = Streams::new(begun.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ready_when_a_connection_ends_is_seen_by_its_stream() {
+    async fn ready_stream_is_polled_before_its_connection_ends() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (answer, mut answered) = tokio::sync::oneshot::channel();

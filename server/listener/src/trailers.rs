@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn http1_has_no_frames() {
+    fn http1_bytes_are_not_counted_as_trailers() {
         assert_eq!(count(&[b"PRI / HTTP/1.1\r\nHost: x\r\n".to_vec(), frame(1, HEADERS, 9).repeat(3)].concat()), 0);
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn nobody_has_more_than_is_left_to_others() {
+    fn unread_limit_of_a_connection_depends_on_the_remaining_room() {
         for (own, bytes, holders, has_room, is_in_the_way) in [
             // A single connection has 16 MiB, however much is left.
             (0, 0, 0, true, false),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_take_nothing_never_leave_nothing() {
+    fn stalled_connections_leave_room_for_new_ones() {
         let mut held = Vec::new();
         for _ in 0..40 {
             let mut own = 0;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_while_they_have_something() {
+    fn connections_are_counted_while_they_have_unread_bytes() {
         let unread = Unread::new(Gauge::default(), 10);
         unread.add(0, 3);
         unread.add(3, 2);

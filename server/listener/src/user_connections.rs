@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_a_member_keep_no_configured_user_out() {
+    fn member_accounts_leave_connections_for_configured_users() {
         let all = UserConnections::with_connections(4096);
         let of_account = |member, number| open_all(&all, &account(member, number));
         let first = of_account("a", 0);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_shares_connections_and_gives_them_back() {
+    fn connections_of_one_user_are_limited_and_released() {
         let all = UserConnections::with_connections(8);
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
         let of_ann = open_all(&all, &ann);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_answer_that_is_all_there_is_at_hand_and_none_loses_anything() {
+    async fn complete_short_body_is_at_hand_and_others_stay_intact() {
         let parts = |parts: &[&'static str]| Parts(parts.to_vec()).boxed_unsync();
         let unknown = StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("answer")))]));
         for (name, body, is_at_hand) in [
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_looks_is_told_each_frame_and_which_is_the_last() {
+    async fn observer_sees_each_frame_and_the_end_of_the_body() {
         let ok = |data: &'static str| Ok(Frame::data(Bytes::from_static(data.as_bytes())));
         let failing = StreamBody::new(futures::stream::iter([ok("one"), Err(BoxError::from("cut"))])).boxed_unsync();
         let of_unknown_length = StreamBody::new(futures::stream::iter([ok("one"), ok("two")])).boxed_unsync();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_words_are_bounded_and_no_terminal_obeys_them() {
+    fn untrusted_text_is_bounded_and_free_of_terminal_controls() {
         for (given, expected) in [
             ("plain é", "plain é"),
             ("\u{1b}[2Jgone\u{7f}\u{9b}", "\\u{1b}[2Jgone\\u{7f}\\u{9b}"),

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_user_keeps_the_client() {
+    async fn new_credentials_keep_the_client() {
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![with_token("a", "1", "t")]).await;
         let client = clusters.setups()[0].client.clone().unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_endpoints_keep_the_client_as_long_as_one_stays() {
+    async fn changed_endpoints_keep_the_client_while_one_endpoint_stays() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let addresses = |clusters: &Clusters| -> Vec<String> {
             let client = clusters.setups()[0].client.clone().unwrap();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_else_is_described_otherwise_makes_another_client_of_the_same_address() {
+    async fn changes_of_other_cluster_settings_make_a_new_client() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let mut last = None;
         for (name, described) in [
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_is_drained_by_the_client_that_there_is_and_by_a_new_one() {
+    async fn existing_and_new_clients_drain_configured_endpoints() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let draining = |ports: &[u16], drained: u16| ClusterSpec {
             drained_endpoints: tributary_proxy::EndpointSubset::new(&[format!("https://127.0.0.1:{drained}/")]),
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_open_to_a_cluster_ends_when_it_is_removed_and_not_before() {
+    async fn connections_to_a_cluster_end_when_it_is_removed() {
         let tuning = ClientTuning::default();
         let mut clusters = Clusters::new(tuning.clone());
         clusters.update(vec![with_token("a", "1", "t"), spec("b", "1")]).await;
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_without_a_client_is_named() {
+    async fn cluster_with_a_broken_configuration_stays_listed_with_its_error() {
         let mut broken = spec("a", "1");
         broken.config = Ok(kube::Config::new("ftp://127.0.0.1".parse().unwrap()));
         let mut clusters = Clusters::new(ClientTuning::default());

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_from_contexts() {
+    fn cluster_names_derive_from_context_names() {
         for (context, expected) in [
             ("member1", Some("member1")),
             ("kubernetes-admin@eu", Some("kubernetes-admin-eu")),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn selections_choose_and_name() {
+    fn context_selection_chooses_contexts_and_names_clusters() {
         let contexts = ["eu-1", "eu-2", "us@1", "x=y"];
         for (selection, expected) in [
             ("", vec![("eu-1", "eu-1"), ("eu-2", "eu-2"), ("us@1", "us-1"), ("x=y", "x-y")]),
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_is_known() {
+    fn selected_context_knows_whether_it_was_named_explicitly() {
         let contexts = ["eu", "us"].map(str::to_owned);
         let named = |selection: &str| {
             let selection =
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_is_wrong_and_what_there_is() {
+    fn selection_errors_name_the_problem_and_the_available_contexts() {
         for (selection, contexts, expected) in [
             ("nope", vec!["a", "b"], vec!["no context \"nope\"", "\"a\", \"b\""]),
             ("n=nope", vec!["a"], vec!["no context \"nope\"", "\"a\""]),
@@ -463,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn a_context_whose_name_begins_with_an_exclamation_mark_is_chosen_by_it() {
+    fn context_with_a_leading_exclamation_mark_can_be_selected() {
         assert_eq!(select("!a", &["!a", "b"]), Ok(vec![("!a".to_owned(), "a".to_owned())]));
         assert_eq!(select("!!a", &["!a", "b"]), Ok(vec![("b".to_owned(), "b".to_owned())]));
     }
 
     #[test]
-    fn an_exclusion_is_written_so_that_it_excludes_its_context_alone() {
+    fn exclusion_expression_excludes_only_its_context() {
         for (context, given, expected) in [
             ("b", None, "--contexts '!b'"),
             ("b", Some("/./"), "--contexts '/./,!b'"),

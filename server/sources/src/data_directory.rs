@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_others_is_refused() {
+    fn files_and_directories_of_other_users_are_refused() {
         let parent = tempfile::tempdir().unwrap();
         let foreign = parent.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_process_at_a_time_makes_what_is_missing() {
+    async fn data_directory_lock_is_exclusive() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let first = directory.lock().await.unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lock_that_is_held_is_waited_for_with_a_limit() {
+    async fn taken_lock_is_awaited_with_a_time_limit() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let held = directory.lock().await.unwrap();
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_is_no_link_no_pipe_and_nobody_elses() {
+    async fn lock_file_that_is_a_link_pipe_or_foreign_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let lock = directory.file(LOCK_FILE);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_open_to_others_is_closed() {
+    fn file_readable_by_others_becomes_private() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write("token", b"t").unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_maker_of_a_file_wins() {
+    fn existing_file_is_not_replaced_by_a_second_creator() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         assert_eq!(directory.read_or_create("token", || b"first".to_vec()).unwrap(), b"first");

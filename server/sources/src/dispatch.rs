@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_object_governs_its_own_place() {
+    fn dispatch_settings_are_read_per_cluster_and_for_the_merged_view() {
         let text = "
 apiVersion: tributary.dev/v1alpha1
 kind: UpstreamCluster

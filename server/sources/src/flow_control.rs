@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_limits_its_own_place_and_no_schema_takes_all() {
+    fn flow_control_is_read_per_cluster_and_for_the_merged_view() {
         let settings = settings("{flowControl: {flowControlSchemas: [{name: few, maxRequestsInflight: {max: 3}}]}}");
         let limit = MaxRequestsInflight { max: 3, count_long_running: false };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_count() {
+    fn flow_control_fields_are_all_read() {
         let settings = settings(
             "{flowControl: {flowControlSchemas: [{name: free, exempt: {}}, {name: all, maxRequestsInflight: \
              {max: 0, countLongRunning: true, limitBy: [Cluster, User, User]}}, {name: slow, tokenBucket: {qps: 10}}, \

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_object_describes_its_own_place() {
+    fn logging_mode_is_read_per_cluster_and_for_the_merged_view() {
         let text = "
 {apiVersion: tributary.dev/v1alpha1, kind: UpstreamCluster, metadata: {name: eu}, spec: {logging: {mode: Disabled}}}
 ---

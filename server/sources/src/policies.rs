@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_a_resource_stands_before_every_resource() {
+    fn named_resource_takes_precedence_over_the_wildcard() {
         let resources = |name: &str| GroupVersionResource::new("", "v1", name);
         let all = || registry(serde_json::json!({"resources": ["*"], "partial": "Allow"}));
         let pods = || registry(serde_json::json!({"resources": ["pods"], "partial": "Deny"}));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_registries_say_is_carried_out() {
+    fn resource_registry_fields_become_policy() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let policy = |spec| policies(&personal(), &[registry(spec)], &clusters()).unwrap().policy_for(&pods).clone();
         let nothing = policy(serde_json::json!({"resources": ["pods"]}));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_told_with_where() {
+    fn named_resources_are_listed_with_their_source_field() {
         let rest = registry(serde_json::json!({"resources": ["*", "apps/v1/deployments"]}));
         let named = named_resources(&for_resources(&["pods", "services"]), &[rest]).unwrap();
         let told: Vec<_> = named.iter().map(|own| format!("{} {}", own.field, own.pattern)).collect();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused() {
+    fn invalid_resource_policies_are_refused() {
         let refused = |flags: &PolicyFlags, rules: &[ResourceRegistry]| {
             let error = policies(flags, rules, &clusters()).unwrap_err();
             tributary_apimachinery::explain(&error)

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_data_are_the_same() {
+    fn certificates_from_files_and_inline_data_are_equivalent() {
         let base = tempfile::tempdir().unwrap();
         let (certificate, key) = pair();
         for (name, text) in [("own.crt", &certificate), ("own.key", &key)] {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_certificate_error_names_the_field() {
         let base = tempfile::tempdir().unwrap();
         let ((certificate, key), (_, other)) = (pair(), pair());
         let data = |text: &str| STANDARD.encode(text);

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_file_that_nobody_could_send_is_named() {
+    async fn token_file_with_invalid_characters_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("token");
         let cluster = upstream(serde_json::json!({
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn how_endpoints_are_probed() {
+    async fn endpoint_probe_fields_become_probe_settings() {
         let of = async |given: serde_json::Value| {
             let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});
             fields.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_endpoints_are_sent_nothing() {
+    async fn circuit_breaker_fields_become_breaker_settings() {
         let of = async |given: serde_json::Value| {
             let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});
             fields.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_beside_the_endpoints_is_known_apart() {
+    async fn fingerprint_beside_the_endpoints_ignores_endpoint_changes() {
         let of = async |fields: serde_json::Value| {
             let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
             (spec.address, spec.beside_endpoints.unwrap())
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_user_is_the_same_cluster() {
+    async fn new_credentials_keep_the_cluster_address() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
         let fingerprints = async |token: &str, server: &str| {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_endpoint_counts_once() {
+    async fn duplicate_endpoints_are_ignored() {
         let base = tempfile::tempdir().unwrap();
         let cluster = |endpoints: serde_json::Value| {
             upstream(serde_json::json!({ "endpoints": endpoints, "insecureSkipVerify": true }))

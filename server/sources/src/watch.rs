@@ -179,7 +179,7 @@ mod tests {
     /// A volume of a pod: the kubelet writes a directory, and exchanges the link `..data` through which each file is a
     /// link.
     #[tokio::test]
-    async fn an_exchanged_volume_is_noticed_and_then_the_next_one() {
+    async fn each_exchange_of_a_mounted_volume_is_noticed() {
         use std::os::unix::fs::symlink;
 
         let volume = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn interrupted_waits_come_to_the_slow_check() {
+    async fn interrupted_waits_reach_the_slow_check() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_holds_until_a_certificate_ends_or_the_authorities_change() {
+    fn cached_identity_expires_with_its_certificate_or_authorities() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let (memory, asked) = (Mutex::new(None), Cell::new(0));
         let find = |generation, now| {

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_other_sites_are_known() {
+    fn cross_origin_requests_are_recognized() {
         let table: &[(&[(&str, &str)], bool)] = &[
             (&[], false),
             (&[("origin", "https://here:7443")], false),

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_seen_within_two_seconds_and_what_cannot_be_used_changes_nothing() {
+    async fn denied_users_file_is_reread_within_two_seconds_of_a_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("denied.yaml");
         assert!(DeniedUsersFile::open(&path).await.is_err(), "at the start it has to be there");

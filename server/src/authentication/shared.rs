@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_ends_with_the_certificate() {
+    fn long_running_request_ends_with_its_client_certificate() {
         const TIME: Duration = Duration::from_secs(600);
         let (certificates, certificate, _) = authority_and_ann(TIME);
         let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_ends_with_the_authority() {
+    fn long_running_request_ends_with_its_certificate_authority() {
         let (certificates, certificate, pem) = authority_and_ann(Duration::from_secs(600));
         let others = authority_and_ann(Duration::from_secs(600)).2;
         let authenticator =
@@ -345,7 +345,7 @@ mod tests {
 
     /// A token is followed from the first check of a long-running request on, and not for other requests.
     #[tokio::test(start_paused = true)]
-    async fn what_lasts_ends_with_the_word_of_who_reviewed_the_token() {
+    async fn long_running_request_ends_when_a_review_rejects_its_token() {
         let hub = Arc::new(Reviewing::default());
         let reviews = TokenReviews { cluster: Some(ClusterName::new("hub").unwrap()), ..TokenReviews::default() };
         let reviewer = Arc::new(Reviewer(Arc::clone(&hub)));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_beside_proxies_of_any_name_are_refused() {
+    fn client_authority_with_an_unrestricted_front_proxy_is_detected() {
         let (certificates, _, pem) = authority_and_ann(Duration::from_secs(600));
         let proxy = |allowed_names: &[&str]| {
             Some(Arc::new(RequestHeaders {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_that_a_path_addresses() {
+    fn request_path_determines_the_addressed_cluster() {
         for (path, expected) in [
             ("/clusters/a/api/v1/pods", Some("a")),
             ("/clusters/a", Some("a")),

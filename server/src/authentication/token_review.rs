@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_clusters_troubles_are_told_once_a_minute() {
+    async fn token_review_failure_is_logged_once_a_minute_per_cluster() {
         let (troubles, a) = (ReviewTroubles::default(), ClusterName::new("a").unwrap());
         assert!(troubles.is_news(&a) && !troubles.is_news(&a));
         assert!(troubles.is_news(&ClusterName::new("b").unwrap()));
@@ -302,7 +302,7 @@ mod tests {
     const SET: &str = r#"{"keys": []}"#;
 
     #[tokio::test(start_paused = true)]
-    async fn keys_are_asked_for_when_due_and_sooner_after_a_failure() {
+    async fn member_keys_are_requested_when_due_and_sooner_after_a_failure() {
         let name = ClusterName::new("a").unwrap();
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         let mut fetched = Fetched::default();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_line_a_minute_that_counts_those_left_out() {
+    fn authentication_failures_are_logged_once_a_minute_per_kind() {
         let (clients, begin) = (UnknownClients::default(), Instant::now());
         let draw = |kind, seconds| clients.draw(kind, begin + Duration::from_secs(seconds));
         assert_eq!(draw(UnknownClient::Token, 0), Some(0));

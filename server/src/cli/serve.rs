@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_served_without_clusters_that_were_never_reached_and_files_are_not() {
+    fn partial_results_are_allowed_by_default_only_for_contexts() {
         for (line, expected) in [
             ("serve", Partial::Allow),
             ("serve --config x", Partial::Deny),

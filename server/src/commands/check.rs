@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_there_is_no_configuration_it_is_said_where() {
+    async fn missing_configuration_error_names_the_path() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().display().to_string();
         let is_refused = async |path: &Path, expected: &str| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_are_found_in_form_sense_and_files() {
+    async fn configuration_errors_in_syntax_semantics_and_files_are_found() {
         let missing_file = CLUSTER.replace("insecureSkipVerify: true", "caFile: none.pem");
         let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
                         spec: { resources: [pods], itemResourceVersions: Integer }\n";
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_authentication_configuration_is_checked_beside() {
+    async fn authentication_configuration_is_checked_too() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("authentication.yaml");
         let good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: { url: \

@@ -114,7 +114,7 @@ mod tests {
                             dispatchPolicies:\n  - rules: [{verbs: ['*'], nonResourceURLs: ['*']}]\n    upsteamSubset: ['https://a']\n";
 
     #[test]
-    fn files_and_lists_become_files_that_are_read_again() {
+    fn converted_files_and_lists_parse_again() {
         let list = serde_json::json!({"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "proxy.kubegateway.io/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "us"},
                 "spec": {"servers": [{"endpoint": "https://b"}], "clientConfig": {"insecure": true}}},
@@ -137,7 +137,7 @@ mod tests {
 
     /// Converted flow control is applied as in KubeGateway (case 19).
     #[tokio::test]
-    async fn what_is_converted_is_taken_by_the_source_of_serve() {
+    async fn converted_configuration_is_accepted_by_serve() {
         let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")
             + "  flowControl:\n    flowControlSchemas:\n    - {name: few, maxRequestsInflight: {max: 1}}\n    - {name: slow, \
              tokenBucket: {qps: 5, burst: 10}}\n    - {name: free, exempt: {}}\n";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_converted_is_named() {
+    fn conversion_error_names_the_problem() {
         for (text, part) in [
             ("apiVersion: v1\nkind: Pod\n", "there is no UpstreamCluster of proxy.kubegateway.io/v1alpha1"),
             ("kind: [\n", "a.yaml: document 1 (line 1): the document is not valid YAML"),

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_stays_is_told_of_where_it_is_there() {
+    fn join_reports_a_lasting_token_that_remains() {
         let minutes = TokenLifetime::Ends(Duration::from_secs(600));
         let of = |token_lifetime| Purpose {
             profile: Profile::Read,

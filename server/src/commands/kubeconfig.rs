@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_is_said() {
+    fn removal_message_lists_the_removed_contexts() {
         let path = Path::new("config");
         assert_eq!(describe_removal(path, None), "config has nothing that tributary put in\n");
         let contexts = vec!["tributary-all".to_owned(), "tributary-eu".to_owned()];

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_a_file_is_sent_as_a_server_sends_it() {
+    fn token_file_is_read_as_in_the_server() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         std::fs::write(&path, "t\n").unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_takes_a_request_is_told_with_what_matched_and_what_did_not_before() {
+    fn policy_test_prints_the_matching_rule_and_earlier_mismatches() {
         assert_eq!(
             tested("--cluster eu --verb get --resource pods/exec --namespace shop").unwrap(),
             "UpstreamCluster eu:\n  \
@@ -123,7 +123,7 @@ mod tests {
 
     /// Policies of clusters match only resources, and no path of the endpoint itself.
     #[test]
-    fn only_the_policies_that_a_request_passes_are_asked() {
+    fn policy_test_asks_only_policies_that_the_request_passes() {
         let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
         let of_itself = "MergedEndpoint all:\n  This endpoint answers it itself: it passes no policies\n";
         for (path, expected) in [
@@ -146,7 +146,7 @@ mod tests {
 
     /// The server adds these groups to all known users.
     #[test]
-    fn a_user_is_in_the_groups_that_each_is_in() {
+    fn policy_test_adds_the_implicit_groups_of_a_user() {
         let text = "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec:\n  \
                     dispatchPolicies:\n  - rules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*'], userGroups: [none]}]\n";
         let objects = tributary_crds::parse(text, Path::new("x")).unwrap();
@@ -184,7 +184,7 @@ mod tests {
 
     /// A request for a Namespace object is in that namespace, as in the server and in a Role.
     #[test]
-    fn a_namespace_is_in_itself() {
+    fn namespace_object_matches_rules_for_its_own_namespace() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
         assert!(told.contains("namespaces[0]: \"kube-*\" matches \"kube-system\"\n"), "{told}");
         assert!(told.contains("It is denied (403): never\n"), "{told}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whom_one_cluster_alone_vouches_for_chooses_nothing_in_the_merged_view() {
+    fn policy_test_notes_the_case_of_a_user_of_one_cluster() {
         let otherwise =
             "If one cluster alone vouches for \"ann\" (its ServiceAccounts, tokenReview), the merged view's policies";
         let told = of_merged("--user ann --verb list --resource pods");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_told() {
+    fn policy_test_prints_every_kind_of_verdict() {
         for (line, expected) in [
             (
                 "--verb watch --resource pods --cluster eu",

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_see_the_report_is_told_what_lets_them() {
+    fn forbidden_report_error_names_the_missing_permission() {
         let said = "forbidden: User \"ann\" cannot get path \"/tributary/status\"";
         let page = Page { path: "/tributary/status", query: String::new(), called: "its report" };
         let told = forbidden("https://host/ (context \"fleet\" of k)", &page, said);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_certificate_is_refused_is_called_no_cluster() {
+    fn tls_error_of_the_server_does_not_mention_a_cluster() {
         let error = ForwardError::Tls {
             cluster: ClusterName::new("tributary").unwrap(),
             address: "127.0.0.1:7443".into(),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_named() {
+    fn malformed_version_gets_a_short_error() {
         for garbage in ["", "???", "e30x", &"x".repeat(300)] {
             let error = decode_with(garbage, OutputFormat::Table, None).unwrap_err();
             assert_eq!(error.matches("composite resourceVersion").count(), 1, "{error}");

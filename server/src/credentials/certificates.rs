@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_speaks_for_every_address_that_may_be_listened_on_and_for_no_other() {
+    fn authority_is_valid_only_for_loopback_names() {
         for listen in ["127.0.0.1:1", "127.0.0.2:1", "127.255.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let parent = tempfile::tempdir().unwrap();
             let names = listen.parse::<tributary_listener::ListenAddress>().unwrap().certificate_names();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_of_before_is_constrained_and_its_kubeconfigs_stay_valid() {
+    fn old_authority_gains_constraints_and_its_kubeconfigs_stay_valid() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
         // An authority without constraints, as in the first releases.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_means_another_certificate() {
+    fn new_listen_name_causes_a_new_certificate() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
         let first = Certificates::open(&directory, &names(), NOW).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_made_anew() {
+    fn damaged_certificate_files_are_replaced() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
         Certificates::open(&directory, &names(), NOW).unwrap();

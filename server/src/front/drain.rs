@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_forms_are_left_alone() {
+    async fn drain_does_not_change_protobuf_watches() {
         let stop = CancellationToken::new();
         stop.cancel();
         let (sender, body) = frames();

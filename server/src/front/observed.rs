@@ -77,7 +77,7 @@ mod tests {
     use crate::handler::empty;
 
     #[tokio::test]
-    async fn a_line_goes_by_the_reading_that_the_request_carries() {
+    async fn access_log_line_describes_the_parsed_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let settings = AccessLogSettings { path: path.clone(), rotation: Rotation::default(), buffer_size: 10 };

@@ -103,7 +103,7 @@ mod tests {
 
     /// The loading of policies, and `tributary policy test`, use the same list.
     #[test]
-    fn what_is_answered_here_is_what_policies_are_said_not_to_be_asked_about() {
+    fn own_paths_match_the_list_that_policies_exclude() {
         let of = |path: &str| {
             let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
             OwnPath::from_head(&head, &Mount::Merged)

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_read_as_it_was_written() {
+    fn policy_question_survives_a_round_trip() {
         let resource = QuestionResource {
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_asked_about_as_its_path_is() {
+    fn resource_question_matches_the_request_of_its_path() {
         let seen = |question: &PolicyQuestion| {
             let read = question.read().unwrap();
             let asked = question.attributes(&read, "ann", &[]);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_refused_where_a_request_has_none() {
+    fn policy_question_with_a_name_is_refused_for_verbs_without_one() {
         for (verb, subresource, is_refused) in
             [("create", "", true), ("deletecollection", "", true), ("create", "exec", false), ("list", "", false)]
         {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_asked_about_with_all_that_its_query_says() {
+    fn watch_question_uses_the_name_in_its_field_selector() {
         for (path, name) in [
             ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb", "web"),
             ("/api/v1/namespaces/a/pods?watch=false&fieldSelector=metadata.name=web&watch=0", "web"),
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_not_understood_is_refused() {
+    fn malformed_policy_question_is_refused() {
         for (query, expected) in [
             ("", "has a user and a verb"),
             ("user=ann&path=/", "has a user and a verb"),

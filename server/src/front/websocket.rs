@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_watch_is_said_by_the_reading_that_the_request_carries() {
+    fn websocket_handshake_uses_the_parsed_request() {
         let mut head = head("GET", "/version", &UPGRADES);
         head.version = Version::HTTP_11;
         let read = Uri::from_static("/api/v1/pods?watch=1");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_judged_as_go_does() {
+    fn websocket_handshake_follows_the_checks_of_go() {
         let judged = |name: &'static str, value: &'static str| {
             let changed = UPGRADES.iter().filter(|(known, _)| *known != name).copied().chain([(name, value)]);
             let headers: Vec<_> = changed.filter(|(_, value)| !value.is_empty()).collect();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_no_line_of_its_own() {
+    fn untrusted_text_cannot_forge_a_log_line() {
         // With a single subscriber, the interest in a line is decided on the first thread, and cached for all.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         for colours in [false, true] {

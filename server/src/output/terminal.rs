@@ -64,13 +64,13 @@ mod tests {
     const HOSTILE: &str = "a\u{1b}[31mb\u{1b}]0;title\u{7}\rc\u{9b}2Jd\u{202e}e\u{200b}f\u{2028}g\u{e0041}";
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_left() {
+    fn terminal_control_characters_are_removed() {
         assert_eq!(plain(HOSTILE), "a [31mb ]0;title  c 2Jdef g");
         assert_eq!(plain("größer 集群"), "größer 集群");
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_by_columns() {
+    fn long_text_is_cut_by_terminal_columns() {
         for (text, columns, expected) in [
             ("abc", 3, "abc"),
             ("abcd", 3, "ab…"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same_in_plain_characters() {
+    fn json_output_has_plain_characters_and_the_same_meaning() {
         let value = serde_json::json!({ "reason": HOSTILE });
         let text = plain_json(&format!("{value:#}"));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);

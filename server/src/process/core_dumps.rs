@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_dumped() {
+    fn core_dumps_are_disabled() {
         forbid();
         assert_eq!(getrlimit(Resource::Core), Rlimit { current: Some(0), maximum: Some(0) });
         assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_reaches_the_hard_one() {
+    fn soft_descriptor_limit_is_raised_to_the_hard_limit() {
         raise_limit();
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         assert_eq!(current, maximum);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_limit_counts_or_the_machines_memory() {
+    fn memory_bound_is_the_lowest_cgroup_limit_or_machine_memory() {
         use MemoryBound::{Cgroup, Machine, Unknown};
         type Files<'a> = &'a [(&'a str, &'a str)];
         let own = ("proc/self/cgroup", "0::/pods/one\n");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_some() {
+    fn memory_of_this_process_is_known() {
         let memory = Memory::of_this_process();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
         // More than the assumed size.
@@ -174,7 +174,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_machine_has_what_the_kernel_writes() {
+    fn machine_memory_equals_meminfo() {
         assert!(machine_bytes().is_some());
         let Ok(written) = fs::read_to_string("/proc/meminfo") else { return };
         let Some(line) = written.lines().find_map(|line| line.strip_prefix("MemTotal:")) else { return };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_kernels_text() {
+    fn process_metrics_are_parsed_from_proc_files() {
         assert_eq!(resident_bytes("VmPeak:\t 9 kB\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
         assert_eq!(resident_bytes(""), None);
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 150 50 0 0 20 0";

@@ -140,7 +140,7 @@ impl Logged {
 }
 
 #[tokio::test]
-async fn a_line_says_who_asked_for_what_and_what_it_came_to() {
+async fn access_log_line_describes_user_request_and_outcome() {
     let logged = Logged::start().await;
     let path = "/clusters/eu/apis/apps/v1/namespaces/n/deployments/web/scale";
     assert_eq!(logged.get(&format!("{path}?pretty=true&token=secret-canary")).await, StatusCode::OK);
@@ -170,7 +170,7 @@ async fn a_line_says_who_asked_for_what_and_what_it_came_to() {
 }
 
 #[tokio::test]
-async fn who_is_nobody_is_logged_and_cannot_forge_a_line() {
+async fn unauthenticated_request_is_logged_and_cannot_forge_a_line() {
     let logged = Logged::start().await;
     let forged = "x%0a%7b%22status%22:200%7d";
     let request = logged.server.bare(&format!("/api/v1/namespaces/{forged}"));
@@ -184,7 +184,7 @@ async fn who_is_nobody_is_logged_and_cannot_forge_a_line() {
 }
 
 #[tokio::test]
-async fn what_lasts_is_logged_at_its_end() {
+async fn long_running_request_is_logged_at_its_end() {
     let logged = Logged::start().await;
     let request = logged.server.request("/api/v1/pods?watch=true").body(Empty::new()).unwrap();
     let mut client = logged.server.http2().await;
@@ -207,7 +207,7 @@ async fn what_lasts_is_logged_at_its_end() {
 }
 
 #[tokio::test]
-async fn what_objects_say_is_followed_from_then_on() {
+async fn changed_logging_mode_applies_to_later_requests() {
     let logged = Logged::start().await;
     logged.get("/api/v1/namespaces/n/pods/one").await;
     logged.lines(1).await;

@@ -175,7 +175,7 @@ fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
+async fn answer_is_audited_before_its_client_receives_the_end() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;
@@ -205,7 +205,7 @@ async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
 /// kube-apiserver sets `impersonatedUser` only after authorization of the impersonation. Health checks answer every
 /// user, so Tributary does not authorize impersonation there.
 #[tokio::test]
-async fn what_everybody_is_told_nobody_is_told_as_another() {
+async fn public_answers_are_audited_without_the_impersonated_user() {
     let (_member, router) = router_over("eu").await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
@@ -231,7 +231,7 @@ async fn what_everybody_is_told_nobody_is_told_as_another() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_id_gets_one_that_everybody_is_told() {
+async fn request_without_an_audit_id_gets_a_new_one() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;
@@ -243,7 +243,7 @@ async fn a_request_without_an_id_gets_one_that_everybody_is_told() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_is_written_of_once_and_never_by_the_credential() {
+async fn unauthenticated_request_is_audited_once_without_its_credential() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     for (id, token, message) in [
@@ -277,7 +277,7 @@ async fn who_is_not_known_is_written_of_once_and_never_by_the_credential() {
 
 /// kube-apiserver writes the Status of the refusal to the `ResponseStarted` event, too.
 #[tokio::test]
-async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins() {
+async fn refusal_of_a_long_running_request_is_audited_at_response_start() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let log = server.request("/api/v1/namespaces/n/pods/gone/log?follow=true");
@@ -294,7 +294,7 @@ async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins
 }
 
 #[tokio::test]
-async fn an_answer_on_many_lines_is_in_an_event_on_one() {
+async fn multiline_answer_is_audited_on_one_line() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = server.request("/api/v1/namespaces/n/pods/pretty?pretty=1").method("DELETE");
@@ -309,7 +309,7 @@ async fn an_answer_on_many_lines_is_in_an_event_on_one() {
 
 /// The Status may be the workload's own: a client must not write arbitrary text to the audit log through a workload.
 #[tokio::test]
-async fn of_an_error_of_a_workload_the_code_alone_is_written() {
+async fn workload_error_is_audited_with_its_code_only() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = ended(server.request("/api/v1/namespaces/n/services/s/proxy/gone"), "workload");
@@ -323,7 +323,7 @@ async fn of_an_error_of_a_workload_the_code_alone_is_written() {
 }
 
 #[tokio::test]
-async fn a_long_running_request_is_written_of_when_it_begins_and_when_it_ends() {
+async fn long_running_request_is_audited_at_its_begin_and_end() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;
@@ -355,7 +355,7 @@ async fn a_long_running_request_is_written_of_when_it_begins_and_when_it_ends() 
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
+async fn failed_audit_write_refuses_requests_only_in_strict_mode() {
     // Each write to `/dev/full` fails as on a full disk.
     let full = Some("/dev/full");
     for (mode, status) in
@@ -374,7 +374,7 @@ async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
 
 /// Dispatch policies do not apply to the endpoint's own paths, so their audit levels do not either.
 #[tokio::test]
-async fn of_paths_of_the_endpoint_itself_the_audit_policy_alone_says_what_is_written() {
+async fn own_paths_are_audited_by_the_audit_policy_alone() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;

@@ -15,7 +15,7 @@ use crate::fixture::{router_over, start, start_furnished, start_observed, text};
 
 /// Case 20 of the contract with users of KubeGateway.
 #[tokio::test]
-async fn what_is_for_a_frozen_cluster_is_refused_before_anybody_is_known() {
+async fn request_for_a_frozen_cluster_is_refused_before_authentication() {
     let router = Router::new(RouterConfig::default());
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
@@ -48,7 +48,7 @@ async fn what_is_for_a_frozen_cluster_is_refused_before_anybody_is_known() {
 
 /// Case 20 where the frozen cluster has a host name, in the request's authority or only in SNI.
 #[tokio::test]
-async fn at_a_frozen_clusters_own_host_nothing_is_answered_and_at_others_all() {
+async fn frozen_cluster_refuses_requests_at_its_own_host() {
     // A name in the server's certificate.
     const OWN: &str = "localhost";
     let (member, router) = router_over("eu").await;
@@ -106,7 +106,7 @@ async fn at_a_frozen_clusters_own_host_nothing_is_answered_and_at_others_all() {
 }
 
 #[tokio::test]
-async fn what_is_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
+async fn request_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
     let (_member, router) = router_over("eu").await;
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();

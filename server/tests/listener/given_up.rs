@@ -53,7 +53,7 @@ fn says(message: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_while_a_cluster_is_asked_was_forwarded_and_its_spans_are_sent() {
+async fn abandoned_request_counts_as_forwarded_and_its_spans_are_sent() {
     let (member, router) = router_over("eu").await;
     // A new connection first reads the cluster's UID. This request opens it, as `hold_requests` would block the read.
     let unobserved = start(Arc::clone(&router)).await;

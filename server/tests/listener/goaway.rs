@@ -71,7 +71,7 @@ impl RawClient {
 }
 
 #[tokio::test]
-async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last() {
+async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get(1, "/watch").await;
@@ -94,7 +94,7 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
 
 /// Several users of one program share a connection: an expired token of one user must not end another user's answer.
 #[tokio::test]
-async fn who_is_known_after_another_was_refused_keeps_what_is_open() {
+async fn user_on_a_connection_with_an_earlier_refusal_keeps_streams() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
@@ -114,9 +114,8 @@ async fn who_is_known_after_another_was_refused_keeps_what_is_open() {
     assert!(rest.is_ok(), "the connection ends once its answers have");
 }
 
-/// A connection without an authenticated user is closed.
 #[tokio::test]
-async fn who_was_refused_and_is_not_known_is_cut_off_soon() {
+async fn refused_connection_without_a_known_user_is_closed_soon() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
@@ -129,7 +128,7 @@ async fn who_was_refused_and_is_not_known_is_cut_off_soon() {
 }
 
 #[tokio::test]
-async fn who_asks_for_nothing_hears_of_a_drain_too() {
+async fn idle_connections_close_during_a_drain() {
     let server = start(StandIn::default()).await;
     let (mut http2, mut http1) = (server.http2().await, server.http1().await);
     let request = || server.request("/api").body(Empty::new()).unwrap();
@@ -142,13 +141,13 @@ async fn who_asks_for_nothing_hears_of_a_drain_too() {
 }
 
 #[tokio::test]
-async fn by_chance_a_request_is_the_last_on_its_connection_and_what_is_open_goes_on() {
+async fn random_goaway_after_a_request_keeps_open_streams() {
     one_of_these_is_the_last("/api").await;
 }
 
 /// As in kube-apiserver. A controller's connection carries little but watches.
 #[tokio::test]
-async fn by_chance_what_lasts_is_the_last_on_its_connection_and_what_is_open_goes_on() {
+async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
     for path in ["/watch", "/clusters/a/api/v1/namespaces/n/pods/p/log?follow=1"] {
         one_of_these_is_the_last(path).await;
     }

@@ -192,7 +192,7 @@ impl Connection {
 
 /// Case 23 of the contract with users of KubeGateway: a user of one host's authorities is unknown at another host.
 #[tokio::test]
-async fn who_is_known_at_a_host_is_known_at_no_other() {
+async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
     let endpoint = Endpoint::start().await;
     let ann = endpoint.people.sign("ann", &[]);
     let ann_of_eu = endpoint.people_of_eu.sign("ann", &[]);
@@ -213,7 +213,7 @@ async fn who_is_known_at_a_host_is_known_at_no_other() {
 
 /// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1).
 #[tokio::test]
-async fn a_connection_is_for_the_host_that_it_was_opened_for() {
+async fn connection_serves_only_the_host_that_it_was_opened_for() {
     let endpoint = Endpoint::start().await;
     let (ann, ann_of_eu) = (endpoint.people.sign("ann", &[]), endpoint.people_of_eu.sign("ann", &[]));
     for (certificate, opened_for, others) in [
@@ -231,7 +231,7 @@ async fn a_connection_is_for_the_host_that_it_was_opened_for() {
 }
 
 #[tokio::test]
-async fn a_host_that_nobody_has_is_503_and_told_nothing() {
+async fn unknown_host_is_503_without_details() {
     let endpoint = Endpoint::start().await;
     let ann = endpoint.people.sign("ann", &[]);
     let mut connection = endpoint.client(Some(&ann), "localhost").await;
@@ -252,7 +252,7 @@ async fn a_host_that_nobody_has_is_503_and_told_nothing() {
 }
 
 #[tokio::test]
-async fn at_a_clusters_host_each_path_is_the_clusters() {
+async fn paths_at_a_cluster_host_all_go_to_the_cluster() {
     let endpoint = Endpoint::start().await;
     let mut ann = endpoint.client(Some(&endpoint.people.sign("ann", &[])), "us.test").await;
     for path in ["/metrics", "/tributary/status"] {
@@ -264,7 +264,7 @@ async fn at_a_clusters_host_each_path_is_the_clusters() {
 }
 
 #[tokio::test]
-async fn who_vouches_at_a_host_is_exchanged_under_open_connections() {
+async fn authorities_of_a_host_change_under_open_connections() {
     let endpoint = Endpoint::start().await;
     let (first, second) = (endpoint.people_of_eu.sign("ann", &[]), Authority::new("people of eu"));
     let mut connection = endpoint.client(Some(&first), "eu.test").await;
@@ -277,7 +277,7 @@ async fn who_vouches_at_a_host_is_exchanged_under_open_connections() {
 
 /// `--tls-sni-cert-key`: a cluster's own certificate has precedence, and the common certificate comes last.
 #[tokio::test]
-async fn certificates_for_names_are_shown_to_who_asks_for_these() {
+async fn certificate_is_selected_by_the_requested_name() {
     let endpoint = Endpoint::start().await;
     let ann = endpoint.people.sign("ann", &[]);
     let every = ["us.test", "eu.test", "all.test", "one.test", "any.wild.test", "127.0.0.1"];

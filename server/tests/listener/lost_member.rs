@@ -84,7 +84,7 @@ async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
 
 /// Case 26 of the contract with users of KubeGateway. A client would parse a Status at the end of a watch as an event.
 #[tokio::test]
-async fn a_watch_whose_member_dies_ends_without_a_word_and_what_comes_then_is_refused() {
+async fn watch_ends_without_a_status_when_its_member_dies() {
     for is_http2 in [true, false] {
         let dies = CancellationToken::new();
         let server = over(&dies).await;

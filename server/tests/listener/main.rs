@@ -171,7 +171,7 @@ fn switched() -> Response<Body> {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_so() {
+async fn plain_http_request_gets_400() {
     let server = start(StandIn::default()).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -181,7 +181,7 @@ async fn plain_http_is_told_so() {
 }
 
 #[tokio::test]
-async fn strangers_have_a_quarter_of_the_connections() {
+async fn unauthenticated_connections_have_a_quarter_of_the_places() {
     let server = start_within(Bounds { connections: 8, ..Bounds::default() }, StandIn::default()).await;
     let mut known = server.http2().await;
     let answer = known.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
@@ -240,7 +240,7 @@ async fn requests_need_the_token() {
 }
 
 #[tokio::test]
-async fn a_question_to_policies_is_answered_or_refused_with_the_reason() {
+async fn policy_question_is_answered_or_refused_with_the_reason() {
     let server = start(StandIn::default()).await;
     let mut client = server.http2().await;
     let mut ask = async |query: &str| {
@@ -332,7 +332,7 @@ async fn a_drain_waits_for_tunnels() {
 }
 
 #[tokio::test]
-async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
+async fn silent_tunnel_stays_open_for_a_day() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
@@ -349,7 +349,7 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
 }
 
 #[tokio::test]
-async fn a_tunnel_brings_what_comes_after_the_client_has_finished() {
+async fn tunnel_delivers_data_after_its_client_has_finished() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/late").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
@@ -371,7 +371,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn a_client_that_speaks_no_tls_disturbs_nobody() {
+async fn client_without_tls_does_not_affect_others() {
     let server = start(StandIn::default()).await;
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

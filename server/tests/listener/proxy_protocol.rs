@@ -39,7 +39,7 @@ async fn seen(server: &Server, first: &[u8]) -> Result<(String, String), std::io
 }
 
 #[tokio::test]
-async fn a_configured_peer_says_where_its_connections_come_from() {
+async fn proxy_header_of_a_configured_peer_sets_the_client_address() {
     let server = behind(&["192.0.2.0/24", "127.0.0.0/8"]).await;
     for header in [VERSION_1, VERSION_2] {
         assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
@@ -53,7 +53,7 @@ async fn a_configured_peer_says_where_its_connections_come_from() {
 }
 
 #[tokio::test]
-async fn whoever_else_says_so_is_refused() {
+async fn proxy_header_of_an_unknown_peer_is_refused() {
     for server in [behind(&["192.0.2.0/24", "::1"]).await, start(StandIn::default()).await] {
         for header in [VERSION_1, VERSION_2] {
             assert!(seen(&server, header).await.is_err());
@@ -64,7 +64,7 @@ async fn whoever_else_says_so_is_refused() {
 }
 
 #[tokio::test]
-async fn a_peer_that_says_nothing_is_not_waited_for_for_ever() {
+async fn peer_with_an_unfinished_proxy_header_is_disconnected() {
     let server = behind(&["127.0.0.1"]).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     silent.write_all(&VERSION_1[..20]).await.unwrap();

@@ -68,7 +68,7 @@ async fn too_many_headers_are_counted_and_logged() {
 }
 
 #[tokio::test]
-async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_logged_as_limited() {
+async fn excess_request_of_an_unknown_client_is_logged_as_limited() {
     let (file, folder) = (LogFile::open(), tempfile::tempdir().unwrap());
     let token = BearerToken::open(&DataDirectory::open(folder.path().to_owned()).unwrap()).unwrap();
     let handler = Arc::new(StandIn::default());
@@ -88,7 +88,7 @@ async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_log
 }
 
 #[tokio::test]
-async fn heads_that_are_no_requests_are_counted() {
+async fn malformed_and_oversized_heads_are_counted() {
     let server = start(StandIn::default()).await;
     let answer = answer_to(&server, b"GET /api HTTP/1.1\r\nno header\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
@@ -107,7 +107,7 @@ async fn heads_that_are_no_requests_are_counted() {
 
 /// kube-apiserver, too, writes no audit event for requests that it refuses before authentication (`docs/audit.md`).
 #[tokio::test]
-async fn what_is_refused_before_anybody_is_asked_for_has_no_audit_event() {
+async fn request_refused_before_authentication_has_no_audit_event() {
     let folder = tempfile::tempdir().unwrap();
     let (path, file) = (folder.path().join("audit.log"), LogFile::open());
     let audit = auditor(folder.path(), path.clone(), AuditMode::Blocking).await;

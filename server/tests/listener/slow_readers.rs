@@ -313,7 +313,7 @@ async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Se
 }
 
 #[tokio::test]
-async fn an_answer_of_which_nothing_is_taken_is_cut_after_a_minute() {
+async fn unread_answer_is_cut_after_a_minute() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut stuck, mut idle, mut pages) = (reluctant(&server).await, server.http2().await, reluctant(&server).await);
@@ -334,7 +334,7 @@ async fn an_answer_of_which_nothing_is_taken_is_cut_after_a_minute() {
 }
 
 #[tokio::test]
-async fn a_large_object_that_is_not_taken_is_not_held_for_ever() {
+async fn unread_large_object_is_released_after_a_time() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut stuck = reluctant(&server).await;
@@ -346,7 +346,7 @@ async fn a_large_object_that_is_not_taken_is_not_held_for_ever() {
 }
 
 #[tokio::test]
-async fn one_answer_that_is_read_does_not_keep_another_that_is_not() {
+async fn read_answer_does_not_keep_an_unread_one_alive() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;
@@ -361,7 +361,7 @@ async fn one_answer_that_is_read_does_not_keep_another_that_is_not() {
 }
 
 #[tokio::test]
-async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
+async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -399,7 +399,7 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
 
 /// The member may have refused the request itself, with a body for which there is no room.
 #[tokio::test]
-async fn what_is_refused_for_want_of_room_is_counted_whatever_was_to_be_answered() {
+async fn refusal_for_lack_of_room_is_counted_even_for_error_answers() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -418,7 +418,7 @@ async fn what_is_refused_for_want_of_room_is_counted_whatever_was_to_be_answered
 }
 
 #[tokio::test]
-async fn writes_whose_bodies_come_late_are_refused_where_there_is_no_room_by_then() {
+async fn write_with_a_late_body_is_refused_without_room() {
     const WRITES: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -446,7 +446,7 @@ async fn writes_whose_bodies_come_late_are_refused_where_there_is_no_room_by_the
 }
 
 #[tokio::test]
-async fn what_all_connections_do_not_take_is_bounded() {
+async fn unread_bytes_of_all_connections_are_bounded() {
     const CONNECTIONS: usize = 16;
     const STREAMS: usize = 20;
     let talker = Talker::default();
@@ -474,7 +474,7 @@ async fn what_all_connections_do_not_take_is_bounded() {
 }
 
 #[tokio::test]
-async fn who_comes_first_leaves_room_and_who_has_little_is_not_cut_for_others() {
+async fn early_connections_leave_room_and_small_readers_are_not_cut() {
     const STREAMS: usize = 80;
     let talker = Talker::default();
     let server = start_within(Bounds { unread_bytes: 4 << 20, ..Bounds::default() }, talker.clone()).await;
@@ -605,7 +605,7 @@ async fn deafened(server: &Server) -> (SendRequest<Empty<Bytes>>, Arc<AtomicBool
 }
 
 #[tokio::test]
-async fn what_http2_has_taken_is_held_too() {
+async fn bytes_buffered_by_http2_count_as_unread() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -626,7 +626,7 @@ async fn what_http2_has_taken_is_held_too() {
 }
 
 #[tokio::test]
-async fn what_http2_has_taken_of_what_lasts_is_held_too() {
+async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -669,7 +669,7 @@ async fn small_frames_do_not_cost_more_than_is_counted() {
 }
 
 #[tokio::test]
-async fn where_all_have_too_much_who_has_nothing_unread_may_write() {
+async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
     const BYTES: usize = 1 << 20;
     let talker = Talker::default();
     let server = start_within(Bounds { unread_bytes: BYTES, ..Bounds::default() }, talker.clone()).await;
@@ -700,7 +700,7 @@ async fn where_all_have_too_much_who_has_nothing_unread_may_write() {
 }
 
 #[tokio::test]
-async fn who_reads_gets_every_byte_however_many_answers_there_are() {
+async fn reading_client_gets_every_byte_of_many_answers() {
     let server = start(Talker::default()).await;
     let mut client = server.http2().await;
     let asked: Vec<_> = (0..50).map(|_| client.send_request(get(&server, "/large"))).collect();
@@ -729,7 +729,7 @@ pub(crate) async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo
 }
 
 #[tokio::test]
-async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
+async fn unread_websocket_watch_is_closed() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let _unread = watch_over_websocket(&server, "/api/v1/pods?watch=1").await;
@@ -741,7 +741,7 @@ async fn a_watch_over_websocket_that_nobody_reads_is_closed_and_not_counted() {
 }
 
 #[tokio::test]
-async fn pongs_that_nobody_reads_are_not_heaped_up() {
+async fn unread_pongs_are_not_accumulated() {
     /// More bytes than the kernel buffers in both directions together.
     const BYTES_MAX: usize = 48 << 20;
     /// A ping of the largest payload (125 bytes): two bytes of head, four bytes of a zero mask (RFC 6455 §5.2).
@@ -766,7 +766,7 @@ async fn pongs_that_nobody_reads_are_not_heaped_up() {
 }
 
 #[tokio::test]
-async fn an_answer_that_says_how_long_it_will_be_holds_nobody_up() {
+async fn answer_with_an_announced_length_blocks_no_other_answer() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;

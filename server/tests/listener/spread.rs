@@ -125,7 +125,7 @@ fn spread(seen: &Seen) -> [(usize, usize); 2] {
 /// connections: half as many as cores, at most four (`spread_over` in `server/src/commands/serve/endpoint.rs`). The
 /// encryption of one connection runs on one core.
 #[tokio::test]
-async fn the_requests_of_one_connection_are_spread_evenly_over_one_connection_to_each_endpoint() {
+async fn requests_of_one_connection_are_spread_evenly_over_all_endpoints() {
     let seen = Seen::default();
     let server = over(&seen).await;
     let client = server.http2().await;

@@ -9,7 +9,7 @@ use crate::precedents::{Member, router_to};
 /// Members may act on trace headers of Tributary's service account. A workload behind `proxy/` gets the client's
 /// headers.
 #[tokio::test]
-async fn a_member_is_told_no_trace_of_a_client_whom_nobody_lets_choose_one() {
+async fn trace_headers_of_untrusted_users_are_not_forwarded_to_members() {
     let member = Member::start().await;
     let endpoint = Endpoint::before(router_to(&member).await).await;
     let mut ann = endpoint.client(Some(&endpoint.people.sign("ann", &[])), "all.test").await;

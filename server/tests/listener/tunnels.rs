@@ -202,7 +202,7 @@ fn long() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_client_that_has_finished_hears_the_rest_of_what_the_member_says() {
+async fn half_closed_client_receives_the_rest_from_the_member() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -217,7 +217,7 @@ async fn a_client_that_has_finished_hears_the_rest_of_what_the_member_says() {
 }
 
 #[tokio::test]
-async fn a_member_that_has_finished_hears_the_rest_of_what_the_client_says() {
+async fn half_closed_member_receives_the_rest_from_the_client() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -232,7 +232,7 @@ async fn a_member_that_has_finished_hears_the_rest_of_what_the_client_says() {
 }
 
 #[tokio::test]
-async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that_is_half_closed() {
+async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
     let mut whole = Whole::start().await;
     let (mut client, mut member) = whole.open(&TLS13).await;
     for halves in ["both", "one"] {
@@ -257,7 +257,7 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that
 
 /// A request for a tunnel without a free place gets 429 with Retry-After, and the proxy opens no connection for it.
 #[tokio::test]
-async fn a_tunnel_for_which_there_is_no_place_is_429_until_another_ends() {
+async fn tunnel_beyond_the_limit_is_429_until_another_ends() {
     let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };
     let mut whole = Whole::with(tuning).await;
     let (client, member) = whole.open(&TLS13).await;

@@ -37,14 +37,14 @@ use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
 use alerts::Alert;
 use exposition::{Exposed, exposed};
 
-/// The environment variable that makes [`what_is_made_from_the_list_is_committed`] write the files.
+/// The environment variable that makes [`generated_metric_documents_are_up_to_date`] write the files.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
 
 /// The document with the table, between `<!-- table: metrics -->` and `<!-- end -->`.
 const DOCUMENT: &str = "docs/observability.md";
 
 #[test]
-fn what_is_made_from_the_list_is_committed() {
+fn generated_metric_documents_are_up_to_date() {
     let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
     let made = [
         (DOCUMENT, table::within(&document)),
@@ -65,7 +65,7 @@ fn what_is_made_from_the_list_is_committed() {
 }
 
 #[tokio::test]
-async fn what_is_exposed_is_what_the_list_has() {
+async fn exposed_metrics_match_the_list() {
     let exposed = exposed(&everything().await);
     let names = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>();
     let listed = names(&mut METRICS.iter().map(|metric| metric.name.to_owned()));
@@ -84,7 +84,7 @@ async fn what_is_exposed_is_what_the_list_has() {
 
 /// For metrics with samples in a process without clusters. The module `served` compares the other metrics.
 #[tokio::test]
-async fn labels_are_the_lists() {
+async fn exposed_labels_match_the_list() {
     let exposed = exposed(&everything().await);
     let mut compared = 0;
     for metric in METRICS {
@@ -133,7 +133,7 @@ fn alerts_name_labels_that_their_metrics_have() {
 
 /// `tributary status` shows the same bounds as near.
 #[test]
-fn alerts_on_shared_bounds_begin_where_the_program_finds_them_near() {
+fn limit_alerts_begin_at_the_threshold_of_the_program() {
     let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
     for name in ["TributaryLimitNear", "TributaryMemberLimitNear"] {
         let alert = alerts::ALERTS.iter().find(|alert| alert.name == name).unwrap();
@@ -143,7 +143,7 @@ fn alerts_on_shared_bounds_begin_where_the_program_finds_them_near() {
 
 /// The alert on limits joins usage and limit by label, so usage without a limit would raise no alert.
 #[tokio::test]
-async fn what_is_used_of_a_limit_is_told_beside_the_limit() {
+async fn limit_usage_is_exposed_only_with_its_limit() {
     let text = everything().await;
     let of = |metric: &str| -> BTreeSet<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix("{limit=\""));

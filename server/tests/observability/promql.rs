@@ -74,7 +74,7 @@ fn is_of_name(c: char) -> bool {
 }
 
 #[test]
-fn labels_are_found_with_the_metrics_that_are_to_have_them() {
+fn labels_in_promql_are_assigned_to_their_metrics() {
     let quantile = "histogram_quantile(0.99, sum by (job, le) (rate(apiserver_a_bucket[10m]))) > 5";
     assert_eq!(named_labels(quantile), [(vec!["job", "le"], vec!["apiserver_a_bucket"])]);
     assert_eq!(grouped_by(quantile), Some(vec!["job"]));

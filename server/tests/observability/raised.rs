@@ -45,7 +45,7 @@ fn cases() -> Cases {
 }
 
 #[test]
-fn each_alert_has_a_case_that_raises_it_and_one_that_does_not() {
+fn each_alert_has_a_raising_and_a_silent_test_case() {
     let all: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     let cases = cases();
     let expectations: Vec<_> = cases.tests.iter().flat_map(|case| &case.alert_rule_test).collect();
@@ -57,7 +57,7 @@ fn each_alert_has_a_case_that_raises_it_and_one_that_does_not() {
 }
 
 #[test]
-fn cases_are_of_series_that_there_are() {
+fn alert_test_cases_use_known_series() {
     for Case { name, input_series, .. } in cases().tests {
         for Series { series } in input_series {
             let Some(metric) = promql::metrics_of(&series).next() else {

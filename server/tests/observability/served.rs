@@ -38,7 +38,7 @@ async fn client(directory: &Path) -> kube::Client {
 }
 
 #[tokio::test]
-async fn what_is_told_of_clusters_has_the_lists_labels() {
+async fn cluster_metrics_have_the_labels_of_the_list() {
     let directory = tempfile::tempdir().unwrap();
     let member = SimulatorConfig { name: "one".to_owned(), pods: 10, ..SimulatorConfig::default() };
     let member = Simulator::start(member).await.unwrap();

@@ -41,7 +41,7 @@ async fn told(program: &Program, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_certificates_in_files_cannot_do_is_logged_at_the_start_and_when_they_are_read_anew() {
+async fn certificate_warnings_are_logged_at_start_and_reload() {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     const VOUCHES_FOR_NOBODY: &str = "a certificate of the authorities vouches for nobody";
     const CLIENTS_REFUSE: &str = "clients will refuse the serving certificate";
@@ -90,7 +90,7 @@ async fn what_certificates_in_files_cannot_do_is_logged_at_the_start_and_when_th
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_endpoints_own_that_is_damaged_is_told_of_and_made_anew() {
+async fn damaged_serving_certificate_is_replaced_with_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let (source, written) = (directory.path().join("members.kubeconfig"), directory.path().join("all.kubeconfig"));

@@ -30,7 +30,7 @@ async fn configuration_files_are_served_and_followed() {
 
 /// The program logs a mistyped resource once, after each cluster that may serve the resource has answered discovery.
 #[tokio::test]
-async fn a_resource_that_no_cluster_serves_is_told_of_once() {
+async fn unserved_resource_is_logged_once() {
     const TOLD: &str = "no cluster serves a resource that is named";
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
@@ -64,7 +64,7 @@ async fn a_resource_that_no_cluster_serves_is_told_of_once() {
 }
 
 #[tokio::test]
-async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
+async fn token_review_cluster_must_be_served() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join("config");
@@ -88,7 +88,7 @@ async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
 
 /// Neither the kubeconfig nor the files of the flags exist: errors in the flags themselves come first.
 #[tokio::test]
-async fn flags_that_do_not_fit_each_other_are_told_before_anything_is_read() {
+async fn conflicting_flags_are_reported_before_any_file_is_read() {
     let directory = tempfile::tempdir().unwrap();
     for (flags, expected) in [
         ("--listen 0.0.0.0:7443", "0.0.0.0:7443 is not a loopback address"),

@@ -56,7 +56,7 @@ fn sent(servers: &[SimulatedCluster; 3], path: &str) -> [usize; 3] {
 }
 
 #[tokio::test]
-async fn a_converted_cluster_is_sent_what_the_gateway_sent_it() {
+async fn converted_cluster_receives_the_requests_that_kubegateway_sent() {
     let directory = tempfile::tempdir().unwrap();
     let servers = [server_of_eu().await, server_of_eu().await, server_of_eu().await];
     let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x", "namespace": "default"}});

@@ -28,7 +28,7 @@ async fn until(what: &str, program: &Program, mut holds: impl AsyncFnMut() -> bo
 
 /// Two clusters with the same failures: one has a threshold of one failure, the other of a hundred or more.
 #[tokio::test]
-async fn a_cluster_is_probed_and_cut_off_as_its_configuration_says() {
+async fn endpoint_probe_and_circuit_breaker_follow_the_configuration() {
     const STRICT: &str = "  endpointProbe: { periodSeconds: 1 }\n  circuitBreaker: { consecutiveFailures: 1, \
                           openSeconds: 300 }\n";
     const PATIENT: &str = "  endpointProbe: { periodSeconds: 1, failureThreshold: 100 }\n  circuitBreaker: { \

@@ -30,7 +30,7 @@ pub(crate) async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, S
 }
 
 #[tokio::test]
-async fn one_persons_clusters_have_hosts_beside_the_kubeconfig_that_is_written() {
+async fn cluster_hosts_work_in_personal_mode_with_a_written_kubeconfig() {
     const HOST: &str = "  serverNames: [One.test]\n";
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);

@@ -36,7 +36,7 @@ async fn a_written_kubeconfig_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn a_broken_context_that_nobody_named_does_not_keep_the_others_away() {
+async fn broken_context_does_not_prevent_serving_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -67,7 +67,7 @@ async fn a_broken_context_that_nobody_named_does_not_keep_the_others_away() {
 }
 
 #[tokio::test]
-async fn the_users_own_kubeconfig_is_joined_and_left() {
+async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join(".kube/config");

@@ -9,7 +9,7 @@ use tributary_simulator::kubeconfig;
 use crate::fixture::{Program, contexts, get, hold_the_drain, member, wait_for_contexts};
 
 #[tokio::test]
-async fn it_serves_reloads_and_drains() {
+async fn program_serves_reloads_and_drains() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");
@@ -76,7 +76,7 @@ async fn a_second_signal_ends_at_once() {
 
 /// Log lines are written at the end of a request. Requests that the end of the process cuts have lines, too.
 #[tokio::test]
-async fn what_is_cut_at_the_end_is_in_the_access_log_and_in_the_audit_log() {
+async fn requests_cut_at_exit_are_in_access_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -116,7 +116,7 @@ async fn what_is_cut_at_the_end_is_in_the_access_log_and_in_the_audit_log() {
 
 /// A core dump would contain the tokens of members and clients.
 #[tokio::test]
-async fn a_crash_leaves_no_core_with_secrets_in_it() {
+async fn core_dump_limit_of_the_program_is_zero() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("members.kubeconfig");
     let written = directory.path().join("all.kubeconfig");

@@ -29,7 +29,7 @@ async fn wait_for_text(stream: &mut kube::client::Body, text: &str) {
 }
 
 #[tokio::test]
-async fn a_new_token_costs_no_list_and_no_stream_and_a_removed_cluster_is_cut_off() {
+async fn new_token_keeps_streams_and_a_removed_cluster_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");

@@ -105,7 +105,7 @@ async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
 
 /// The DNS name does not resolve, so the replica uses `--replica-count`.
 #[tokio::test]
-async fn one_of_four_replicas_has_a_quarter_of_a_limit() {
+async fn replica_of_four_enforces_a_quarter_of_a_limit() {
     let (directory, _one) = governed().await;
     let flags = ["--replica-count=4", "--replica-dns-name=replicas.invalid"];
     let own = Replica::with(directory.path(), "own", &flags).await;
@@ -121,7 +121,7 @@ async fn one_of_four_replicas_has_a_quarter_of_a_limit() {
 }
 
 #[tokio::test]
-async fn a_limit_is_divided_by_the_number_of_addresses_of_the_replicas_dns_name() {
+async fn limit_is_divided_by_the_addresses_of_the_replica_dns_name() {
     let (directory, _one) = governed().await;
     let flags = ["--replica-count=4", "--replica-dns-name=localhost"];
     let own = Replica::with(directory.path(), "own", &flags).await;
@@ -140,7 +140,7 @@ async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
 
 /// GOAWAY moves clients to new replicas, as the load balancer chooses one for the next connection.
 #[tokio::test]
-async fn by_chance_a_client_is_told_to_come_again() {
+async fn random_goaway_makes_a_client_reconnect() {
     // With 1,900 requests, the probability that none is the last is 10^-16.
     const REQUESTS: usize = 1_900;
     let (directory, _one) = governed().await;

@@ -80,7 +80,7 @@ async fn answer_as_of_tls() -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn status_has_a_word_for_each_cause_of_an_outage() {
+async fn status_names_each_cause_of_an_outage() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let tls_port = answer_as_of_tls().await;

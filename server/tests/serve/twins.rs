@@ -19,7 +19,7 @@ async fn forward(from: u16, to: std::net::SocketAddr) {
 
 #[tokio::test]
 #[ignore = "takes as long as a member is left alone after a failure, up to 20 s"]
-async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
+async fn twin_cluster_is_refused_once_it_becomes_reachable() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let reserved = reserve();
@@ -56,7 +56,7 @@ async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
 /// A hostile cluster can report another cluster's kube-system UID, which is no secret. The endpoint serves both
 /// clusters from the start, and logs a warning.
 #[tokio::test]
-async fn a_cluster_that_only_says_that_it_is_another_keeps_the_endpoint_from_nothing() {
+async fn cluster_with_a_forged_uid_does_not_block_the_endpoint() {
     let directory = tempfile::tempdir().unwrap();
     let victim = member("victim").await;
     // A simulator with the same name and seed has the same UID, but its own certificate and token.

@@ -18,7 +18,7 @@ fn write_authority(directory: &Path, name: &str) {
 }
 
 #[tokio::test]
-async fn a_user_logs_in_with_the_kubeconfig_that_is_made_for_them() {
+async fn user_authenticates_with_the_generated_kubeconfig() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let one = member("one").await;

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_answer_is_judged_by_itself() {
+    async fn overdue_check_judges_each_answer_separately() {
         let now = Instant::now();
         let streams: Vec<_> = (0..4).map(|_| AbortHandle::new_pair().0).collect();
         let before = |seconds| now - Duration::from_secs(seconds);

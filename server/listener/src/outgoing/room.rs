@@ -155,7 +155,7 @@ mod tests {
     use crate::settings::UNREAD_BYTES_MAX;
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_nothing_unread_may_write_however_much_others_have() {
+    async fn connection_without_unread_bytes_may_write_despite_full_memory() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let other = Arc::new(ConnectionRoom::new(unread));
@@ -166,7 +166,7 @@ mod tests {
 
     /// One user has a thousand connections, and may leave a few bytes unread on each.
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_room_on_all_connections_is_bounded_together() {
+    async fn requests_waiting_for_room_share_a_bound_across_connections() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let all = Counted::new(&stuck, 1 << 20);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_wakes_one_of_those_who_wait_and_not_all() {
+    fn freed_room_wakes_one_waiter_at_a_time() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert_eq!(crowd.woken(), 1);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_one_does_not_use_is_the_next_ones() {
+    fn unused_room_passes_to_the_next_waiter() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");

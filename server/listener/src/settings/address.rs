@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_person_listens_on_loopback_and_many_where_their_certificate_is_believed() {
+    fn non_loopback_address_needs_shared_mode_and_a_certificate() {
         for (text, expected) in [
             ("127.0.0.1:7443", "127.0.0.1:7443"),
             ("127.0.0.2:0", "127.0.0.2:0"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_carries_the_address() {
+    fn certificate_names_include_the_listen_address() {
         let names = |text: &str| text.parse::<ListenAddress>().unwrap().certificate_names();
         assert_eq!(names("127.0.0.1:1"), ["localhost", "127.0.0.1", "::1"]);
         assert_eq!(names("127.0.0.9:1"), ["localhost", "127.0.0.1", "::1", "127.0.0.9"]);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chance_is_as_kube_apiserver_takes_it() {
+    fn goaway_chance_has_the_range_of_kube_apiserver() {
         for text in ["0", "0.001", "0.02", "1e-3"] {
             assert!(text.parse::<GoawayChance>().is_ok(), "{text}");
         }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_on_requests_over_http2_alone() {
+    fn goaway_chance_applies_to_http2_only() {
         let always = GoawayChance(1.0);
         assert!(always.falls_on(Version::HTTP_2) && !always.falls_on(Version::HTTP_11));
         assert!(!GoawayChance::default().falls_on(Version::HTTP_2));

@@ -273,7 +273,7 @@ mod tests {
 
     /// A user may have a thousand open watches, each with a head of a megabyte.
     #[tokio::test]
-    async fn what_is_followed_for_hours_keeps_little_of_its_head() {
+    async fn access_log_entry_of_a_watch_keeps_little_of_its_head() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let settings = AccessLogSettings { path, rotation: Rotation::default(), buffer_size: 1 };

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_lists_as_many_are_written_as_there_is_room_for() {
+    fn access_log_lists_have_a_maximum_length() {
         assert_eq!(some(&vec![String::new(); 100]).len(), LISTED_MAX);
         let list = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
         assert_eq!(nearest(&list(LISTED_MAX)), list(LISTED_MAX));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_of_json_whatever_clients_say() {
+    fn access_line_with_hostile_text_is_one_line_of_json() {
         let forged = "x\"}\n{\"status\":200,\"user\":\"root\"";
         let line = AccessLine {
             time: String::new(),

@@ -192,7 +192,7 @@ mod tests {
 
     /// kube-apiserver's usual policy excludes kubelets, and an issuer may let its users choose their groups.
     #[tokio::test]
-    async fn a_group_that_counts_nowhere_hides_nobody() {
+    async fn untrusted_system_group_does_not_exclude_audit_events() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
             {"level": "None", "userGroups": ["system:nodes"]}, {"level": "None", "users": ["system:kube-proxy"]},
             {"level": "None", "userGroups": ["robots"]}, {"level": "Metadata"}]}"#;
@@ -219,7 +219,7 @@ mod tests {
 
     /// Clusters never receive `system:masters`, nor a system name from another verifier; but a rule may match both.
     #[tokio::test]
-    async fn a_group_that_counts_nowhere_has_more_written() {
+    async fn untrusted_system_group_may_raise_the_audit_level() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
             {"level": "RequestResponse", "userGroups": ["system:masters"], "omitStages": ["RequestReceived"]},
             {"level": "Request", "users": ["system:kube-proxy"], "omitStages": ["RequestReceived"]},
@@ -254,7 +254,7 @@ mod tests {
 
     /// Policies often exclude health checks without credentials. Only this endpoint itself assigns the anonymous user.
     #[tokio::test]
-    async fn a_policy_names_whoever_has_no_credentials() {
+    async fn anonymous_requests_match_audit_rules_for_the_anonymous_user() {
         for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {
             let kind = r#""apiVersion": "audit.k8s.io/v1", "kind": "Policy""#;
             let rules = format!(r#"{{"level": "None", {rule}}}, {{"level": "Metadata"}}"#);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dispatch_policy_raises_and_lowers_the_level_and_nobody_else_lowers_it() {
+    async fn dispatch_policy_raises_and_lowers_the_audit_level() {
         let auditor =
             auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).await;
         let level = |group: &str, impersonated: Option<&str>, level| {
@@ -310,7 +310,7 @@ mod tests {
 
     /// A member may answer a TokenReview with any name, and its own host's authorities may sign any name.
     #[tokio::test]
-    async fn a_name_that_one_member_vouches_for_says_whose_word_it_is_and_hides_nobody() {
+    async fn user_name_from_one_member_cannot_exclude_audit_events() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
             {"level": "None", "users": ["alice", "system:serviceaccount:n:robot"]},
             {"level": "None", "userGroups": ["robots"]},
@@ -368,7 +368,7 @@ mod tests {
 
     /// An invalid byte hides no request: the readable part is written, as in kube-apiserver.
     #[tokio::test]
-    async fn what_is_no_text_hides_nothing_else() {
+    async fn invalid_utf8_in_headers_does_not_hide_an_audit_event() {
         let auditor =
             auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#);
         let head = http::Request::get("/api/v1/pods")
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_be_is_read_from_headers() {
+    fn impersonated_user_is_read_from_headers() {
         let headers = |pairs: &[(&'static str, &'static str)]| {
             let pairs =
                 pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));

@@ -180,7 +180,7 @@ mod tests {
 
     /// The head is sent before the event is written, with or without the length of the body.
     #[tokio::test]
-    async fn an_answer_whose_event_is_on_its_way_still_says_how_long_it_is() {
+    async fn audited_body_keeps_its_length_while_the_event_is_written() {
         let (written, is_written) = oneshot::channel();
         let ending = |_| Emission::waiting(async { is_written.await.unwrap_or(false) });
         let mut body = AuditedBody::boxed(full("answer"), false, ending);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_is_given_is_short_and_plain() {
+    fn audit_id_of_a_client_is_accepted_if_short_and_plain() {
         for (given, is_taken) in
             [("a-1", true), ("", false), ("a b", false), (&"a".repeat(64), true), (&"a".repeat(65), false)]
         {
@@ -59,7 +59,7 @@ mod tests {
 
     /// Over HTTP/1.1 each header shares the memory of the whole head, which may have a megabyte.
     #[test]
-    fn an_id_that_is_given_keeps_nothing_else_of_its_head() {
+    fn audit_id_of_a_client_does_not_retain_the_request_head() {
         let head = bytes::Bytes::from(b"one and much more".to_vec());
         let headers = HeaderMap::from_iter([(AUDIT_ID, HeaderValue::from_maybe_shared(head.slice(..3)).unwrap())]);
         let given = given_audit_id(&headers).unwrap();

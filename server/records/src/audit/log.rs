@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_counted_and_refuses_only_in_the_strict_mode() {
+    async fn failed_audit_log_write_refuses_requests_only_in_strict_mode() {
         for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
             let (sink, disk, metrics) = sink(mode, 1);
             assert!(sink.write(&Bytes::from_static(b"{one}\n")).await);
@@ -137,7 +137,7 @@ mod tests {
 
     /// A reader of standard output that stops reading, as a full pipe.
     #[test]
-    fn of_standard_output_no_line_is_called_written_that_is_not() {
+    fn standard_output_lines_count_as_written_only_when_complete() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
         output.set_nonblocking(true).unwrap();
         let lines: Vec<_> = (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_is_written_to_its_end_and_drops_what_it_has_no_room_for() {
+    async fn full_batch_buffer_drops_lines_and_writes_the_rest_at_shutdown() {
         let (sink, disk, metrics) = sink(AuditMode::Batch, 2);
         // While the disk is busy, only the current line leaves the buffer.
         {

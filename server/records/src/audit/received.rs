@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_credentials_were_tried_is_said_as_kube_apiserver_says_it() {
+    fn attempted_credentials_are_described_as_in_kube_apiserver() {
         for (uri, authorization, has_certificate, expected) in [
             ("/x", "", false, "Authentication failed, no credentials provided"),
             ("/x", "", true, "Authentication failed, attempted: x509"),

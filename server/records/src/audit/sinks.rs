@@ -101,7 +101,7 @@ mod tests {
     use crate::line_log::Rotation;
 
     #[tokio::test]
-    async fn what_is_too_long_in_any_case_is_done_but_in_the_strict_mode() {
+    async fn oversized_audit_event_refuses_the_request_only_in_strict_mode() {
         let folder = tempfile::tempdir().unwrap();
         for (mode, bytes, goes_on) in [
             (AuditMode::Blocking, 10, true),

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_comes_while_one_writes_is_written_together_and_blocks_nobody() {
+    async fn lines_that_arrive_during_a_write_are_written_together() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_lines_that_are_written_together_each_is_told_its_own_fate() {
+    async fn lines_written_together_have_separate_results() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_was_left_is_written_by_a_turn_that_is_cut_off() {
+    async fn cancelled_writer_still_writes_the_remaining_lines() {
         let (shared, writes, go_on) = gated();
         let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new()))
         else {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_lost_or_twice_however_many_write() {
+    fn concurrent_writers_lose_and_duplicate_no_lines() {
         #[derive(Clone, Default)]
         struct Kept(Arc<Mutex<Vec<u8>>>);
 

@@ -336,7 +336,7 @@ mod tests {
 
     /// The process ends without waiting for open shells; the test ends its runtime instead.
     #[test]
-    fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
+    fn audit_event_of_an_upgraded_connection_is_written_at_process_end() {
         let folder = tempfile::tempdir().unwrap();
         let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
         std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();

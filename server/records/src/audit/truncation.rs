@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_long_line_is_cut() {
+    fn truncation_cuts_only_long_events() {
         let line = Bytes::from_static(
             b"{\"requestObject\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\"},\"verb\":\"create\"}\n",
         );

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+    async fn error_names_a_missing_kubeconfig_once() {
         let path = tempfile::tempdir().unwrap().path().join("nope");
         let shown = path.display().to_string();
         let settings = settings(path, AuditMode::Batch, 1);
@@ -318,7 +318,7 @@ mod tests {
     const LINE: Bytes = Bytes::from_static(b"{}\n");
 
     #[tokio::test]
-    async fn a_batch_goes_when_it_is_full_or_old_and_again_after_a_failure() {
+    async fn batch_is_sent_when_full_or_old_and_retried_after_failure() {
         let (server, mut received) = webhook(2).await;
         let (sink, metrics) = sink(&server, AuditMode::Batch, 3).await;
         for _ in 0..4 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_up_is_counted_and_refuses_only_in_the_strict_mode() {
+    async fn failed_webhook_delivery_refuses_requests_only_in_strict_mode() {
         for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
             let (server, mut received) = webhook(TRIES as usize).await;
             let (sink, metrics) = sink(&server, mode, 1).await;

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_lumberjacks_and_are_read_back() {
+    fn rotated_file_names_have_the_format_of_lumberjack() {
         let now = time("2026-11-23T17:02:03.04Z");
         for (path, expected) in [
             ("/var/log/audit.log", "/var/log/audit-2026-11-23T17-02-03.040.log"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_aside_and_no_line_is_split() {
+    fn full_log_file_is_rotated_between_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/audit.log");
         let rotation = Rotation { max_bytes: 10, ..NO_BOUNDS };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_taken_in_parts_is_in_one_file() {
+    fn line_written_in_parts_stays_in_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_aside_is_compressed() {
+    fn rotated_files_are_compressed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rotated_files_the_newest_are_kept_and_none_too_old() {
+    fn old_rotated_files_are_removed_by_age_and_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let now = time("2026-11-23T00:00:00Z");

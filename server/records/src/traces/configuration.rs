@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_as_kube_apiserver_reads_them() {
+    fn tracing_configuration_is_parsed_as_in_kube_apiserver() {
         let of = |endpoint: &str, rate| Ok((endpoint.to_owned(), rate));
         assert_eq!(parse(""), of("http://localhost:4317", 0));
         assert_eq!(parse("samplingRatePerMillion: 1000000"), of("http://localhost:4317", 1_000_000));

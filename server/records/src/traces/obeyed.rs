@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_told_no_trace_of_whom_nobody_lets_choose_one() {
+    fn trace_headers_of_untrusted_users_reach_only_workloads() {
         const POD: &str = "/api/v1/namespaces/a/pods/p";
         let workload = format!("{POD}/proxy/x");
         for (verifier, path, stays) in [

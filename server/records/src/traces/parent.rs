@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn invalid_traceparent_is_ignored() {
         let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
         let ids = (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128, 0xb7ad_6b71_6920_3331_u64);
         let parsed = |text: &str| Parent::parse(text).map(|it| ((it.trace_id, it.span_id), it.is_sampled));

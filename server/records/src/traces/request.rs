@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_span_goes_by_the_reading_that_the_request_carries() {
+    async fn span_verb_comes_from_the_parsed_request() {
         assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
     }
 
     /// A request of a user who may not choose is sampled by chance, in a new trace.
     #[tokio::test]
-    async fn a_client_has_its_requests_traced_where_a_kube_apiserver_would_let_it() {
+    async fn client_trace_context_is_obeyed_only_for_trusted_users() {
         const CLIENT: u128 = 0xabc;
         let eu = ClusterName::new("eu").unwrap();
         let everywhere = |verifier| Authority { verifier, reach: Reach::Everywhere };
@@ -275,7 +275,7 @@ mod tests {
 
     /// Thousands of spans may wait for a slow collector. A span that is too long is lost together with its batch.
     #[tokio::test]
-    async fn a_client_makes_a_span_neither_long_nor_gives_it_a_name_of_its_own() {
+    async fn client_cannot_make_a_span_long_or_choose_its_name() {
         let long = format!("/api/v1/{}", "x".repeat(60 << 10));
         let span = traced("OWN", &long, &long).own_span(0);
         assert_eq!((&*span.name, value(&span, "http.request.method").as_str()), ("_OTHER", "_OTHER"));

@@ -94,7 +94,7 @@ mod tests {
 
     /// The tolerance is more than seven standard deviations.
     #[tokio::test]
-    async fn so_many_of_a_million_are_sampled_by_chance() {
+    async fn sampling_rate_determines_the_share_of_sampled_requests() {
         for (rate, expected) in [
             (0, 0..=0),
             (1, 0..=10),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_number_is_never_given_to_another_cluster() {
+    async fn cluster_index_is_never_given_to_another_cluster() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let unnumbered = |names: &[&'static str]| names.iter().map(|name| (*name, None)).collect::<Vec<_>>();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_filled_at_the_end_and_then_there_are_none() {
+    fn unused_indices_are_assigned_until_all_are_taken() {
         let mut owners = Owners::default();
         let mut last = specs(&[("last", Some(CLUSTERS_MAX - 1)), ("gap", None)]);
         owners.assign(&mut last).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_file_is_no_empty_one() {
+    async fn damaged_index_file_is_an_error() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(FILE, b"{\"0\":\"A_B\"}").unwrap();

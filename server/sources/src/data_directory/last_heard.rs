@@ -51,7 +51,7 @@ mod tests {
 
     /// Two runs with an unreachable cluster each; an earlier run knew the kinds of both.
     #[tokio::test]
-    async fn one_run_takes_nothing_from_another() {
+    async fn write_of_last_discovery_keeps_clusters_of_other_runs() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         let of = |cluster: &str| {

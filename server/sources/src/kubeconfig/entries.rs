@@ -361,7 +361,7 @@ users:
     ];
 
     #[test]
-    fn what_is_put_in_comes_out_again() {
+    fn added_kubeconfig_entries_are_removed_completely() {
         for text in FORMS {
             let before = parse(text).unwrap();
             let put_in = put(text, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
@@ -384,7 +384,7 @@ users:
     }
 
     #[test]
-    fn every_byte_of_others_stays() {
+    fn other_kubeconfig_entries_stay_byte_for_byte() {
         let entries = entries("tributary-", &["all", "eu"]);
         let put_in = put(OWN, &entries).unwrap().unwrap();
         let mut kept = put_in.lines();
@@ -401,7 +401,7 @@ users:
     }
 
     #[test]
-    fn a_second_time_replaces_its_own_and_no_other() {
+    fn second_write_replaces_only_its_own_entries() {
         let first = put(OWN, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
         assert_eq!(put(&first, &entries("tributary-", &["all", "eu"])).unwrap(), None, "nothing to do");
         // A user has chosen a namespace, as `kubectl config set-context` does.
@@ -421,7 +421,7 @@ users:
     }
 
     #[test]
-    fn what_is_anothers_is_not_overwritten() {
+    fn kubeconfig_entries_of_others_are_not_overwritten() {
         for (text, kind) in [
             ("contexts:\n- name: tributary-all\n  context: {}\n", "contexts"),
             ("users:\n- name: tributary-user\n  user: {}\n", "users"),
@@ -437,7 +437,7 @@ users:
     }
 
     #[test]
-    fn what_another_file_has_of_the_same_names_is_found() {
+    fn entries_with_the_same_name_in_another_file_are_found() {
         let own = entries("tributary-", &["all"]);
         let of_an_earlier_run = put("", &own).unwrap().unwrap();
         for (other, expected) in [
@@ -454,7 +454,7 @@ users:
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn kubeconfig_that_cannot_be_edited_safely_is_refused() {
         for (text, expected) in [
             ("clusters: [\n", "at line"),
             ("a: 1\nclusters:\n- name: precious\n bad\n", "at line"),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flag_then_environment_then_home() {
+    fn kubeconfig_path_comes_from_flag_environment_or_home() {
         for (flag, environment, home, expected) in [
             (Some("/f"), Some("/e"), Some("/h"), "/f"),
             (None, Some("/e"), Some("/h"), "/e"),

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_stays_and_nothing_is_left_beside_it() {
+    async fn symlink_to_the_kubeconfig_stays_and_no_temporary_files_remain() {
         let directory = tempfile::tempdir().unwrap();
         let (target, link) = (directory.path().join("dotfiles"), directory.path().join("config"));
         fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
@@ -358,7 +358,7 @@ mod tests {
 
     /// A file with exec plugins only is not secret, and may be readable by all. A token makes it secret.
     #[tokio::test]
-    async fn a_token_is_put_into_no_file_that_others_can_read() {
+    async fn token_is_not_written_to_a_file_that_others_can_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_hidden_in_the_files_that_are_read_together() {
+    async fn entry_that_would_hide_one_of_another_kubeconfig_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
         put_into(other.clone(), &[], entries()).await.unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_file_is_its_owners_alone() {
+    async fn new_kubeconfig_is_readable_by_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(".kube/config");
         assert!(matches!(take_out_of(path.clone()).await, Err(UsersFileError::Missing(_))));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_changed_is_left_as_it_was() {
+    async fn kubeconfig_that_cannot_be_changed_stays_untouched() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let broken = "clusters:\n- name: [hunter2\n";
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lock_is_waited_for_but_not_for_ever() {
+    async fn kubeconfig_lock_is_awaited_with_a_time_limit() {
         let directory = tempfile::tempdir().unwrap();
         let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
         fs::write(&lock, "").unwrap();

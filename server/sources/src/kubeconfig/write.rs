@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_file_is_replaced() {
+    fn kubeconfig_of_another_program_is_not_replaced() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("config");
         write(&path, &["eu"]).unwrap();

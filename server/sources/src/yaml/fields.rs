@@ -144,7 +144,7 @@ spec:
     }
 
     #[test]
-    fn a_text_whose_fields_have_no_lines_of_their_own_is_not_changed() {
+    fn yaml_without_a_line_per_field_is_not_changed() {
         for text in ["{a: 1, b: 2}", "a: &x 1\nb: *x\n", "- a\n", "", "? a\n: 1\n"] {
             let from: Value = serde_saphyr::from_str(text).unwrap();
             let to = json!({"a": 5, "b": 1});

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_comes_with_its_binding() {
+    fn rights_report_names_the_binding_for_each_namespace() {
         use ClusterAuthorization::Auto;
         let pods = lines("ann", "pods", Auto, &said(false));
         let first = "in n00, by RoleBinding \"own/n00\" of ClusterRole \"reader\" to User \"ann\"";
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_whose_role_is_not_there_is_told() {
+    fn binding_to_a_missing_role_is_reported() {
         let mut fleet = fleet();
         let subjects = json!([{"kind": "User", "name": "eve", "apiGroup": RBAC}]);
         for (kind, namespace, role) in
@@ -248,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn no_role_binding_gives_what_lives_in_no_namespace() {
+    fn role_binding_grants_no_cluster_scoped_resources() {
         let told = lines("ann", "nodes", ClusterAuthorization::Auto, &said(false));
         assert_eq!(told, "  nodes                        nothing\n");
     }
 
     #[test]
-    fn by_what_a_cluster_is_judged_is_told() {
+    fn rights_report_states_the_authorization_mode_of_the_cluster() {
         use ClusterAuthorization::{Live, Rbac, Review};
         let within = [("n00".to_owned(), true), ("n01".to_owned(), false)].into();
         let some = ClusterAnswer { within, unasked: 3, ..said(false) };
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_account_may_not_reach_is_told() {
+    fn rights_report_states_what_the_endpoint_account_cannot_reach() {
         let unreached = ClusterAnswer { is_reached: false, ..said(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
         assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_told_with_what_is_near() {
+    fn unserved_resource_is_reported_with_a_suggestion() {
         let all = served("Current");
         let wrong = |text: &str| unknown(&[of("pods"), of(text)], [Some(&all), Some(&all)].into_iter());
         for (typed, meant) in [
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_served_is_not_refused() {
+    fn unserved_resource_is_accepted_while_discovery_is_incomplete() {
         let (all, stale) = (served("Current"), served("Stale"));
         for clusters in [vec![Some(&all), None], vec![Some(&stale)], Vec::new()] {
             assert!(unknown(&[of("carts.shop.example")], clusters.into_iter()).is_empty());

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_account_was_made_for_is_read_back() {
+    fn account_purpose_is_read_back_from_its_role() {
         let minutes = TokenLifetime::Ends(std::time::Duration::from_secs(600));
         for (profile, impersonation, token_lifetime) in [
             (Profile::Read, Impersonation::Constrained, TokenLifetime::Lasting),
@@ -293,7 +293,7 @@ mod tests {
 
     /// A get opens KubeVirt's consoles, and other shells.
     #[test]
-    fn a_get_below_what_is_not_kubernetes_own_reads_nothing_unless_that_is_known() {
+    fn get_of_an_unknown_custom_subresource_is_not_reading() {
         for (group, resource, expected) in [
             ("", "pods", true),
             ("", "pods/log", true),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_what_it_says() {
+    fn account_profile_determines_the_granted_verbs() {
         use Impersonation::{Any, Constrained};
         use Profile::{Read, ReadWithSecrets, Write};
         let on = |verb: &str| format!("impersonate-on:user-info:{verb}");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_has_a_star() {
+    fn account_rules_contain_no_wildcards() {
         for (profile, impersonation) in
             Profile::ALL.into_iter().zip([Impersonation::Constrained, Impersonation::Any, Impersonation::Constrained])
         {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_bounds_nobody_is_noted() {
+    fn read_profile_with_unrestricted_impersonation_gets_a_note() {
         use Impersonation::{Any, Constrained};
         for (profile, impersonation, is_noted) in [
             (Profile::Read, Any, true),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_said() {
+    fn plan_lists_changes_of_the_account_purpose() {
         let before = writing();
         let after = Purpose {
             profile: Profile::Read,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_kept_changed_or_left_alone() {
+    fn plan_keeps_changes_or_refuses_existing_objects() {
         let role = |rules: Value, labels: Value| json!({"kind": "ClusterRole", "metadata": {"name": "t", "labels": labels}, "rules": rules});
         let ours = || json!({MANAGED_BY.0: MANAGED_BY.1});
         let wanted = role(json!([{"verbs": ["list"]}]), ours());

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_flag_names_is_as_it_was() {
+    fn join_keeps_settings_that_no_flag_names() {
         let of = |flags: &str, before: Option<&Purpose>, minor| text(&asked(flags, before, minor).unwrap());
         assert_eq!(of("", None, 36), "read constrained false  false never");
         assert_eq!(of("", None, 35), "read any false  false never");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_constrained_impersonation_cannot_do_is_refused() {
+    fn flags_beyond_constrained_impersonation_are_refused() {
         for (flags, says) in [
             ("--tokens --impersonation constrained", "--tokens needs --impersonation any"),
             ("--impersonate-extra team", "--impersonate-extra team: constrained impersonation takes keys of a domain"),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_without_rbac_is_told_what_join_needs() {
+    fn error_for_a_cluster_without_rbac_names_what_join_needs() {
         assert!(KnownResources::usual().has_roles().is_ok());
         let mut without = KnownResources::usual();
         without.by_name.retain(|(group, _), _| group != RBAC);
@@ -126,7 +126,7 @@ mod tests {
 
     /// A kube-apiserver knows nothing, or old facts, about an aggregated server that does not answer.
     #[test]
-    fn what_a_role_has_of_a_group_that_is_not_known_now_is_kept() {
+    fn rules_for_an_unavailable_api_group_are_kept() {
         let discovered = json!({"items": [
             {"metadata": {"name": "apps"}, "versions": [{"version": "v1", "freshness": "Current", "resources": [
                 {"resource": "deployments", "scope": "Namespaced", "verbs": ["list", "watch"]}]}]},

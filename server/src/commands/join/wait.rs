@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_long_is_told_what_for() {
+    async fn long_wait_prints_what_it_waits_for() {
         let told = RefCell::new(Vec::new());
         let say = |line: &str| told.borrow_mut().push(line.to_owned());
         let begun = Instant::now();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_at_once_is_not_talked_about() {
+    async fn short_wait_prints_nothing() {
         let begun = Instant::now();
         let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
         let found = until_there("it is there", |line| panic!("{line}"), look).await.unwrap();

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_the_folder_has_keeps_its_name() {
+    fn cluster_already_in_the_folder_keeps_its_name() {
         let folder = Folder::new();
         folder.join("eu-admin --name eu", ONE);
         // Without --name, `join` updates the same file for any context, also for a context that gives no name.

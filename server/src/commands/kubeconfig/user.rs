@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_clusters_never_get_are_refused() {
+    fn reserved_user_and_group_names_are_refused() {
         for (name, groups, expected) in [
             ("ann", &["dev", "ops: all"][..], ""),
             ("ann@example.com", &[], ""),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_has_one_unit() {
+    fn printed_duration_has_one_unit() {
         let minutes = |minutes: u64| format_duration(Duration::from_secs(minutes * 60 - 1));
         assert_eq!(minutes(10), "10 minutes");
         assert_eq!(minutes(120), "2 hours");

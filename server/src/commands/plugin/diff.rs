@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_nature_is_left_out() {
+    fn diff_omits_fields_that_always_differ() {
         let alike = [found("eu", object("1", "a\nb\n")), found("us", object("2", "a\nb\n"))];
         assert_eq!(render(&wanted("configmaps"), &alike, false).unwrap(), "");
         let all = render(&wanted("configmaps"), &alike, true).unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_stay_secret() {
+    fn diff_hides_secret_values() {
         let secrets = [found("eu", object("1", "hunter2")), found("us", object("2", "hunter3"))];
         for all_fields in [false, true] {
             let text = render(&wanted("secrets"), &secrets, all_fields).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_chosen() {
+    fn diff_compares_the_chosen_clusters() {
         let web = wanted("configmaps");
         let all = ["eu", "us", "x"].map(|cluster| found(cluster, object("1", "a")));
         let names = |clusters: &[&str]| {

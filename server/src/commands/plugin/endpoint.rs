@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_are_read() {
+    fn warning_headers_are_read() {
         let mut headers = HeaderMap::new();
         headers.append(WARNING, r#"299 - "cluster \"us\" is down""#.parse().unwrap());
         headers.append(WARNING, "299 -".parse().unwrap());

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_the_name_is_asked_for() {
+    fn object_is_requested_by_a_list_with_a_name_selector() {
         let path = wanted("apps", "deployments", true, "web").path();
         assert_eq!(path, "/apis/apps/v1/namespaces/shop/deployments?fieldSelector=metadata%2Ename%3Dweb");
         let path = wanted("", "nodes", false, "a,b").path();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_says_where_it_is() {
+    fn objects_are_attributed_to_their_clusters() {
         let list = json!({ "items": [
             { "metadata": { "name": "web", "annotations": { "tributary.dev/cluster": "eu" } } },
             { "metadata": { "name": "other", "annotations": { "tributary.dev/cluster": "eu" } } },

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_cluster_and_the_kubeconfig_are_for_kubectl() {
+    fn arguments_except_cluster_context_and_kubeconfig_pass_to_kubectl() {
         for (arguments, cluster, context, others) in [
             ("deploy/web --cluster eu", "eu", "", "deploy/web"),
             (
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_the_path_of_the_cluster() {
+    fn kubectl_server_url_is_the_path_of_the_cluster() {
         for (url, expected) in [
             ("https://127.0.0.1:7443", "https://127.0.0.1:7443/clusters/eu"),
             ("https://127.0.0.1:7443/clusters/us", "https://127.0.0.1:7443/clusters/eu"),

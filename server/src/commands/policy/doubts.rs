@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_that_no_request_has_is_refused_with_those_that_there_are() {
+    fn unknown_verb_is_refused_with_a_list_of_verbs() {
         for verb in ["gett", "GET", "post", "*", ""] {
             let error = check_verb(&question(verb, "pods")).unwrap_err().to_string();
             assert!(error.ends_with("get, list, watch, create, update, patch, delete, deletecollection"), "{error}");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_kubernetes_does_not_have_is_warned_of() {
+    fn unknown_resource_gets_a_warning() {
         for (resource, expected) in [
             ("pods", ""),
             ("pods/exec", ""),

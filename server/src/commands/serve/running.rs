@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_is_this_endpoint_is_refused() {
+    fn endpoint_refuses_to_serve_itself_as_a_cluster() {
         let address = "127.0.0.1:7443".parse().unwrap();
         let merged = ["all.example.com".parse().unwrap()];
         let hosts = HostTable::new(&merged, Vec::new(), [], &HostTable::default()).unwrap();

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_when_it_begins_and_when_it_ends() {
+    fn unserved_resource_is_logged_when_it_begins_and_ends() {
         let (pods, carts) = (named("pods"), named("carts.shop.example"));
         let mut unserved = Unserved::default();
         unserved.set(vec![pods.clone(), carts.clone()]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_while_a_cluster_may_serve_it() {
+    fn unserved_resource_is_not_logged_while_discovery_is_incomplete() {
         let mut unserved = Unserved::default();
         unserved.set(vec![named("pods")]);
         unserved.look(None);

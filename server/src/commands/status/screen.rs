@@ -380,13 +380,13 @@ short_to_member     90    100   -        eu
 ";
 
     #[test]
-    fn what_is_wrong_is_read_at_a_glance() {
+    fn status_screen_shows_problems() {
         let lines = render(&report(), COLUMNS_MAX);
         assert_eq!(lines.join("\n") + "\n", SCREEN);
     }
 
     #[test]
-    fn where_all_is_well_only_clusters_are_shown() {
+    fn status_screen_without_problems_shows_only_clusters() {
         let report = Report { clusters: vec![ready("eu", 3)], version: "0.1.0".to_owned(), ..Report::default() };
         let screen = "tributary 0.1.0, up 0s\nclusters: 1 ready; 3 objects in 20KiB; 0 of 3 collections behind\n\n\
                       CLUSTER  HEALTH  VERSION  AGE  LATENCY  OBJECTS  MEMORY  BEHIND\n\
@@ -424,7 +424,7 @@ short_to_member     90    100   -        eu
     }
 
     #[test]
-    fn what_members_say_is_plain_and_fits() {
+    fn status_screen_is_plain_text_that_fits_the_terminal() {
         for columns in [COLUMNS_MAX, 20] {
             for line in render(&hostile(), columns) {
                 assert_eq!(plain(&line), line, "nothing that a terminal obeys");
@@ -434,7 +434,7 @@ short_to_member     90    100   -        eu
     }
 
     #[test]
-    fn an_endpoint_that_is_drained_is_told_of_also_where_there_is_no_other() {
+    fn drained_endpoint_is_reported_even_without_other_endpoints() {
         let told = |left_out: &str, problem: &str| {
             troubles(&ClusterReport {
                 endpoints: vec![EndpointReport {
@@ -452,7 +452,7 @@ short_to_member     90    100   -        eu
     }
 
     #[test]
-    fn amounts_are_short() {
+    fn ages_latencies_and_sizes_are_abbreviated() {
         assert_eq!(
             [0, 119, 120, 7_199, 7_200, 172_799, 172_800].map(age),
             ["0s", "119s", "2m", "119m", "2h", "47h", "2d"]
