@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dimension_tells_apart_what_it_says_and_nothing_else() {
+    fn key_dimension_distinguishes_only_its_own_attribute() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_the_same_in_whatever_order_they_come_and_no_system_group() {
+    fn group_key_ignores_the_order_and_system_groups() {
         let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let [one, turned, other, none] = [
             groups(&["system:authenticated", "web", "db"]),
@@ -234,7 +234,7 @@ mod tests {
 
     /// A member may answer a TokenReview with any name and any group.
     #[test]
-    fn what_a_member_calls_a_group_is_no_group_of_others() {
+    fn group_named_by_a_member_is_no_group_of_others() {
         let groups = ["web".to_owned()];
         let by = |member| Attributes { member, groups: &groups, ..attributes() };
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_share_a_turn_are_told_apart_within_it() {
+    fn users_who_share_a_turn_are_distinct_within_it() {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
         assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_network_of_addresses_is_one_client() {
+    fn ipv6_network_counts_as_one_client() {
         let from = |address: &str| Attributes { client_address: address.parse().ok(), ..attributes() };
         for (one, other, is_one) in [
             ("2001:db8::1", "2001:db8::ffff:1", true),

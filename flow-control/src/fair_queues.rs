@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_stays_in_one_queue_and_others_keep_out_of_it_while_their_hands_have_a_free_one() {
+    fn flow_stays_in_one_queue_and_others_avoid_it_if_possible() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
         let flood = Flow::numbered(0x5EED_0123_4567_89AB);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_saves_up_turns_while_away() {
+    fn absent_flow_saves_up_no_turns() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -305,7 +305,7 @@ mod tests {
 
     /// Keys, of which there may be thousands, have queues of their own: empty queues must take no memory.
     #[test]
-    fn queues_in_which_nobody_waits_are_not_there() {
+    fn empty_queues_are_removed() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(1_024, 1), now);
         for ticket in 0..1_000 {
@@ -329,7 +329,7 @@ mod tests {
 
     /// A queue keeps its excess use while it is empty for a moment.
     #[test]
-    fn whoever_waits_with_one_at_a_time_has_no_more_turns() {
+    fn flow_with_one_waiter_at_a_time_gets_no_more_turns() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_no_longer_is_found_by_its_number() {
+    fn waiter_that_leaves_is_found_by_its_ticket() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         let at = push(&mut queues, Flow::numbered(1), 3, now);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dealt_is_no_deck() {
+    fn deck_that_cannot_be_dealt_is_refused() {
         for (queues, hand) in [(0, 0), (0, 1), (5, 0), (5, 6), (100, 11)] {
             assert_eq!(Deck::new(queues, hand), Err(DeckError::Size { queues, hand }));
         }

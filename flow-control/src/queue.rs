@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flow_is_served_as_it_came() {
+    fn flow_is_served_in_order_of_arrival() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::from_identity(&"ann"), 0..5);
         assert_eq!(queue.remove(2).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((2, false)));
@@ -182,7 +182,7 @@ mod tests {
 
     /// A storm of one ServiceAccount, two other accounts of the member, and a user with an unshared flow.
     #[test]
-    fn those_who_have_one_turn_take_turns_within_it() {
+    fn users_of_one_turn_take_turns_within_it() {
         let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
         let mut queue = Queue::default();
         push(&mut queue, of_eu("storm"), 0..6);
@@ -201,7 +201,7 @@ mod tests {
 
     /// A client that returns at once has no more turns than a client with many waiting requests.
     #[test]
-    fn whoever_comes_again_and_again_keeps_nobody_out() {
+    fn client_that_returns_at_once_keeps_no_other_out() {
         for (eve, ann) in [
             (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
             (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flow_that_many_share_each_counts_its_own() {
+    fn queue_length_ignores_requests_of_others_in_a_shared_flow() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
         push(&mut queue, Flow::from_identity(&"ann"), 50..53);

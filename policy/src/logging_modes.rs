@@ -72,7 +72,7 @@ mod tests {
 
     /// Case 25 of the gateways' contract, and what KubeGateway writes in any case.
     #[test]
-    fn what_is_written_is_what_objects_say() {
+    fn log_modes_of_objects_decide_which_requests_are_logged() {
         let eu = ClusterName::new("eu").unwrap();
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         let failed = AnswerOutcome { status: 503, ..FINE };
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_is_written_and_what_lasts_is_not_slow() {
+    fn slow_requests_are_logged_and_long_running_ones_are_not_slow() {
         let modes = LoggingModes { merged: Some(PlaceLogging::default()), ..LoggingModes::default() };
         let is_written = |seconds, is_list, is_long_running| {
             let took = Duration::from_secs(seconds);

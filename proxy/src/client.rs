@@ -594,7 +594,7 @@ mod tests {
 
     /// The cluster loses its last endpoint between two checks of the observing task.
     #[tokio::test]
-    async fn that_no_endpoint_is_left_is_known_however_fast_they_change() {
+    async fn loss_of_the_last_endpoint_is_noticed_however_short() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));

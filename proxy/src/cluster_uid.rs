@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_uid_than_the_first_is_a_successors() {
+    fn cluster_with_another_uid_is_a_successor() {
         let known = KnownCluster::default();
         assert!(!known.is_asked());
         known.expect(None);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_that_refuses_to_tell_its_uid_for_long_counts_as_another() {
+    async fn cluster_that_withholds_its_uid_for_long_counts_as_another() {
         let known = KnownCluster::default();
         known.expect(None);
         known.note_withheld();

@@ -543,7 +543,7 @@ mod tests {
     use crate::tuning::ClientTuning;
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_whose_breaker_is_open_adds_nothing_to_what_clients_share() {
+    async fn endpoint_with_an_open_breaker_adds_no_request_places() {
         let cluster = ClusterName::new("a").unwrap();
         let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

@@ -168,7 +168,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn what_the_system_says_of_this_machine_is_told_from_what_it_says_of_the_other() {
+    fn error_numbers_distinguish_local_shortages_from_remote_faults() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
             let bare = Exhaustion::from_error(&error, untried);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_system_has_said_nothing_a_socket_tells() {
+    fn test_socket_shows_a_shortage_that_the_error_hides() {
         /// As the connector of a SOCKS proxy reports it, without a cause.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_in_which_the_system_says_what_is_used_up_is_told_from_others() {
+    fn error_text_shows_a_shortage_by_its_error_number() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
             Exhaustion::of_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_short_where_each_address_has_a_source_and_in_no_other_case() {
+    fn ports_are_short_only_if_each_address_has_a_source() {
         let shown = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_shortage_of_ports_has_to_be_shown() {
+    async fn shortage_of_ports_alone_needs_confirmation() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(PORTS.shown("127.0.0.1", deadline).await, Some(PORTS));
         // A link-local address without its link has a source nowhere.

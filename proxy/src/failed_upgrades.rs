@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_of_the_member_take_nothing_from_others() {
+    async fn users_of_a_member_take_no_upgrade_tokens_from_others() {
         let (limiter, users) = (UpgradeLimiter::new(), 10 * USERS_MAX as u64);
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_and_users_with_their_own_tokens_are_the_members() {
+    fn service_accounts_and_users_with_own_tokens_belong_to_the_member() {
         let impersonated = |user| RequestIdentity::Impersonate(Impersonation::new(user, [], None, []).unwrap());
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_lose_what_must_not_reach_a_member() {
+    fn requests_lose_headers_that_must_not_reach_a_member() {
         let table: &[(Lines, &[&str])] = &[
             (
                 &[("Accept", "application/json"), ("User-Agent", "kubectl"), ("Accept-Encoding", "gzip")],
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_is_sent_what_it_takes_and_nothing_else() {
+    fn api_requests_carry_only_headers_of_the_api() {
         let taken = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip"),
@@ -405,9 +405,8 @@ mod tests {
         );
     }
 
-    /// The API's headers are in one list only.
     #[test]
-    fn the_api_takes_nothing_that_never_passes() {
+    fn headers_of_the_api_are_not_among_those_that_never_pass() {
         for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
             assert!(!never_passes(name) && may_pass(name, Recipient::Workload), "{name}");
         }
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_keeps_no_value_that_comes_once() {
+    fn http2_does_not_index_values_that_occur_once() {
         let once = [
             ("Audit-Id", "a"),
             ("Traceparent", "00-b"),
@@ -471,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_named_anew() {
+    fn upgrade_headers_are_rewritten() {
         let mut headers =
             map(&[("Connection", "Upgrade, X-A"), ("Upgrade", "WebSocket"), ("X-A", "1"), ("TE", "trailers")]);
         let protocol = upgrade_protocol(&headers).unwrap();
@@ -481,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn only_two_protocols_are_upgrades() {
+    fn upgrade_protocols_are_websocket_and_spdy_alone() {
         let table: &[(Lines, Result<Option<UpgradeProtocol>, ()>)] = &[
             (&[], Ok(None)),
             (&[("Upgrade", "websocket")], Ok(None)),
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_lose_hop_by_hop_headers_and_what_speaks_for_the_origin() {
+    fn responses_lose_hop_by_hop_headers_and_headers_of_the_origin() {
         let mut headers = map(&[
             ("Connection", "close, X-Hop"),
             ("X-Hop", "1"),

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_told_as_it_is_written_however_long() {
+    fn peer_address_is_written_in_full_however_long() {
         for text in [
             "0.0.0.0:1",
             "255.255.255.255:65535",

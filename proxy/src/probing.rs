@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_says_nothing_at_all_is_silent() {
+    fn endpoint_is_silent_only_if_it_sends_nothing() {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {

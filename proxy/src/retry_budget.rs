@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fifth_of_the_requests_of_ten_seconds_and_a_floor_are_sent_again() {
+    async fn retry_budget_is_a_fifth_of_recent_requests_and_a_minimum() {
         let budget = RetryBudget::new();
         assert_eq!(drain(&budget, Cause::Failed), 20, "without any requests");
         tokio::time::advance(Duration::from_secs(9)).await;

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn server_urls() {
+    fn server_urls_are_plain_http_or_https_urls() {
         let plain = target("https://example.com").unwrap();
         assert_eq!((plain.host(), &*plain.address, plain.is_https()), ("example.com", "example.com:443", true));
         let ip = target("https://[::1]:6443/").unwrap();

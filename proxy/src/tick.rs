@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_fall_together() {
+    fn nearby_moments_fall_on_the_same_tick() {
         let first = *FIRST;
         let at = |milliseconds| first + Duration::from_millis(milliseconds);
         for (moment, tick) in [(0, 0), (124, 0), (125, 250), (249, 250), (250, 250), (5_010, 5_000), (5_249, 5_250)] {

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_answered_is_no_longer_named() {
+    fn awaited_clusters_are_those_that_have_not_answered() {
         let awaited = Awaited::default();
         let again = awaited.clone();
         let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());

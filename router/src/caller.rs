@@ -360,7 +360,7 @@ mod tests {
 
     /// An answer after a request was sent never claims that no request was sent.
     #[tokio::test]
-    async fn what_is_begun_in_a_cluster_is_answered_though_another_could_not_be_asked() {
+    async fn begun_deletion_is_answered_although_another_cluster_could_not_be_asked() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();

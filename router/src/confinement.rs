@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_apis_is_shown_without_scripts() {
+    fn responses_without_an_api_media_type_run_no_scripts() {
         let cases = [
             (200, &["application/json"][..], false),
             (404, &["application/json; charset=utf-8"], false),

@@ -392,7 +392,7 @@ mod tests {
     /// A switched connection keeps its place as long as its ends are joined, beside its other places. Both for requests
     /// known to be long-running, and for tunnels of an aggregated server.
     #[tokio::test]
-    async fn a_switched_connection_keeps_its_place_and_what_it_had() {
+    async fn switched_connection_keeps_its_flow_control_places() {
         for path in [
             "/api/v1/namespaces/default/pods/web/exec",
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",

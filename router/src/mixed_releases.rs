@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_in_several_clusters_is_told_with_what_to_type() {
+    fn warning_about_a_release_in_several_clusters_names_the_commands() {
         let [web, web2, db] = ["sh.helm.release.v1.web.v1", "sh.helm.release.v1.web.v2", "sh.helm.release.v1.db.v1"];
         assert_eq!(seen(&[("eu", "shop", web), ("eu", "shop", web2), ("us", "other", web), ("us", "shop", db)]), None);
         assert_eq!(seen(&[("eu", "shop", "mine"), ("us", "shop", "mine")]), None);

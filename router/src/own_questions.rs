@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_ask_is_told_what_lets_them() {
+    fn refused_token_review_names_the_remedy() {
         let eu = ClusterName::new("eu").unwrap();
         let refused = unanswered(&eu, TOKEN_REVIEWS, 403);
         assert!(refused.ends_with("tokenreviews; tributary join CONTEXT --name eu --tokens lets it"), "{refused}");

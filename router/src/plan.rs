@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_decides_between_memory_and_members() {
+    fn cached_collections_decide_between_memory_and_members() {
         let policies = |change: fn(&mut Policies)| {
             let mut policies = Policies::default();
             change(&mut policies);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers() {
+    fn plan_chooses_the_part_that_answers_each_request() {
         let cases = [
             ("GET", "/api/v1/pods", "List"),
             ("GET", "/api/v1/pods?watch=1", "Watch"),

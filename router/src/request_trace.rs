@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_asked_is_told_once_and_gets_the_id() {
+    fn asked_clusters_are_listed_once_and_get_the_audit_id() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
         assert_eq!(trace.asked_clusters(), AskedClusters::None);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_told_no_id_of_a_request_that_is_not_audited() {
+    fn unaudited_request_sends_no_audit_id_to_members() {
         let (trace, mut headers) = (RequestTrace::default(), HeaderMap::new());
         let eu = ClusterName::new("eu").unwrap();
         drop(trace.begin_question(&eu, &mut headers));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stages_of_a_request_that_is_sampled_are_kept_and_no_more_than_some() {
+    fn stages_of_a_sampled_request_are_kept_up_to_a_limit() {
         let context = TraceContext { trace_id: 1, span_id: 2 };
         let trace = RequestTrace::default();
         drop(trace.stage("before it is known whether it is sampled"));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policies_that_took_it_are_told_and_no_more_than_some() {
+    fn policies_of_a_request_are_listed_up_to_a_limit() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {

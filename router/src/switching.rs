@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_switch_is_a_request_as_any_other() {
+    fn upgrade_of_a_fixed_path_is_an_ordinary_request() {
         for (method, path, query, may_switch) in [
             ("GET", "/version", None, false),
             ("GET", "/openapi/v3/api/v1", None, false),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_cluster_has_beside_a_kube_apiserver_may_be_switched() {
+    fn paths_beside_a_kube_apiserver_may_switch_in_one_cluster() {
         for (path, may_switch) in [
             ("/v1/subscribe", true),
             ("/v3/subscribe", true),

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_but_where_there_is_no_limit() {
+    fn invalid_timeout_is_refused_only_where_a_limit_applies() {
         let refusal = r#"invalid timeout specified in the request URL - time: missing unit in duration "5""#;
         assert_eq!(asked("/api/v1/pods", "timeout=5"), Err(refusal.to_owned()));
         for (path, query) in [("/api/v1/pods", "watch=1&timeout=5"), ("/api/v1/namespaces/a/pods/b/log", "timeout=5")] {

@@ -405,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_cluster_that_the_caller_may_not_know_counts_as_one_that_is_not_configured() {
+    fn hidden_cluster_counts_as_not_configured() {
         let told = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
         let wanted = |unknown: usize, last: &str| {
@@ -436,7 +436,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_integer_says_nothing_of_other_clusters() {
+    fn integer_version_applies_to_its_own_cluster_alone() {
         let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
         assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234).into()));
         assert_eq!(given.component(&name("b")), None);
@@ -444,7 +444,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_objects_carry_is_read_again(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
+        fn item_versions_survive_a_round_trip(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
             let items = if integer { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
             let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
             let mut text = String::new();

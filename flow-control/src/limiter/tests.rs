@@ -121,7 +121,7 @@ impl<A: Allowance> Clients<A> {
 
 proptest! {
     #[test]
-    fn slots_are_never_more_than_there_are_and_all_come_back(max in 0_u32..6, schedule in steps()) {
+    fn slots_never_exceed_the_limit_and_all_come_back(max in 0_u32..6, schedule in steps()) {
         let limit = |max| MaxRequestsInflight { max, count_long_running: false };
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn tokens_are_never_more_than_time_brought(burst in 1_u32..6, schedule in steps()) {
+    fn tokens_never_exceed_those_that_time_has_brought(burst in 1_u32..6, schedule in steps()) {
         let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
         let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
         let mut clients: Clients<SpentTokens> = Clients::new(limit(burst));
@@ -202,7 +202,7 @@ fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
 /// With more keys than there is memory for, nobody who is over the limit is forgotten, and no key that comes has more
 /// than its share of one limit.
 #[test]
-fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
+fn hostile_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let one = NonZeroU32::MIN;
     let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
@@ -221,7 +221,7 @@ fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
 }
 
 #[test]
-fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
+fn wide_request_is_not_overtaken_and_takes_at_most_all_slots() {
     let limit = MaxRequestsInflight { max: 4, count_long_running: false };
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();

@@ -23,7 +23,7 @@ fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
 
 /// Keys with waiting requests have queues, and one user may have thousands of keys.
 #[tokio::test(start_paused = true)]
-async fn who_waits_takes_no_memory_for_queues_in_which_nobody_does() {
+async fn waiting_request_takes_no_memory_for_empty_queues() {
     const BYTES_MAX: u64 = 8 << 10;
     let queueing = Queueing { deck: Deck::new(1_024, 4).unwrap(), ..Queueing::default() };
     let control = one(slots(1, &[Dimension::User], Some(queueing)));

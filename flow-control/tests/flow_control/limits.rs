@@ -16,7 +16,7 @@ fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<Admit
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_free_once_what_holds_it_is_dropped() {
+async fn place_is_free_once_its_holder_is_dropped() {
     let control = one(slots(2, &[], None));
     let schema = tenants(&control);
     let [first, _second] = ["ann", "bob"].map(|name| at_once(schema, &from(name)).unwrap());
@@ -51,7 +51,7 @@ async fn each_key_has_a_limit_of_its_own() {
 
 /// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
 #[tokio::test(start_paused = true)]
-async fn what_lasts_takes_a_place_only_where_the_schema_says_so() {
+async fn long_running_request_takes_a_place_only_if_counted() {
     let counting = |max, count_long_running| {
         let limit = MaxRequestsInflight { max, count_long_running };
         one(SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None }))
@@ -80,7 +80,7 @@ async fn what_lasts_takes_a_place_only_where_the_schema_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exempt_is_exempt() {
+async fn exempt_schema_admits_every_request() {
     let control = one(SchemaKind::Exempt);
     let held: Vec<_> = (0..1000).map(|_| at_once(tenants(&control), &from("ann")).unwrap()).collect();
     let usage = tenants(&control).usage();
@@ -88,7 +88,7 @@ async fn exempt_is_exempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_names_the_schema_the_limit_and_whose_it_is() {
+async fn refusal_names_the_schema_the_limit_and_the_key() {
     let control = one(tokens(2, 3, &[Dimension::User, Dimension::Verb], None));
     let schema = tenants(&control);
     let events =
@@ -109,7 +109,7 @@ async fn a_refusal_names_the_schema_the_limit_and_whose_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_survives_a_change_of_the_configuration() {
+async fn usage_survives_a_change_of_the_configuration() {
     let first = FlowControl::new([
         named("tenants", slots(3, &[], None)),
         named("rate", tokens(1, 4, &[], None)),
@@ -157,7 +157,7 @@ fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_rate_begins_with_a_full_bucket_and_the_same_rate_keeps_it() {
+async fn new_rate_begins_with_a_full_bucket_and_an_equal_one_continues() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
@@ -169,7 +169,7 @@ async fn another_rate_begins_with_a_full_bucket_and_the_same_rate_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
+async fn admitted_requests_count_again_if_their_schema_returns() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
@@ -197,7 +197,7 @@ async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
 }
 
 #[test]
-fn a_name_is_one_schemas() {
+fn schema_names_are_unique() {
     let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];
     let error = FlowControl::new(twice).unwrap_err();
     assert_eq!(error.to_string(), "there are two flow control schemas of the name \"tenants\"; rename one of them");

@@ -12,7 +12,7 @@ use super::{from, named, one, slots, tenants, tokens, waiting};
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[tokio::test(start_paused = true)]
-async fn whose_turn_comes_is_let_in_and_whose_does_not_is_refused() {
+async fn waiting_request_is_admitted_at_its_turn_or_times_out() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -31,7 +31,7 @@ async fn whose_turn_comes_is_let_in_and_whose_does_not_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_away_gives_the_turn_on() {
+async fn request_that_leaves_passes_its_turn_on() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -50,7 +50,7 @@ async fn whoever_goes_away_gives_the_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_waited_for_and_one_that_nobody_took_is_not_lost() {
+async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_token_is_waited_for_and_one_that_nobody_took_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_limit_gives_turns_at_once() {
+async fn raised_limit_gives_turns_at_once() {
     let queueing = Some(waiting(WAIT_MAX));
     for (few, more) in [
         (slots(1, &[], queueing), slots(2, &[], queueing)),
@@ -122,7 +122,7 @@ async fn queues_are_bounded_each_and_all_together() {
 
 /// Flow control comes before the lookup of the resource, so a user may invent any number of keys.
 #[tokio::test(start_paused = true)]
-async fn one_user_of_many_keys_leaves_others_a_place_to_wait_in() {
+async fn user_of_many_keys_leaves_others_a_place_to_wait() {
     let queueing = Queueing {
         deck: Deck::new(8, 1).unwrap(),
         length: NonZeroU16::new(25).unwrap(),

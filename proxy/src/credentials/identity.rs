@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_a_client_asks_to_be_is_passed_on_only_if_every_server_reads_it_alike() {
+    fn given_identity_passes_only_if_every_server_reads_it_alike() {
         let unknown = |name: &'static str| Err(InvalidGivenIdentity::Unknown(HeaderName::from_static(name)));
         let none: &[(&'static str, &str)] = &[];
         for (given, expected) in [
@@ -325,7 +325,7 @@ mod tests {
 
     /// (user, groups) → sent groups. kube-apiserver gives a ServiceAccount without groups those of its namespace.
     #[test]
-    fn nobody_is_sent_as_more_than_they_are() {
+    fn impersonated_user_gets_no_group_beyond_its_own() {
         let cases: [(&str, &[&str], &[&str]); 4] = [
             ("jane", &["system:authenticated"], &[]),
             ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),

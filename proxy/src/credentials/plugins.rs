@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_this_machine_lacks_makes_no_pause_longer() {
+    async fn local_shortage_does_not_lengthen_the_pause_of_a_plugin() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
         // The plugin may run again at once.

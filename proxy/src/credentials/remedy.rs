@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_field_that_has_the_credentials_is_named_in_each_spelling_that_it_has() {
+    fn credential_field_is_named_in_each_of_its_spellings() {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),

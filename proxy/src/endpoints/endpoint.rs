@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_errors_of_the_server_are_suspicious() {
+    fn suspicious_statuses_are_errors_of_the_server() {
         for (status, expected) in [
             (200, false),
             (403, false),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn however_much_was_sent_it_is_sent_again_whole() {
+    async fn body_is_resent_whole_however_much_was_sent() {
         for sent in 0..=4 {
             let (kept, mut first) = KeptBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_what_is_known_in_length_the_length_stays() {
+    async fn body_of_known_length_keeps_its_length() {
         let (kept, mut first) = KeptBody::new(tributary_apimachinery::body::full("abc"));
         assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
         next(&mut first).await;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_broken_off_is_not_sent_again_as_if_that_were_its_end() {
+    async fn broken_body_is_not_resent() {
         let frames = vec![Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("its client has gone"))];
         let (kept, mut first) = KeptBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         next(&mut first).await;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_is_not_asked_for_more_when_it_is_sent_again() {
+    async fn ended_body_is_not_polled_again_when_it_is_resent() {
         // Unfolding must not go on after its end.
         let frames = stream::unfold(0, async |sent| {
             (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_long_or_more_than_bytes_is_not_sent_again() {
+    async fn long_body_or_body_with_trailers_is_not_resent() {
         static LONG: [u8; KEPT] = [b'x'; KEPT];
         let (kept, mut first) = KeptBody::new(body(&[&LONG, b"y", b"z"]));
         next(&mut first).await;

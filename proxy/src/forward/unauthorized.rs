@@ -179,7 +179,7 @@ mod tests {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
 
     #[tokio::test]
-    async fn kube_apiservers_own_words_are_all_that_is_said() {
+    async fn kube_apiserver_401_has_exactly_its_own_fields() {
         let own = serde_json::to_value(Status::unauthorized()).unwrap();
         let with = |field: &str, value: serde_json::Value| {
             let mut other = own.clone();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_words_count_where_api_servers_have_them() {
+    async fn kube_apiserver_401_counts_only_on_paths_of_api_servers() {
         let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
         for (method, path, text, expected) in [
             ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_breaks_off_is_the_clients_and_breaks_off_there() {
+    async fn broken_401_passes_to_the_client_and_breaks_off_there() {
         let own = Status::unauthorized().to_json();
         let (part, length) = (own[..50].to_vec(), own.len());
         let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from(part))), Err("it broke off".into())];
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_long_is_not_looked_into() {
+    async fn long_401_does_not_count_as_that_of_kube_apiserver() {
         let text = [&Status::unauthorized().to_json()[..], &[b' '; OWN_BYTES_MAX]].concat();
         assert!(!is_own(Method::POST, CONFIG_MAPS, &text).await);
     }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn each_input_leads_from_each_state_to_the_next() {
+    fn health_state_follows_from_the_last_state_and_the_input() {
         let (now, earlier) = (Instant::now(), Instant::now());
         let now = now + Duration::from_secs(1);
         let (new, old) = (State::Probation { since: now }, State::Probation { since: earlier });
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_in_a_while_tries_while_the_breaker_is_open() {
+    fn open_breaker_admits_one_trial_request_per_interval() {
         let (mut machine, tuning, opened_at) = (Machine::default(), tuning(1), Instant::now());
         machine.apply(Input::Failure, &tuning, opened_at);
         let mut admitted = Vec::new();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_is_not_polled_for_what_its_parts_wait_for() {
+    fn connection_is_not_polled_for_events_of_its_parts() {
         let polls = Arc::new(AtomicUsize::new(0));
         let own = Arc::clone(&polls);
         let (mut task, starter, woken) = task(std::future::poll_fn(move |_| {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_rests_leaves_the_thread_to_others() {
+    fn part_that_always_wakes_itself_yields_the_thread() {
         let (mut task, starter, woken) = task(std::future::pending());
         starter.execute(std::future::poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_under_way_goes_on_when_the_connection_takes_no_more() {
+    async fn parts_in_progress_finish_after_the_connection_has_closed() {
         let (mut task, starter, _) = task(async { "closed" });
         let (end, ended) = oneshot::channel::<()>();
         starter.execute(async move {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_keeps_itself_once_nobody_polls() {
+    fn parts_are_dropped_with_the_connection_task() {
         let (task, starter, _) = task(std::future::pending());
         let kept = Arc::new(());
         let hold = |kept: &Arc<()>| {

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_sent_wears_no_connection() {
+    async fn unsent_requests_do_not_wear_a_connection() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
             // A stream without a request, and a returned request.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_to_be_replaced_is_taken_where_the_others_are_full() {
+    async fn worn_connection_is_taken_if_the_others_are_full() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_to_be_replaced_counts_while_something_is_on_it() {
+    async fn worn_connection_counts_while_a_stream_is_on_it() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_one_is_dialed_while_a_fifth_of_the_last_is_free() {
+    async fn next_connection_is_dialed_while_the_last_has_a_fifth_free() {
         let (connections, _) = connections(100).await;
         let mut taken = Vec::new();
         for place in 1..=100 {

@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxy_urls() {
+    fn proxy_urls_have_a_known_scheme_and_may_have_a_user() {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_cannot_be_read_for_want_of_descriptors_is_no_fault_of_the_members() {
+    fn certificate_unreadable_without_descriptors_does_not_blame_the_member() {
         let cluster = ClusterName::new("c1").unwrap();
         for (errno, is_short) in [(libc::EMFILE, true), (libc::EACCES, false)] {
             let read = LoadDataError::ReadFile(io::Error::from_raw_os_error(errno), "tls.crt".into());
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whether_a_name_is_unknown_or_descriptors_are_short_a_socket_tells() {
+    async fn test_socket_distinguishes_unknown_names_from_a_shortage_of_descriptors() {
         // Longer than any valid name, so no resolver is asked.
         let name = "a".repeat(300);
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_waits_on_a_line_that_is_cut_ends_and_later_lines_are_whole() {
+    async fn cut_line_ends_its_waiting_reads_and_spares_later_lines() {
         let lines = Lines::default();
         let (mut near, _far) = {
             let (near, far) = tokio::io::duplex(64);

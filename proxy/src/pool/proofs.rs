@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_one_by_address_or_by_what_they_have_proved() {
+    fn servers_are_the_same_by_address_or_by_proof() {
         let (a, b) = (("https://a:6443", None), ("https://b:6443", None));
         for (one, other, expected) in [
             (proofs(&[a], &[]), proofs(&[a], &[]), true),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_is_read_at_once_whatever_is_asked_for() {
+    async fn available_bytes_are_read_at_once_however_few_are_requested() {
         let (near, mut far) = tokio::io::duplex(256 << 10);
         let mut stream = ReadAhead::wrap(CountedReads(near, 0));
         let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();

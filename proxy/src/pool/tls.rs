@@ -278,7 +278,7 @@ mod tests {
 
     /// A command that asks a running Tributary has the same texts.
     #[test]
-    fn what_to_do_is_said_of_any_server() {
+    fn tls_remedies_apply_to_any_server() {
         let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
         let certificates = [
             rustls::CertificateError::Other(ca),

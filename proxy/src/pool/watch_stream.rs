@@ -234,7 +234,7 @@ mod tests {
     use crate::pool::stream_counts::StreamCounts;
 
     #[tokio::test]
-    async fn a_watch_that_nobody_follows_any_more_breaks_off() {
+    async fn watch_without_a_follower_breaks_off() {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let mut member = h2::server::handshake(far).await.unwrap();

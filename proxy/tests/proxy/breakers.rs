@@ -91,7 +91,7 @@ fn three_failures() -> BreakerTuning {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
+async fn breaker_stops_dials_after_failures_until_one_request_tries() {
     let scene = Scene::new(three_failures()).await;
     for failures in 1..=3 {
         assert_eq!(scene.ask().await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -120,7 +120,7 @@ async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
 
 /// If this machine has no free ports or files, the proxy must not stop requests to a healthy member.
 #[tokio::test(start_paused = true)]
-async fn what_is_used_up_here_is_held_against_no_endpoint() {
+async fn local_shortage_opens_no_breaker() {
     type Failure = fn() -> BoxError;
     let failures: [(Failure, [&str; 2]); 2] = [
         (
@@ -153,7 +153,7 @@ async fn what_is_used_up_here_is_held_against_no_endpoint() {
 
 /// Linux reports the same error if this machine has no source address for the member, for example without IPv6.
 #[tokio::test(start_paused = true)]
-async fn an_address_that_cannot_be_reached_from_here_is_a_failure_as_any_other() {
+async fn address_unreachable_from_here_counts_as_a_failure() {
     // No machine can reach a link-local address without the name of a link.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
@@ -170,7 +170,7 @@ async fn an_address_that_cannot_be_reached_from_here_is_a_failure_as_any_other()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_process_asks_is_asked_in_any_case_and_its_answer_lets_everybody_in() {
+async fn own_requests_pass_an_open_breaker_and_their_success_closes_it() {
     let scene = Scene::new(three_failures()).await;
     let transport = scene.client.transport();
     for _ in 0..5 {
@@ -199,7 +199,7 @@ async fn a_trial_whose_client_goes_away_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn where_all_breakers_are_open_the_answer_says_so_of_each() {
+async fn refusal_names_each_endpoint_if_all_breakers_are_open() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     for gate in &mut gates {
@@ -220,7 +220,7 @@ async fn where_all_breakers_are_open_the_answer_says_so_of_each() {
 }
 
 #[tokio::test]
-async fn no_more_requests_are_in_flight_than_may_be() {
+async fn requests_in_flight_are_limited_per_endpoint_and_per_member() {
     let released = CancellationToken::new();
     let until = released.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -280,7 +280,7 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
 
 /// While a breaker is open, the endpoint gets only trial requests, and a trial may never be answered.
 #[tokio::test]
-async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_breaker_opens() {
+async fn unanswered_trial_blocks_others_no_longer_than_the_open_time() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gate = Gate::to(&member).await;
     let mut config = member.config();
@@ -316,7 +316,7 @@ async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_br
 }
 
 #[tokio::test]
-async fn the_endpoints_for_users_own_tokens_are_asked_whether_they_are_back() {
+async fn returning_endpoint_for_user_tokens_is_used_again() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let probe = Probe { interval: Duration::from_millis(250), ..Probe::default() };

@@ -60,7 +60,7 @@ async fn wants(token: &'static str) -> Member {
 }
 
 #[tokio::test]
-async fn user_and_password() {
+async fn user_and_password_are_sent_as_basic_credentials() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.username = Some("u".to_owned());
@@ -151,7 +151,7 @@ fn said_behind(path: &str) -> &'static str {
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
-async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_the_member() {
+async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), crate::plugins::TOKEN);
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -187,7 +187,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
 /// Each kube-apiserver has its own cache of authentications. A successful request to another endpoint therefore does
 /// not show that the first endpoint accepts the credentials.
 #[tokio::test]
-async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
+async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     let rejecting = Arc::new(AtomicU16::new(0));
     let shared = rejecting.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -218,7 +218,7 @@ fn through(gate: &Gate, path: &str) -> Request<member::Body> {
 
 /// 401 answers of a workload cost each endpoint one check per second, however the requests alternate between endpoints.
 #[tokio::test]
-async fn what_an_endpoint_said_of_us_is_remembered_whatever_others_say() {
+async fn credential_checks_are_remembered_for_each_endpoint() {
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::OK, String::new()),
@@ -245,7 +245,7 @@ async fn what_an_endpoint_said_of_us_is_remembered_whatever_others_say() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_answer_our_question_holds_up_no_other() {
+async fn endpoint_silent_about_our_credentials_holds_up_no_other() {
     let silent = Arc::new(AtomicU16::new(0));
     let shared = silent.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -273,7 +273,7 @@ async fn an_endpoint_that_does_not_answer_our_question_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_is_safe() {
+async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();
@@ -317,7 +317,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
 /// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, which would say
 /// that the request was not processed.
 #[tokio::test]
-async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile() {
+async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "token").unwrap();
@@ -346,7 +346,7 @@ async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile(
 
 /// One of two kube-apiservers may learn of a new token later: it rejects the token once, and then accepts it.
 #[tokio::test]
-async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
+async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
     let rejects = Arc::new(AtomicBool::new(false));
     let once = rejects.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -409,7 +409,7 @@ async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (M
 /// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits
 /// repeated requests.
 #[tokio::test]
-async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
+async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
     let requests = Arc::new(AtomicU16::new(0));
     let count = requests.clone();
     let (_member, client) = rejecting(move || count.fetch_add(1, Ordering::SeqCst) % 2 == 1).await;
@@ -433,7 +433,7 @@ async fn who_rejects_us_half_of_the_time_is_not_asked_half_as_much_again() {
 /// Authentication precedes everything else in kube-apiserver, for custom resources, reviews, discovery and logs, too.
 /// The same holds for an aggregated API server that does not trust the cluster.
 #[tokio::test]
-async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
+async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     let rejections = Arc::new(AtomicU16::new(0));
     let left = rejections.clone();
     let take = |left: u16| left.checked_sub(1);
@@ -564,7 +564,7 @@ async fn slow_plugins_are_given_up() {
 }
 
 #[tokio::test]
-async fn client_certificates_from_the_configuration() {
+async fn client_certificate_of_the_configuration_is_presented() {
     let users = Authority::new();
     let leaf = users.leaf("alice");
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
@@ -644,7 +644,7 @@ async fn client_certificate_files_are_read_again_after_401() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_silently_is_said_to() {
+async fn error_says_that_a_failed_plugin_printed_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
@@ -655,7 +655,7 @@ async fn a_plugin_that_fails_silently_is_said_to() {
 }
 
 #[tokio::test]
-async fn credentials_that_have_expired_as_a_plugin_gives_them_are_not_sent_and_it_does_not_run_for_each_request() {
+async fn credentials_already_expired_are_neither_sent_nor_renewed_per_request() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();

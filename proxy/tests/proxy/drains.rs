@@ -51,7 +51,7 @@ async fn two_watches(client: &ClusterClient) -> Vec<Body> {
 }
 
 #[tokio::test]
-async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_others() {
+async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -88,7 +88,7 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
 }
 
 #[tokio::test]
-async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there() {
+async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     let (sender, released) = tokio::sync::watch::channel(0);
     let member = Member::start(Options::default(), move |seen, _| {
         let mut released = released.clone();
@@ -127,7 +127,7 @@ async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there()
 }
 
 #[tokio::test]
-async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() {
+async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
     let member = watchable().await;
     // Accepts connections and sends nothing.
     let mute = Port::reserve();
@@ -154,7 +154,7 @@ async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() 
 }
 
 #[tokio::test]
-async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
+async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -192,7 +192,7 @@ fn is_drained(status: &EndpointStatus) -> bool {
 }
 
 #[tokio::test]
-async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_is_sent_nothing_new() {
+async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -249,7 +249,7 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
 }
 
 #[tokio::test]
-async fn where_all_are_drained_requests_are_refused_as_not_sent_and_the_member_is_not_lost() {
+async fn requests_are_refused_as_unsent_if_all_endpoints_are_drained() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let several = client(&member, [&gates[0], &gates[1]]).await;
@@ -278,7 +278,7 @@ async fn where_all_are_drained_requests_are_refused_as_not_sent_and_the_member_i
 }
 
 #[tokio::test]
-async fn one_that_is_drained_does_not_take_the_place_of_others_that_are_lost() {
+async fn drained_endpoint_does_not_replace_a_lost_one() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -297,7 +297,7 @@ async fn one_that_is_drained_does_not_take_the_place_of_others_that_are_lost() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_another() {
+async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
     let member = watchable().await;
     // Accepts connections and sends nothing.
     let mute = Port::reserve();
@@ -324,7 +324,7 @@ async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_an
 /// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in progress end
 /// on the old one.
 #[tokio::test]
-async fn what_is_under_way_when_a_member_says_goodbye_ends_as_it_would() {
+async fn requests_in_progress_end_normally_after_goaway() {
     let (sender, release) = tokio::sync::watch::channel(false);
     let member = Member::start(Options::default(), move |seen, _| {
         let mut release = release.clone();

@@ -120,7 +120,7 @@ fn is_lost(status: &EndpointStatus) -> bool {
 }
 
 #[tokio::test]
-async fn requests_are_spread() {
+async fn requests_are_spread_over_the_endpoints() {
     let member = busy_member().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -150,7 +150,7 @@ async fn requests_are_spread() {
 }
 
 #[tokio::test]
-async fn one_that_is_lost_is_left_out_and_comes_back() {
+async fn lost_endpoint_is_left_out_and_comes_back() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     gates[0].close().await;
@@ -181,7 +181,7 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
 
 /// Discovery of each server's configuration sends requests to a single endpoint in this way.
 #[tokio::test]
-async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
+async fn request_to_a_single_lost_endpoint_does_not_blame_the_member() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -199,7 +199,7 @@ async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
 }
 
 #[tokio::test]
-async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
+async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
     let released = CancellationToken::new();
     let member = member_that_holds(released.clone()).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -257,7 +257,7 @@ async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
 }
 
 #[tokio::test]
-async fn a_silent_one_costs_a_second_once() {
+async fn silent_endpoint_costs_a_second_only_once() {
     let member = busy_member().await;
     // Accepts connections and never sends a byte.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -292,7 +292,7 @@ pub(crate) fn exec() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long() {
+async fn answering_endpoint_is_not_lost_for_a_slow_http1_handshake() {
     let member = busy_member().await;
     // A dial for a tunnel offers only HTTP/1.1 in ALPN.
     let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
@@ -323,7 +323,7 @@ async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long
 
 /// Over HTTP/1.1 each request has its own connection, and a busy member sends nothing until it answers.
 #[tokio::test]
-async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http1() {
+async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
     let released = CancellationToken::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let holding = released.clone();
@@ -352,7 +352,7 @@ async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http
 }
 
 #[tokio::test]
-async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
+async fn member_without_endpoints_is_unreachable_until_they_return() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

@@ -12,7 +12,7 @@ pub(crate) fn names(headers: &HeaderMap) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn given_impersonation_is_for_the_member_to_judge() {
+async fn given_impersonation_is_passed_to_the_member() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.impersonate = Some("configured".to_owned());
@@ -37,7 +37,7 @@ async fn given_impersonation_is_for_the_member_to_judge() {
 }
 
 #[tokio::test]
-async fn responses_are_cleaned() {
+async fn responses_lose_cookies_and_keep_warnings() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let builder = Response::builder().header("set-cookie", "a=b").header("warning", "299 - \"x\"");
         let builder = match seen.uri.path() {

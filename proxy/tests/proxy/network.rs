@@ -19,7 +19,7 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, SendRequest, c
 use crate::proxies::{connect_proxy, socks_proxy};
 
 #[tokio::test]
-async fn a_wrong_authority_is_a_tls_error_that_says_so() {
+async fn certificate_of_a_wrong_authority_is_a_clear_tls_error() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.root_cert = Some(vec![Authority::new().der.to_vec()]);
@@ -125,7 +125,7 @@ async fn an_absent_member_is_noticed_and_its_return_too() {
 }
 
 #[tokio::test]
-async fn health_tells_what_readyz_says() {
+async fn health_reports_the_answer_of_readyz() {
     let member = Member::start(Options::default(), |seen, _| async move {
         assert_eq!(seen.uri.path(), "/readyz");
         text(StatusCode::INTERNAL_SERVER_ERROR, "[-]etcd failed".to_owned())
@@ -137,7 +137,7 @@ async fn health_tells_what_readyz_says() {
 }
 
 #[tokio::test]
-async fn a_silent_dial_ends() {
+async fn dial_of_a_silent_server_times_out() {
     // Accepts connections and never sends a byte.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
@@ -164,7 +164,7 @@ async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() 
 }
 
 #[tokio::test]
-async fn the_transport_fills_in_the_rest() {
+async fn transport_adds_the_authority_of_the_member() {
     let member = Member::echo().await;
     let response = member.client().await.transport().oneshot(get("/apis?x=1")).await.unwrap();
     assert_eq!(member::read(response).await, "/apis");

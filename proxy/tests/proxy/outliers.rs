@@ -120,7 +120,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 }
 
 #[tokio::test]
-async fn one_that_answers_500_at_once_gets_little_and_comes_back_slowly() {
+async fn endpoint_with_fast_500s_gets_little_and_comes_back_slowly() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
     // The first 500 is among these requests. After 3 s, the endpoint gets almost no requests.
@@ -137,7 +137,7 @@ async fn one_that_answers_500_at_once_gets_little_and_comes_back_slowly() {
 }
 
 #[tokio::test]
-async fn a_broken_resource_ejects_nobody_and_costs_few_questions() {
+async fn broken_resource_ejects_no_endpoint_and_costs_few_checks() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -151,7 +151,7 @@ async fn a_broken_resource_ejects_nobody_and_costs_few_questions() {
 }
 
 #[tokio::test]
-async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_off_ejects_nobody() {
+async fn endpoint_is_ejected_if_everything_breaks_off_and_not_one_path() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -172,7 +172,7 @@ async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_o
 }
 
 #[tokio::test]
-async fn slow_requests_of_a_client_eject_nobody() {
+async fn slow_requests_of_a_client_eject_no_endpoint() {
     let scene = Scene::new().await;
     let first = EndpointSubset::new(&[scene.gates[0].url().to_string()]);
     for _ in 0..2 {
@@ -187,7 +187,7 @@ async fn slow_requests_of_a_client_eject_nobody() {
 }
 
 #[tokio::test]
-async fn where_all_are_broken_all_are_asked() {
+async fn endpoints_are_all_used_if_all_are_broken() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
     scene.break_off(1, Fault::Errors);

@@ -44,7 +44,7 @@ async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
 }
 
 #[tokio::test]
-async fn a_users_token_comes_without_anything_of_ours() {
+async fn user_token_is_sent_without_our_credentials() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = passing(&config).await.unwrap();
     assert!(client.passes_tokens());
@@ -76,7 +76,7 @@ async fn a_users_token_comes_without_anything_of_ours() {
 }
 
 #[tokio::test]
-async fn what_a_member_says_of_a_users_token_is_the_users_to_know() {
+async fn member_401_to_a_user_token_reaches_the_user() {
     let (member, config) = member_and_config(StatusCode::UNAUTHORIZED).await;
     let client = passing(&config).await.unwrap();
     let answer = read(client.send_request(get("/api"), own("anns", None)).await.unwrap()).await;
@@ -85,7 +85,7 @@ async fn what_a_member_says_of_a_users_token_is_the_users_to_know() {
 }
 
 #[tokio::test]
-async fn tokens_are_passed_on_only_where_nobody_else_can_read_them() {
+async fn user_tokens_pass_only_over_verified_tls() {
     let (_member, mut config) = member_and_config(StatusCode::OK).await;
     config.accept_invalid_certs = true;
     let error = passing(&config).await.err().unwrap().to_string();
@@ -98,7 +98,7 @@ async fn tokens_are_passed_on_only_where_nobody_else_can_read_them() {
 }
 
 #[tokio::test]
-async fn without_leave_no_token_is_sent() {
+async fn user_token_is_not_sent_without_permission() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();

@@ -115,7 +115,7 @@ fn recoveries(client: &ClusterClient) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take() {
+async fn idle_http1_endpoint_is_healthy_however_slow_its_handshakes() {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
@@ -164,7 +164,7 @@ fn under_way(watches: &mut [Body]) -> usize {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_at_one_that_is_drained_breaks_off_after_an_hour_and_no_sooner() {
+async fn drained_endpoint_breaks_off_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
@@ -186,7 +186,7 @@ async fn what_is_under_way_at_one_that_is_drained_breaks_off_after_an_hour_and_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_drained_no_longer_within_the_hour_keeps_what_is_under_way() {
+async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
@@ -201,7 +201,7 @@ async fn one_that_is_drained_no_longer_within_the_hour_keeps_what_is_under_way()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_at_one_that_has_left_breaks_off_after_an_hour_too() {
+async fn removed_endpoint_breaks_off_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     let config = kube::Config::new(format!("http://{}", ENDPOINTS[1]).parse().unwrap());
@@ -242,7 +242,7 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
 
 /// After a denial, kubectl sends each exec twice: by WebSocket and by SPDY.
 #[tokio::test(start_paused = true)]
-async fn exec_and_what_else_kube_apiserver_switches_may_be_denied_any_number_of_times() {
+async fn exec_and_proxy_upgrades_may_be_denied_without_limit() {
     // Rancher's URL of a cluster has a path, which clients do not send.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;
@@ -257,7 +257,7 @@ async fn exec_and_what_else_kube_apiserver_switches_may_be_denied_any_number_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else() {
+async fn user_with_many_failed_upgrades_is_refused_and_others_are_not() {
     let client = client_of_one_that_never_switches("").await;
     let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
     let mut answered = 0;

@@ -141,7 +141,7 @@ fn last_run(member: &Member) -> u32 {
 }
 
 #[tokio::test]
-async fn a_member_that_rejects_everything_keeps_a_shared_plugin_from_nobody_else() {
+async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     let (hostile, member) = (rejecting().await, Member::echo().await);

@@ -155,7 +155,7 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test]
-async fn connections_to_a_member_of_http1_are_limited_and_watches_leave_room_for_reads() {
+async fn http1_connections_are_limited_and_watches_leave_room_for_reads() {
     let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
     let client =
         member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
@@ -192,7 +192,7 @@ where
 }
 
 #[tokio::test]
-async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
+async fn own_requests_find_places_however_much_clients_ask() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
     // Over HTTP/1.1, all users share eight connections. Over HTTP/2 with two streams each, Tributary has four
@@ -244,7 +244,7 @@ async fn however_much_clients_ask_this_process_can_ask_in_its_own_name() {
 /// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). A client may leave answers
 /// unread without effect on others.
 #[tokio::test]
-async fn answers_that_are_not_read_leave_a_window_to_others() {
+async fn unread_answers_leave_a_window_to_others() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let large = seen.uri.path() == "/large";
         text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
@@ -380,7 +380,7 @@ async fn writes_are_not_tried_again_once_sent() {
 }
 
 #[tokio::test]
-async fn what_a_member_refused_is_sent_again_with_a_body_or_without() {
+async fn refused_requests_are_resent_with_and_without_a_body() {
     let (config, requests) = breaking(usize::MAX).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/refused").body(empty()).unwrap();

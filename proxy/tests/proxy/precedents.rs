@@ -167,7 +167,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
 }
 
 #[tokio::test]
-async fn vulndb_3982_no_header_of_identity_is_told_to_an_outsider() {
+async fn vulndb_3982_identity_headers_never_reach_a_forward_proxy() {
     let member = Member::echo().await;
     let (proxy, mut heads) = connect_proxy().await;
     let mut config = member.config();

@@ -108,7 +108,7 @@ fn probe() -> Probe {
 }
 
 #[tokio::test]
-async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
+async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() {
     let scene = Scene::new(probe()).await;
     assert!(scene.after(200).await);
     assert!(!scene.after(500).await);
@@ -127,7 +127,7 @@ async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
 }
 
 #[tokio::test]
-async fn so_many_in_a_row_count() {
+async fn probe_thresholds_count_answers_in_a_row() {
     let scene = Scene::new(Probe { success_threshold: 2, failure_threshold: 3, ..probe() }).await;
     let mut ready = Vec::new();
     for status in [500, 500, 200, 500, 500, 500, 200, 500, 200, 200] {
@@ -150,7 +150,7 @@ async fn so_many_in_a_row_count() {
 }
 
 #[tokio::test]
-async fn what_it_answered_before_it_was_lost_counts_no_longer() {
+async fn probe_answers_before_a_loss_do_not_count() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
     eventually("it is asked", || scene.asked() > 0).await;
@@ -171,7 +171,7 @@ async fn what_it_answered_before_it_was_lost_counts_no_longer() {
 }
 
 #[tokio::test]
-async fn one_that_gives_no_answer_in_its_time_is_silent_after_so_many() {
+async fn endpoint_is_silent_after_enough_unanswered_probes() {
     let answer_within = Duration::from_secs(1);
     let scene = Scene::new(Probe { failure_threshold: 2, answer_within, ..probe() }).await;
     eventually("it is silent", || scene.reason().is_some()).await;

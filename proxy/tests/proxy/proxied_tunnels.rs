@@ -117,8 +117,8 @@ fn long() -> Vec<u8> {
 }
 
 #[test]
-fn a_tunnel_through_a_proxy_on_which_nothing_is_said_for_a_day_is_there() {
-    through_each("a_tunnel_through_a_proxy_on_which_nothing_is_said_for_a_day_is_there", async |mut tunnel| {
+fn proxied_tunnel_survives_a_day_of_silence() {
+    through_each("proxied_tunnel_survives_a_day_of_silence", async |mut tunnel| {
         silence().await;
         assert_eq!(tunnel.tuning.tunnels.len(), 1);
         says(&mut tunnel.member, &mut tunnel.client, b"still there?").await;
@@ -127,16 +127,16 @@ fn a_tunnel_through_a_proxy_on_which_nothing_is_said_for_a_day_is_there() {
 }
 
 #[test]
-fn a_client_that_has_finished_hears_through_a_proxy_what_its_member_says_a_day_later() {
-    let test = "a_client_that_has_finished_hears_through_a_proxy_what_its_member_says_a_day_later";
+fn proxied_tunnel_carries_member_bytes_a_day_after_the_client_finished() {
+    let test = "proxied_tunnel_carries_member_bytes_a_day_after_the_client_finished";
     through_each(test, async |Tunnel { mut client, mut member, tuning }| {
         finish_a_day_apart(&mut client, &mut member, &tuning).await;
     });
 }
 
 #[test]
-fn a_member_that_has_finished_hears_through_a_proxy_what_its_client_says_a_day_later() {
-    let test = "a_member_that_has_finished_hears_through_a_proxy_what_its_client_says_a_day_later";
+fn proxied_tunnel_carries_client_bytes_a_day_after_the_member_finished() {
+    let test = "proxied_tunnel_carries_client_bytes_a_day_after_the_member_finished";
     through_each(test, async |Tunnel { mut client, mut member, tuning }| {
         finish_a_day_apart(&mut member, &mut client, &tuning).await;
     });

@@ -78,7 +78,7 @@ async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tribu
 /// h2 closes a connection with all its streams after too many unread small DATA frames, because a frame takes more
 /// memory than the window counts. A workload determines the frames' size, and a client whether it reads them.
 #[tokio::test]
-async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() {
+async fn unread_tiny_frames_break_no_stream_of_other_clients() {
     let Chatty { member, happens } = Chatty::start().await;
     let client = member.client().await;
     let mut others = open(&client, "quiet", peer(2)).await.into_body();
@@ -97,7 +97,7 @@ async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() 
 
 /// A client may have 576 long-running requests, which take 36 connections.
 #[tokio::test]
-async fn as_many_as_one_client_may_have_come_at_once_and_take_nothing_of_others() {
+async fn client_with_576_long_requests_takes_nothing_from_others() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let others = futures::future::join_all((2..22).map(|port| open(&client, "quiet", peer(port)))).await;
@@ -124,7 +124,7 @@ async fn clients_that_read_logs_at_once_share_no_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_idle_is_anybodys() {
+async fn idle_connection_is_reused_for_any_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
@@ -139,7 +139,7 @@ async fn a_connection_that_is_idle_is_anybodys() {
 
 /// Frames in flight when a client leaves permanently reduce the connection's budget.
 #[tokio::test]
-async fn a_connection_on_which_something_was_left_unread_is_nobody_elses() {
+async fn connection_with_unread_bytes_stays_with_its_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for (port, connections) in [(1, 1), (1, 1), (2, 2), (1, 2), (3, 3)] {
@@ -150,7 +150,7 @@ async fn a_connection_on_which_something_was_left_unread_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn where_there_are_too_many_clients_they_share() {
+async fn clients_share_connections_beyond_the_maximum() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
@@ -216,7 +216,7 @@ impl Ways {
 }
 
 #[tokio::test]
-async fn where_old_connections_go_on_and_new_ones_fail_clients_share_and_the_member_stays_reachable() {
+async fn clients_share_connections_and_the_member_stays_reachable_if_dials_fail() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -232,7 +232,7 @@ async fn where_old_connections_go_on_and_new_ones_fail_clients_share_and_the_mem
 }
 
 #[tokio::test]
-async fn where_a_dial_hangs_clients_share_meanwhile() {
+async fn clients_share_connections_while_a_dial_hangs() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -243,7 +243,7 @@ async fn where_a_dial_hangs_clients_share_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_dial_that_fails_late_says_nothing_of_those_that_began_later() {
+async fn late_failure_of_a_dial_does_not_affect_later_dials() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     ways.become_such(Way::Hangs);
@@ -261,7 +261,7 @@ async fn a_dial_that_fails_late_says_nothing_of_those_that_began_later() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_of_one_reader_takes_nothing_from_another() {
+async fn forgotten_reader_takes_no_connection_from_another() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;

@@ -146,7 +146,7 @@ async fn answer(at: usize, behavior: Behavior, request: Request<Incoming>) -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_everything_at_once_has_half_of_the_requests_and_not_most_of_them() {
+async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
     for error in [StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR] {
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
@@ -160,7 +160,7 @@ async fn one_that_refuses_everything_at_once_has_half_of_the_requests_and_not_mo
 /// Before the refusals, the first endpoint is faster than the second, which is in another zone. The proxy forgets the
 /// former durations.
 #[tokio::test(start_paused = true)]
-async fn a_nearer_one_that_refuses_everything_from_some_moment_on_has_half_of_the_requests_soon() {
+async fn nearer_endpoint_that_begins_to_refuse_soon_gets_half() {
     let usual = [Duration::from_millis(2), USUAL];
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual }).await;
     scene.read_for(FORGOTTEN, 1, REFUSED).await;
@@ -171,7 +171,7 @@ async fn a_nearer_one_that_refuses_everything_from_some_moment_on_has_half_of_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_one_resource_at_once_has_half_of_that_and_of_everything_else() {
+async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
     for error in [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR] {
         let scene = Scene::new(error).await;
         tokio::join!(scene.read(8, REFUSED), scene.read(8, ANSWERED));
@@ -183,7 +183,7 @@ async fn one_that_refuses_one_resource_at_once_has_half_of_that_and_of_everythin
 
 /// One client makes the first endpoint refuse a thousand requests per second, through a policy's endpoint subset.
 #[tokio::test(start_paused = true)]
-async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
+async fn refused_requests_of_one_client_do_not_move_others_elsewhere() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
     let until = Instant::now() + MEASURED;
     let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
@@ -204,7 +204,7 @@ async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
 
 /// One client sends 200 requests per second with answer 403 or 404 to the fast endpoint.
 #[tokio::test(start_paused = true)]
-async fn nobody_can_have_others_sent_to_a_slow_endpoint_by_asking_a_quick_one_for_what_is_refused() {
+async fn refused_requests_of_one_client_send_no_others_to_slow_endpoints() {
     let measured = Duration::from_secs(4);
     for error in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
         let usual = [Duration::from_millis(5), Duration::from_secs(2)];
@@ -238,7 +238,7 @@ async fn a_slow_endpoint_gets_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_watches_is_not_given_every_new_one() {
+async fn endpoint_that_refuses_watches_does_not_get_every_new_watch() {
     let scene = Scene::new(StatusCode::TOO_MANY_REQUESTS).await;
     let watch = async |path: &str| {
         let request = get(&format!("{path}?watch=1"));

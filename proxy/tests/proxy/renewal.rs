@@ -40,7 +40,7 @@ fn certificate(chain: &Leaf, key: &Leaf) -> AuthInfo {
 }
 
 #[tokio::test]
-async fn a_new_token_is_sent_over_the_connection_that_there_is() {
+async fn new_token_is_sent_over_the_existing_connection() {
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
 }
 
 #[tokio::test]
-async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
+async fn token_is_never_sent_without_its_impersonated_user() {
     let member = Member::echo().await;
     let limited = AuthInfo { impersonate: Some("reader".to_owned()), ..token("administrator") };
     let users = [with_user(&member, token("robot")), with_user(&member, limited)];
@@ -114,7 +114,7 @@ async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_for_another_user_is_the_same_request_but_for_the_user() {
+async fn request_resent_for_a_new_user_differs_only_in_the_user() {
     let replaced = Arc::new(Notify::new());
     let waiting = replaced.clone();
     let member = Member::start(Options::default(), move |seen, _| {

@@ -199,7 +199,7 @@ async fn resets_of_one_client_cost_others_no_connection() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
+async fn prompt_answer_is_read_although_its_client_has_gone() {
     const PLACES: usize = 50;
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
@@ -225,7 +225,7 @@ async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
 }
 
 #[tokio::test]
-async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
+async fn late_bytes_of_reset_streams_do_not_end_others() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(64));
@@ -248,7 +248,7 @@ async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
 
 /// The pool replaces a connection after many resets, but the old connection stays open until its last stream ends.
 #[tokio::test]
-async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_may_be() {
+async fn worn_connections_count_towards_the_maximum() {
     let member = GoMember::start().await;
     let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
     config.root_cert = Some(vec![member.authority.der.to_vec()]);
@@ -319,7 +319,7 @@ async fn thousands_of_clients_share_a_few_connections() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_with_other_credentials_still_has_its_clients_place() {
+async fn request_resent_with_new_credentials_keeps_the_place_of_its_client() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();

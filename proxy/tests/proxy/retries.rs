@@ -141,7 +141,7 @@ fn post() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn a_write_that_the_member_has_certainly_not_processed_is_sent_again_with_its_body() {
+async fn unprocessed_write_is_resent_with_its_body() {
     for refusal in [
         Refusal::GoAway { last: 0, code: NO_ERROR },
         Refusal::GoAway { last: 0, code: ENHANCE_YOUR_CALM },
@@ -163,7 +163,7 @@ async fn a_write_that_the_member_has_certainly_not_processed_is_sent_again_with_
 }
 
 #[tokio::test]
-async fn a_write_that_may_have_been_processed_is_not_sent_again_and_a_read_is() {
+async fn possibly_processed_write_is_not_resent_and_a_read_is() {
     for refusal in [
         Refusal::GoAway { last: 1, code: NO_ERROR },
         Refusal::GoAway { last: 1, code: INTERNAL_ERROR },
@@ -183,7 +183,7 @@ async fn a_write_that_may_have_been_processed_is_not_sent_again_and_a_read_is() 
 }
 
 #[tokio::test]
-async fn a_member_that_refuses_everything_is_sent_a_fifth_more_and_not_thrice_as_much() {
+async fn member_that_refuses_everything_gets_only_a_fifth_more_requests() {
     let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
     for _ in 0..200 {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
@@ -213,7 +213,7 @@ async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> M
 }
 
 #[tokio::test]
-async fn a_read_that_one_endpoint_has_no_room_for_is_asked_of_another() {
+async fn read_refused_by_a_busy_endpoint_goes_to_another() {
     // Status codes of API priority and fairness, and of a kube-apiserver during its shutdown.
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         reads_are_asked_of_another(status).await;
@@ -266,7 +266,7 @@ enum Other {
 }
 
 #[tokio::test]
-async fn a_read_keeps_the_answer_that_it_has_where_no_other_endpoint_can_be_asked() {
+async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
     for other in [Other::Full, Other::Gone, Other::BreaksOff] {
         let authority = Arc::new(Mutex::new(String::new()));
         let first = authority.clone();
@@ -313,7 +313,7 @@ async fn a_read_keeps_the_answer_that_it_has_where_no_other_endpoint_can_be_aske
 }
 
 #[tokio::test]
-async fn however_a_read_fails_it_is_sent_thrice_at_most() {
+async fn read_is_sent_at_most_three_times_however_it_fails() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     let member = Member::start(Options::default(), move |_, _| {
@@ -334,7 +334,7 @@ async fn however_a_read_fails_it_is_sent_thrice_at_most() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_is_the_same_request() {
+async fn retry_sends_the_same_request() {
     let path = "/api/v1/pods?labelSelector=a%3Db";
     for is_busy in [false, true] {
         let asked = AtomicUsize::new(0);
@@ -377,7 +377,7 @@ async fn what_is_sent_again_is_the_same_request() {
 }
 
 #[tokio::test]
-async fn answers_of_too_much_to_do_leave_half_of_what_may_be_sent_again() {
+async fn busy_answers_leave_half_of_the_retry_budget() {
     let member = Member::start(Options::default(), |_, _| async { busy() }).await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

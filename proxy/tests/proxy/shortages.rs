@@ -63,9 +63,9 @@ fn is_short() -> bool {
 }
 
 #[test]
-fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_member() {
+fn name_resolution_without_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_member");
+        return run_short("name_resolution_without_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -93,9 +93,9 @@ fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_mem
 }
 
 #[test]
-fn a_plugin_that_cannot_be_run_for_want_of_descriptors_is_held_against_no_member() {
+fn plugin_without_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("a_plugin_that_cannot_be_run_for_want_of_descriptors_is_held_against_no_member");
+        return run_short("plugin_without_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

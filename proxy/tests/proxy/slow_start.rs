@@ -91,7 +91,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_was_lost_is_drained_no_longer_or_joins_another_gets_its_share_little_by_little() {
+async fn new_or_returning_endpoint_gets_its_share_gradually() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.expect_a_slow_start("it was lost").await;
@@ -108,13 +108,13 @@ async fn one_that_was_lost_is_drained_no_longer_or_joins_another_gets_its_share_
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_of_the_start_have_their_shares_at_once() {
+async fn initial_endpoints_have_their_shares_at_once() {
     let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_back_is_not_given_every_new_watch() {
+async fn returning_endpoint_does_not_get_every_new_watch() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     let mut watches = Vec::new();
@@ -135,7 +135,7 @@ async fn one_that_comes_back_is_not_given_every_new_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_beside_which_no_other_can_be_asked_is_never_held_back() {
+async fn sole_usable_endpoint_has_no_slow_start() {
     // The other endpoint is drained.
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;

@@ -52,7 +52,7 @@ async fn bodies_stream_in_both_directions() {
 
 /// Go's servers end an HTTP/2 answer with an empty frame after the last bytes.
 #[tokio::test]
-async fn the_end_of_an_answer_is_told_with_its_last_bytes() {
+async fn end_of_an_answer_comes_with_its_last_bytes() {
     for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {
         let member = Member::start(Options::default(), move |_, _| {
             let (sender, body) = channel();
@@ -119,7 +119,7 @@ async fn dropping_a_request_cancels_it_at_the_member() {
 }
 
 #[tokio::test]
-async fn only_short_requests_have_a_time_limit() {
+async fn time_limit_applies_to_short_requests_only() {
     const LIMIT: Duration = Duration::from_millis(50);
     let member = Member::start(Options::default(), |seen, _| async move {
         if seen.uri.query() != Some("watch=true") {

@@ -144,7 +144,7 @@ async fn ask_for(address: SocketAddr, path: &str, headers: &str) -> (TcpStream, 
 }
 
 #[tokio::test]
-async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
+async fn upgrade_takes_an_endpoint_that_can_be_reached() {
     let member = RawMember::start(SWITCHED).await;
     let lost = Port::reserve();
     let mut config = member.config.clone();
@@ -220,7 +220,7 @@ async fn bytes_flow_both_ways_after_101() {
 }
 
 #[tokio::test]
-async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
+async fn tunnel_survives_a_day_of_silence() {
     let member = RawMember::start(SWITCHED).await;
     let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
@@ -257,7 +257,7 @@ where
 }
 
 #[tokio::test]
-async fn what_a_member_says_after_its_client_has_finished_arrives() {
+async fn bytes_of_a_member_arrive_after_its_client_has_finished() {
     let config = member_that_switches(|mut tls| async move {
         let mut said = Vec::new();
         tls.read_to_end(&mut said).await.unwrap();
@@ -277,7 +277,7 @@ async fn what_a_member_says_after_its_client_has_finished_arrives() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_after_its_member_has_finished_arrives() {
+async fn bytes_of_a_client_arrive_after_its_member_has_finished() {
     let (heard, hears) = tokio::sync::oneshot::channel();
     let config = member_that_switches(|mut tls| async move {
         tls.write_all(b"that was all").await.unwrap();
@@ -317,7 +317,7 @@ async fn tunnels_end_on_shutdown() {
 }
 
 #[tokio::test]
-async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
+async fn tunnel_ender_ends_its_own_tunnel_alone() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let client = member::connect(member.config.clone(), tuning.clone()).await;
@@ -350,7 +350,7 @@ async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_a_tunnel_is_let_go_when_it_ends_or_when_there_is_none() {
+async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
     for (answer, lasts) in [(SWITCHED, true), ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false)] {
         let member = RawMember::start(answer).await;
         let client = member::connect(member.config.clone(), ClientTuning::default()).await;
@@ -381,7 +381,7 @@ async fn an_upgrade_header_alone_is_an_ordinary_request() {
 }
 
 #[tokio::test]
-async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ours() {
+async fn upgrade_401_reaches_the_client_unless_the_member_rejects_us() {
     for (own, expected) in [(StatusCode::OK, "HTTP/1.1 401"), (StatusCode::UNAUTHORIZED, "HTTP/1.1 502")] {
         let member = Member::start(Options::default(), move |seen, _| async move {
             let code = if seen.uri.path() == "/api" { own } else { StatusCode::UNAUTHORIZED };
@@ -397,7 +397,7 @@ async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ou
 
 /// The member accepts the credentials a moment later. A kubelet's 401 has other words, and a workload's any words.
 #[tokio::test]
-async fn a_kube_apiservers_own_401_to_an_upgrade_is_not_the_clients() {
+async fn kube_apiserver_401_to_an_upgrade_does_not_reach_the_client() {
     let pod = "/api/v1/namespaces/a/pods/p";
     let console = "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/console";
     let member = Member::start(Options::default(), move |seen, _| async move {
@@ -422,7 +422,7 @@ async fn a_kube_apiservers_own_401_to_an_upgrade_is_not_the_clients() {
 }
 
 #[tokio::test]
-async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client() {
+async fn unrequested_101_does_not_reach_the_client() {
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let member = RawMember::start_with(options, SWITCHED).await;
     let client = member::connect(member.config.clone(), ClientTuning::default()).await;

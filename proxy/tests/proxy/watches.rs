@@ -180,7 +180,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_holds_up_nobody_on_the_same_connection() {
+async fn unread_watch_holds_up_no_other_on_its_connection() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     // 80 watches share a connection before the pool dials another.
@@ -204,7 +204,7 @@ async fn who_does_not_read_holds_up_nobody_on_the_same_connection() {
 
 /// The member stops after one window of bytes, so the number of streams bounds the memory.
 #[tokio::test]
-async fn what_is_held_for_who_does_not_read_is_a_window() {
+async fn unread_watch_holds_one_window_of_bytes() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
@@ -220,7 +220,7 @@ async fn what_is_held_for_who_does_not_read_is_a_window() {
 
 /// h2 closes a connection after too many unread small frames. The events determine the frames' size.
 #[tokio::test]
-async fn tiny_events_that_nobody_reads_break_nothing() {
+async fn unread_tiny_events_break_no_watch() {
     const EVENTS: usize = 40_000;
     let teller = Teller::start().await;
     let client = teller.member.client().await;
@@ -248,7 +248,7 @@ async fn tiny_events_that_nobody_reads_break_nothing() {
 }
 
 #[tokio::test]
-async fn watches_end_as_the_member_ends_them_and_after_goaway_others_take_another_connection() {
+async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut ended, mut goes_on, mut other) =
@@ -275,7 +275,7 @@ async fn watches_end_as_the_member_ends_them_and_after_goaway_others_take_anothe
 }
 
 #[tokio::test]
-async fn all_watches_of_a_connection_that_is_lost_break_off_and_can_be_opened_again() {
+async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
     let teller = Teller::start().await;
     let mut gate = Gate::to(&teller.member).await;
     let mut config = teller.member.config();
@@ -326,7 +326,7 @@ async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
 
 /// A member that never answers.
 #[tokio::test]
-async fn connections_are_replaced_on_which_many_were_reset_before_they_were_answered() {
+async fn connection_with_many_unanswered_resets_is_replaced() {
     let asked_for = Arc::new(AtomicUsize::new(0));
     let seen = asked_for.clone();
     let member = Member::start(Options::default(), move |_, _| {

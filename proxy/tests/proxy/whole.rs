@@ -117,7 +117,7 @@ async fn pass_on(
 }
 
 #[tokio::test]
-async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_if_it_were_whole() {
+async fn body_of_a_lost_client_does_not_end_as_if_whole() {
     let (member, ended) = noting().await;
     let client = member.client().await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
@@ -135,7 +135,7 @@ async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_
 
 /// Like Envoy after its own client breaks off.
 #[tokio::test]
-async fn the_body_of_a_request_whose_stream_is_reset_without_an_error_does_not_end_as_if_it_were_whole() {
+async fn body_of_a_reset_stream_does_not_end_as_if_whole() {
     let (member, ended) = noting().await;
     for (round, end) in
         [End::Reset(h2::Reason::NO_ERROR), End::Reset(h2::Reason::CANCEL), End::Marked].into_iter().enumerate()

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_text_is_told_once_with_the_clusters_that_say_it() {
+    fn warning_text_is_given_once_with_all_its_clusters() {
         for (said, expected) in [
             (&[][..], &[][..]),
             (&[("a", r#"299 - "old""#)], &[r#"299 - "cluster a: old""#]),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_warns_without_end_is_not_read_to_the_end() {
+    fn endless_warnings_of_a_member_are_not_read_to_the_end() {
         let mut headers = HeaderMap::new();
         let endless: String = (0..80_000).map(|number| format!("299 - \"{number}\", ")).collect();
         headers.append(header::WARNING, HeaderValue::from_str(&endless).unwrap());

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_as_old_as_the_oldest_of_what_is_held() {
+    fn cluster_is_as_old_as_its_oldest_collection() {
         use ClusterCondition::{Ready, Unreachable};
         use CollectionState::{Current, Stale, Unknown};
         let clusters = vec![cluster("b", Ready), cluster("a", Unreachable), cluster("c", Ready)];
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_refuses_is_named_once_and_counted() {
+    fn refused_collections_of_a_cluster_are_named_once_and_counted() {
         let refused = |resource: &str| CollectionReport {
             refused: true,
             reason: Some("forbidden".to_owned()),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_near_from_three_quarters_on() {
+    fn bound_counts_as_near_from_three_quarters() {
         let is_near = |used, max| LimitReport::new("held_bytes", used, max, None).is_near();
         assert_eq!(
             [(74, 100), (75, 100), (0, 0), (1, 1), (u64::MAX, 1)].map(|(used, max)| is_near(used, max)),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_reads_what_it_writes_and_what_a_later_one_leaves_out() {
+    fn report_survives_a_round_trip_and_missing_fields() {
         let report =
             Report::from_parts(vec![cluster("a", ClusterCondition::Ready)], Vec::new(), Vec::new(), Vec::new());
         let text = serde_json::to_string(&report).unwrap();

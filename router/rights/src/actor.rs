@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_to_be_many_has_one_turn() {
+    fn user_who_impersonates_many_has_one_turn() {
         let holder = |given: Option<&str>| {
             actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).holder()
         };
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_know_an_actor_as_a_member_does() {
+    fn rules_see_the_same_actor_as_a_member() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         let account = "system:serviceaccount:n:s";
         for (who, reach, given, expected) in [
@@ -348,7 +348,7 @@ mod tests {
 
     /// A member may answer a TokenReview with any name and any group.
     #[test]
-    fn what_a_member_alone_says_of_a_user_counts_in_its_own_policies() {
+    fn claims_of_a_member_about_users_count_only_in_its_policies() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
@@ -384,7 +384,7 @@ mod tests {
 
     /// The token-review cluster knows of its own groups, and is judged by them, and no other cluster is.
     #[test]
-    fn the_cluster_that_vouches_for_a_user_of_all_knows_the_groups_that_it_said() {
+    fn system_groups_count_only_in_the_cluster_that_named_them() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];

@@ -136,7 +136,7 @@ mod tests {
 
     /// A role like `edit` with many bindings takes this long.
     #[test]
-    fn who_asks_does_not_wait_for_a_change() {
+    fn question_does_not_wait_for_a_change_of_rights() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
         let object = |kind, text: &str| RbacObject::parse(kind, text.as_bytes()).unwrap();
         let role = |resource: &str| {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_known_before_the_last_loss_is_not_known_now() {
+    fn rights_known_before_the_last_loss_of_contact_do_not_count() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);

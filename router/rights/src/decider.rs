@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_believed_only_where_everything_speaks_for_them() {
+    fn mirrored_roles_decide_only_without_any_doubt() {
         let sample = Sample {
             user: "ann".to_owned(),
             groups: Vec::new(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn some_places_are_asked_whatever_they_say() {
+    fn openshift_and_base_paths_always_need_reviews() {
         let of = |serves_openshift, has_base_path| ClusterFacts { serves_openshift, has_base_path }.cause();
         assert_eq!(of(false, false), None);
         assert_eq!(of(true, true), Some(ReviewCause::OpenShift));

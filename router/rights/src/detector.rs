@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refuted_is_asked_about_first() {
+    fn refuted_samples_are_asked_about_first() {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);

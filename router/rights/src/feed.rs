@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allowed_until_all_four_collections_are_there() {
+    fn rights_allow_nothing_until_all_four_collections_are_read() {
         let rights = Fixture::new();
         let steps: [(RbacKind, &[&str], &str); 4] = [
             (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
@@ -235,7 +235,7 @@ mod tests {
 
     /// A cacher keeps no objects.
     #[test]
-    fn what_changes_before_all_is_read_is_not_all_there_is() {
+    fn changes_during_the_initial_read_keep_the_other_objects() {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_taken_over() {
+    fn feed_applies_each_kind_of_update() {
         let rights = Fixture::new();
         let mut changes = rights.compiled.changes();
         for kind in RbacKind::ALL {

@@ -327,14 +327,14 @@ mod tests {
 
     /// A right may be gained between the first notification and the first decision.
     #[tokio::test]
-    async fn what_is_shown_and_may_not_be_seen_ends_a_watch_whatever_was_there_before_it_was_looked() {
+    async fn watch_that_shows_a_forbidden_cluster_ends_at_the_first_look() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
     /// One question to the cluster is always open.
     #[tokio::test]
-    async fn what_a_cluster_does_not_let_be_seen_is_lost_though_it_is_asked_something() {
+    async fn denied_cluster_ends_a_watch_although_a_question_is_open() {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };

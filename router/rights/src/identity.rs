@@ -105,7 +105,7 @@ mod tests {
 
     /// A path below `/clusters/a` that begins with `/clusters/b` has no resource.
     #[test]
-    fn a_path_is_read_as_the_cluster_that_is_sent_it_reads_it() {
+    fn path_is_read_as_its_cluster_reads_it() {
         let cluster = ClusterName::new("a").unwrap();
         for (path, query, expected) in [
             ("/clusters/b/api/v1/secrets", None, Some("/clusters/b/api/v1/secrets")),

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_let_as_kube_apiserver_lets_them() {
+    fn impersonation_is_allowed_as_by_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_first_is_what_kube_apiserver_refuses_first() {
+    fn first_refused_check_is_that_of_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
         for (filter, who, does, allowed, expected) in [
@@ -492,7 +492,7 @@ mod tests {
 
     /// A user without rights can request 512 groups, and each cluster checks them.
     #[test]
-    fn what_comes_after_a_name_that_is_refused_is_not_made() {
+    fn checks_after_a_refused_name_are_not_built() {
         let given = given("bob group=a group=b group=c group=d group=e");
         let name = || std::iter::once(Check::Each(user("impersonate", "", &given)));
         let others = || std::iter::from_fn(|| -> Option<Check<'_>> { unreachable!("nothing else is made") });
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_nobody_costs_few_questions() {
+    fn user_without_impersonation_rights_costs_few_questions() {
         use ImpersonationFilter::{Constrained, Legacy};
         let given = given("bob group=a group=b uid=u");
         for (filter, known, expected, asked) in [

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_words_are_taken_for_constrained_impersonation() {
+    fn constrained_impersonation_is_recognized_only_by_its_exact_message() {
         use ImpersonationFilter::{Constrained, Legacy};
         let constrained = r#"requested &user.DefaultInfo{Name:"", UID:"tributary.dev:nobody", Groups:[]string(nil), Extra:map[string][]string(nil)} without impersonating a user name"#;
         let legacy = "requested [{UID   tributary.dev:nobody authentication.k8s.io/v1  }] without impersonating a user";

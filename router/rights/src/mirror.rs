@@ -629,7 +629,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rights_of_one_cluster_are_a_small_part_of_what_all_may_occupy() {
+    fn rights_of_one_cluster_have_a_small_part_of_the_memory() {
         const MIB: u64 = 1 << 20;
         // (of one collection, of all) → of each kind
         let rows = [

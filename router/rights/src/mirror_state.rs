@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_holds_for_as_long_as_the_cluster_cannot_say_otherwise() {
+    fn mirrored_rights_hold_for_a_limited_time_without_the_cluster() {
         let begin = Instant::now();
         let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };

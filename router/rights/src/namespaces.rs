@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leap_passes_over_nothing_that_is_shown() {
+    fn leap_skips_no_visible_namespace() {
         let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
         let object = |namespace: &str| {
             let text = format!(

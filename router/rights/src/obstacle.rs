@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_is_told_with_what_helps() {
+    fn obstacle_is_reported_with_its_remedy() {
         let syncing = |reason| CacherState::Syncing { since: Instant::now(), reason };
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let not_let = || Decider::Review(ReviewCause::NotLet { resource: "subjectaccessreviews", code: 403 });

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_found_is_found_again_until_something_changes_and_not_for_another() {
+    async fn cached_result_is_reused_for_its_user_until_something_changes() {
         let mirror = RightsMirror::without_clusters();
         let rights = |user: &str| CallerRights::new(&mirror, actor(user));
         let (found, cache) = (Cell::new(0), ReadableCache::default());
@@ -208,7 +208,7 @@ mod tests {
 
     /// A user may impersonate any name with many groups, and is refused.
     #[tokio::test]
-    async fn those_of_long_identities_are_kept_in_smaller_numbers() {
+    async fn cache_keeps_fewer_entries_of_long_identities() {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
@@ -226,7 +226,7 @@ mod tests {
 
     /// A user may have rights in tens of thousands of namespaces, and select one name after the other.
     #[tokio::test]
-    async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
+    async fn cache_keeps_fewer_entries_of_many_namespaces() {
         const NAMESPACES: usize = 40_000;
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_are_used_stay_and_the_others_go() {
+    async fn used_entries_stay_and_the_others_are_dropped() {
         let mirror = RightsMirror::without_clusters();
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());

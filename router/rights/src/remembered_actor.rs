@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_actor_is_made_anew_for_whoever_is_not_the_same_in_all() {
+    fn remembered_actor_is_reused_only_for_an_equal_user() {
         let ann = User::named("test", "ann");
         let remembered = RememberedActor::default();
         let known = remembered.actor_for(&ann.info, &ann.authority);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_made_anew_for_whoever_is_not_told_the_same_in_all() {
+    fn remembered_headers_are_reused_only_for_an_equal_user() {
         let ann = UserInfo {
             username: "ann".to_owned(),
             groups: vec!["dev".to_owned(), "ops".to_owned()],

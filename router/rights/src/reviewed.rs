@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mirror_proposes_and_the_cluster_decides() {
+    fn reviews_of_the_cluster_decide_what_the_mirror_proposes() {
         // Proposal, place, allowed requests (`?`: unknown), result, and questions.
         for (propose, of, allowed, expected, asked) in [
             // All namespaces, with and without a right for all.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_is_one_question() {
+    fn single_object_costs_one_question() {
         for allowed in [true, false] {
             let mut asked = 0;
             let found = visible(&rights("*"), &place("a/x"), false, |namespace, name| {

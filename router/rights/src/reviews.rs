@@ -242,7 +242,7 @@ mod tests {
 
     /// The flights of many requests of one user, while the cluster answers nothing.
     #[tokio::test(start_paused = true)]
-    async fn who_has_too_much_asked_is_refused_more() {
+    async fn user_with_too_many_questions_is_refused_more() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let user = |name: &str| Holder::user("test", name);
@@ -276,7 +276,7 @@ mod tests {
 
     /// A request with more questions than its user may have beside those of other users.
     #[tokio::test(start_paused = true)]
-    async fn what_a_request_may_not_ask_at_once_it_asks_once_the_rest_is_answered() {
+    async fn request_asks_its_excess_questions_once_the_rest_is_answered() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
@@ -297,7 +297,7 @@ mod tests {
 
     /// Only the order of permits is tested here.
     #[tokio::test(start_paused = true)]
-    async fn what_lasts_is_confirmed_before_all_that_requests_ask() {
+    async fn confirmations_of_watches_precede_questions_of_requests() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");

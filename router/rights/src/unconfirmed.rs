@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_confirmed_counts_for_a_minute_however_often_it_is_looked() {
+    fn unconfirmed_rights_count_for_a_minute() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
@@ -103,7 +103,7 @@ mod tests {
 
     /// With so many questions, the first is due again before the last is answered.
     #[test]
-    fn a_cluster_that_answers_each_question_confirms_though_one_is_always_open() {
+    fn cluster_that_answers_confirms_rights_although_a_question_is_open() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {

@@ -323,7 +323,7 @@ mod tests {
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
-    fn what_clients_read_as_an_object_is_never_passed_on_unread() {
+    fn media_types_of_objects_are_never_opaque() {
         for (media_type, kind) in [
             ("application/json", BodyKind::Json),
             ("Application/JSON", BodyKind::Json),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whose_an_answer_is_no_member_says_itself() {
+    async fn member_answer_loses_a_forged_cluster_annotation() {
         let (_router, cluster) = router_of_one();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
         // Objects without a version are no objects here, and are passed on.
@@ -360,7 +360,7 @@ mod tests {
 
     /// The answer to a change that removes the last finalizer has the object in its version before the deletion.
     #[tokio::test]
-    async fn reads_wait_until_an_object_is_gone_whose_deletion_a_change_completes() {
+    async fn reads_wait_for_a_deletion_that_a_change_completes() {
         let (router, cluster) = router_of_one();
         for (resource, object, is_gone) in [
             ("configmaps", r#""kind":"ConfigMap""#, true),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_whose_json_cannot_be_held_is_refused() {
+    async fn yaml_without_room_for_its_json_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
         // A single client may occupy half of three quarters of the room.
         let mut portion = reserve_text(text.len() * 4, &text);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_into_a_pod_is_judged_as_its_member_judges_it() {
+    fn pod_connections_need_the_verbs_that_their_member_checks() {
         let pod = "/api/v1/namespaces/n/pods/p";
         let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
         for (method, path, version, expected) in [

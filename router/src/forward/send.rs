@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_its_path_and_query_keeps_its_uri_and_nothing_else_does() {
+    fn uri_is_kept_only_if_its_path_and_query_match() {
         let has = |uri: &str, path: &str, query: Option<&str>| is_for(&uri.parse().unwrap(), path, query);
         for (path, query) in [
             ("/", None),

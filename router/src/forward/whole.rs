@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_the_reserve_has_it_before_the_request_ends_however_slow_those_before_are() {
+    async fn reserve_is_free_before_the_request_ends_however_slow_others_are() {
         let (share, _) = share(80 << 10);
         let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_to_be_held_is_passed_on_from_its_first_byte() {
+    async fn oversized_answer_is_passed_on_from_its_first_byte() {
         let half = WHOLE_BODY_BYTES_MAX / 2 + 1;
         let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
         let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), room).await;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_one_of_many_answers_is_looked_at_in_its_turn() {
+    async fn large_answer_among_many_is_examined_in_its_turn() {
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::OneOfMany, 1 << 10, &turns, || ()).now_or_never().is_some(), "a small one at once");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_ones_of_many_answers_are_looked_at_before_the_request_ends_though_others_have_the_turns() {
+    async fn large_answers_are_examined_in_time_although_others_have_the_turns() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_turn_and_has_found_room_leaves_the_reserve_to_others() {
+    async fn answer_with_room_leaves_the_reserve_while_waiting_for_a_turn() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_answer_to_a_write_is_noted_though_others_have_the_turns() {
+    async fn large_answer_to_a_write_is_noted_although_others_have_the_turns() {
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
@@ -416,7 +416,7 @@ mod tests {
 
     /// With a single worker thread, busy with an answer, another task still runs.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn who_looks_at_a_large_answer_keeps_no_worker() {
+    async fn examination_of_a_large_answer_blocks_no_worker_thread() {
         for way in [Way::OneOfMany, Way::InPassing] {
             let (begun, has_begun) = oneshot::channel();
             let (go_on, told) = mpsc::channel::<()>();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_of_an_answer_is_counted_as_long_as_it_is() {
+    async fn bytes_of_an_answer_count_until_they_are_released() {
         let (share, metrics) = share(80 << 10);
         let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();

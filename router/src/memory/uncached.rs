@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_a_collection_goes_by_its_standings() {
+    fn source_of_a_collection_follows_from_its_standings() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_not_numbers_decide_for_no_built_in_resource() {
+    fn opaque_versions_leave_built_in_resources_in_memory() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         for (group, version, resource) in
             [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]

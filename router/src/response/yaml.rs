@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_no_yaml() {
+    fn invalid_json_gives_no_yaml() {
         assert_eq!(of_json(b"{"), None);
     }
 }

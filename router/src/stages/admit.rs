@@ -136,7 +136,7 @@ mod tests {
 
     /// All ServiceAccounts of one member, and all of their tokens, share one part of the places.
     #[tokio::test]
-    async fn a_configured_user_is_let_in_however_many_accounts_a_member_vouches_for() {
+    async fn configured_user_is_admitted_however_many_accounts_a_member_has() {
         let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, limits, ..RouterConfig::default() });

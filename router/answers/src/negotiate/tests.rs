@@ -102,7 +102,7 @@ fn custom_resources_take_a_wildcard_for_the_subtype() {
 }
 
 #[test]
-fn a_refusal_tells_what_can_be_given() {
+fn refusal_lists_the_available_representations() {
     let cases = [
         (
             "text/html",
@@ -146,7 +146,7 @@ fn a_refusal_tells_what_can_be_given() {
 }
 
 #[test]
-fn people_get_it_indented() {
+fn people_get_indented_answers() {
     let pretty = |accept, query, agent, answer| preferences(accept, query, agent).form(answer).unwrap().pretty;
     assert!(pretty(None, None, "curl/8", ResponseKind::List));
     assert!(pretty(None, Some("pretty=true"), "client-go", ResponseKind::Object));
@@ -158,7 +158,7 @@ fn people_get_it_indented() {
 }
 
 #[test]
-fn errors_have_no_shape_of_their_own() {
+fn errors_are_never_tables() {
     let error = |accept: Option<&str>| preferences(accept, None, "client-go").error_form();
     let indented = AnswerForm { pretty: true, ..AnswerForm::JSON };
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_administrator_has_bounded_is_said_with_what_widens_it() {
+    fn refusal_of_a_limited_account_names_the_remedy() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
         // The log has only the limits, and names the same remedy.

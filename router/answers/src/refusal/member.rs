@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_carried_out_carries_no_advice_to_come_again() {
+    fn possibly_processed_request_gets_no_advice_to_retry() {
         let forward = |error: ForwardError, is_out_of_reach| {
             of(MemberRefusal::Forward { error, is_out_of_reach, silent_for: Duration::from_secs(7) })
         };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_is_told_names_nobody() {
+    fn refusal_without_names_mentions_no_cluster() {
         let troubles = || vec![Trouble { cluster: eu(), cause: "it is silent".to_owned(), age: None }];
         let causes = || vec!["eu answered 500".to_owned()];
         let (path, cause) = (|| "/openapi/v2".to_owned(), "eu and us differ".to_owned());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_to_be_asked_for_again_only_where_none_can_have_been_carried_out() {
+    fn deletion_gets_retry_advice_only_if_none_was_carried_out() {
         let unavailable = || (eu(), Refusal::from(MemberRefusal::unavailable(&eu(), "it is silent")));
         let broken = || {
             let refusal = MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() };

@@ -24,14 +24,14 @@ fn causes(status: &Status) -> Vec<&str> {
 }
 
 #[test]
-fn results_stay_small() {
+fn refusal_type_stays_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
 /// kube-apiserver's `sanitizer` does the same: it escapes HTML in the user's request, and leaves the reason and the
 /// name before it unchanged.
 #[test]
-fn a_refusal_holds_nothing_that_a_browser_takes_for_html() {
+fn refusal_escapes_html_of_the_request() {
     let request = ForbiddenRequest {
         user: "<b>&\"".to_owned(),
         verb: "get".into(),
@@ -54,7 +54,7 @@ fn a_refusal_holds_nothing_that_a_browser_takes_for_html() {
 }
 
 #[test]
-fn clusters_are_named() {
+fn refusals_name_the_clusters() {
     let clusters = names();
     let path = "/api/v1/namespaces/n/pods/p".to_owned();
     let name = || "p".to_owned();
@@ -88,7 +88,7 @@ fn clusters_are_named() {
 }
 
 #[test]
-fn an_object_that_cannot_move_is_named_where_it_is() {
+fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
     let owner = &names()[0];
     let elsewhere = |named: &str| {
         let (name, named) = ("p".to_owned(), named.to_owned());
@@ -106,7 +106,7 @@ fn an_object_that_cannot_move_is_named_where_it_is() {
 }
 
 #[test]
-fn who_is_to_wait_is_told_for_what_and_how_long() {
+fn refusal_says_what_to_wait_for_and_how_long() {
     let clusters = names();
     let reasons = vec![(clusters[0].clone(), "it is silent".into())];
     let unread = |retry_after| {
@@ -138,7 +138,7 @@ fn who_is_to_wait_is_told_for_what_and_how_long() {
 }
 
 #[test]
-fn what_members_say_is_told_from_what_is_said_here() {
+fn refusals_of_members_are_distinguished_from_our_own() {
     let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
     assert_eq!(said.status(), own.status());
@@ -152,7 +152,7 @@ fn what_members_say_is_told_from_what_is_said_here() {
 }
 
 #[test]
-fn a_watch_is_told_what_to_do_instead() {
+fn refused_watch_gets_the_remedy() {
     let refusal = RequestRefusal::NotWatched { resource: pods(), remedy: "register it".to_owned() };
     assert!(status(refusal).message.ends_with(": register it"));
 }
@@ -163,7 +163,7 @@ fn silent(cluster: &ClusterName) -> Trouble {
 }
 
 #[test]
-fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
+fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
     let clusters = names();
     let unsure = |ground, name: &str, unknown: &[ClusterName]| {
         let (known, unknown) = (clusters[0].clone(), unknown.iter().map(silent).collect());
@@ -263,7 +263,7 @@ fn a_release_is_named_as_helm_names_it() {
 }
 
 #[test]
-fn a_terminal_obeys_nothing_that_a_member_says() {
+fn control_characters_of_a_member_are_escaped() {
     let said = Refusal::from_member_answer(
         StatusCode::FORBIDDEN,
         br#"{"kind":"Status","code":403,"message":"no\u202eon\u001b[2J\n- x"}"#,
@@ -272,7 +272,7 @@ fn a_terminal_obeys_nothing_that_a_member_says() {
 }
 
 #[test]
-fn a_uid_that_is_copied_says_nothing() {
+fn uid_in_several_clusters_is_refused_with_their_names() {
     let (resource, clusters) = (pods(), names()[..2].to_vec());
     let several = status(ClusterRefusal::UidInSeveral { resource, name: "p".to_owned(), clusters });
     assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
@@ -285,7 +285,7 @@ fn a_uid_that_is_copied_says_nothing() {
 }
 
 #[test]
-fn a_namespace_that_is_missing_is_said_to_be_where_it_is() {
+fn refusal_names_the_clusters_that_have_a_missing_namespace() {
     let clusters = names();
     let missing = |namespace: &str, ground, elsewhere: &[ClusterName]| {
         let (namespace, cluster) = (namespace.into(), clusters[0].clone());
@@ -308,7 +308,7 @@ fn a_namespace_that_is_missing_is_said_to_be_where_it_is() {
 }
 
 #[test]
-fn a_new_object_is_told_how_to_name_its_cluster() {
+fn refusal_of_a_new_object_says_how_to_name_its_cluster() {
     let not_named = |name: &str, clusters: &[ClusterName]| {
         status(ClusterRefusal::NotNamed { resource: pods(), name: name.to_owned(), clusters: clusters.into() })
     };
@@ -344,7 +344,7 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
 }
 
 #[test]
-fn what_is_sent_to_the_wrong_path_is_told_the_right_one() {
+fn refusal_of_a_wrong_path_names_the_right_one() {
     let cluster = || names().remove(0);
     let annotated = |named: &str, is_configured| {
         let (resource, name, named) = (pods(), "p".to_owned(), named.to_owned());

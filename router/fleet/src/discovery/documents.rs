@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_documents() {
+    fn discovery_paths_are_recognized() {
         assert_eq!(DiscoveryPath::parse("/"), Some(DiscoveryPath::Root));
         assert_eq!(DiscoveryPath::parse("/api"), Some(DiscoveryPath::Core));
         assert_eq!(DiscoveryPath::parse("/apis/"), Some(DiscoveryPath::Groups));

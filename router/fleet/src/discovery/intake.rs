@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_members_serve_is_taken_as_it_is() {
+    fn valid_discovery_is_taken_unchanged() {
         for (root, items) in [
             (Root::Core, json!([group("", &["pods", "bindings"])])),
             (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_own_is_left_out() {
+    fn misplaced_and_invalid_names_are_left_out() {
         let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn no_member_has_more_than_all_can_bear() {
+    fn discovery_of_a_member_is_bounded() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
         let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_their_neighbours() {
+    fn joined_names_keep_their_neighbours() {
         let cases: [(&[&[&str]], &[&str]); 4] = [
             (&[&["a", "b", "c"]], &["a", "b", "c"]),
             (&[&["a", "c"], &["a", "b", "c"]], &["a", "b", "c"]),
@@ -222,7 +222,7 @@ mod tests {
 
     /// A hostile cluster with a name that comes first serves Kubernetes' own resources as different kinds.
     #[test]
-    fn there_is_no_vote_on_kubernetes_own() {
+    fn kubernetes_own_resources_are_not_decided_by_majority() {
         let resource = |kind: &str, scope: &str| {
             let text = serde_json::json!({"resource": "deployments", "responseKind": {"kind": kind}, "scope": scope});
             serde_json::from_value::<Resource>(text).unwrap()
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_stale_only_where_nobody_knows_it() {
+    fn version_is_stale_only_if_no_member_has_it_current() {
         let version = |freshness: &str, resources: serde_json::Value| {
             serde_json::from_value::<Version>(
                 serde_json::json!({"version": "v1", "freshness": freshness, "resources": resources}),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn most_members_say_what_a_resource_is() {
+    fn majority_of_members_decides_what_a_resource_is() {
         let resource = |kind: &str, scope: &str, verbs: &[&str]| {
             serde_json::from_value::<Resource>(serde_json::json!({
                 "resource": "things", "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs, "shortNames": verbs,

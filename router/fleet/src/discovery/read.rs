@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn another_document_is_an_error() {
+    fn document_of_another_kind_is_an_error() {
         for text in ["{", "[]", "null", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#, r#"{"items":[]}"#] {
             assert!(read(text.as_bytes()).is_err(), "{text}");
         }

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_as_one_is_left_out_and_said() {
+    fn conflicting_resources_are_left_out_and_reported() {
         let all = ["list", "watch"];
         let mut other = resource("foos", "Gadget", &all);
         other.scope = "Cluster".into();

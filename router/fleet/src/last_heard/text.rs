@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn last_heard_survives_a_round_trip() {
         let heard = heard();
         let read = LastHeard::read(&heard.to_text()).unwrap();
         assert_eq!(read, heard);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_others_stays_for_a_month() {
+    fn clusters_of_other_processes_stay_for_a_month() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
         // A second process, with cluster c and a cluster of its own.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_text_is_refused() {
+    fn invalid_text_is_refused() {
         let error = |json: &str| LastHeard::read(&compression::whole(json.as_bytes())).unwrap_err().to_string();
         assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "the file cannot be decompressed");
         assert_eq!(error("{}"), "the file has a wrong structure");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn oversized_documents_are_left_out() {
         let mut heard = heard();
         let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
         let served = Served { address: ClusterAddress::from_description("there"), discovery: Arc::new(huge) };

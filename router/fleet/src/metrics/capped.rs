@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted_together_and_what_is_known_goes_on() {
+    fn series_without_room_are_counted_together_and_known_ones_continue() {
         let capped = Capped::new(3, Counter::default as fn() -> Counter);
         for round in 1..=2 {
             for number in 0..1000 {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_leaves_room() {
+    fn removed_series_leave_room_for_new_ones() {
         let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());

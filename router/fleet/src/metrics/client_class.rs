@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_told_apart_by_what_they_say() {
+    fn client_class_follows_the_user_agent() {
         for (agent, expected) in [
             ("kubectl/v1.36.3 (linux/amd64) kubernetes/dd3c2d3", "kubectl"),
             ("kubectl-tributary/v1 (linux/amd64)", "kubectl"),

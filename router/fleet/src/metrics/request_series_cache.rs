@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_has_a_bound_and_a_full_one_begins_anew_once_in_a_while() {
+    async fn full_series_cache_begins_anew_at_intervals() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_up_before_all_are_let_go_is_not_kept() {
+    fn series_looked_up_before_a_clear_are_not_cached() {
         let counting = Counting::new(3);
         counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
             counting.cache.clear();

@@ -69,7 +69,7 @@ fn values(metrics: &Metrics) -> Vec<String> {
 }
 
 #[test]
-fn what_is_counted_of_a_request_is_exposed() {
+fn counted_request_is_exposed_with_its_labels() {
     let (union, metrics) = (union(), Metrics::default());
     let info = read("PATCH /apis/apps/v1/namespaces/n/deployments/d/scale");
     let request = CountedRequest {
@@ -97,7 +97,7 @@ fn what_is_counted_of_a_request_is_exposed() {
 type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u16, &'static [&'static str]);
 
 #[test]
-fn requests_are_counted_by_what_they_ask_for_and_what_became_of_them() {
+fn requests_are_counted_by_resource_and_outcome() {
     use RequestSource::{Member, Memory, Own, Refused};
     let union = union();
     let (none, several) = (CountedCluster::None, CountedCluster::Several);
@@ -184,7 +184,7 @@ fn requests_are_counted_by_what_they_ask_for_and_what_became_of_them() {
 }
 
 #[test]
-fn requests_that_cannot_be_read_are_counted_without_a_word_of_them() {
+fn unreadable_requests_are_counted_without_their_contents() {
     let metrics = Metrics::default();
     let request = CountedRequest::unread(Decision::Refused, ClientClass::Other);
     count(&metrics, 2, &request, 400);
@@ -192,7 +192,7 @@ fn requests_that_cannot_be_read_are_counted_without_a_word_of_them() {
 }
 
 #[test]
-fn what_has_no_room_is_counted_together_and_is_not_remembered_without_end() {
+fn request_series_beyond_the_limit_are_counted_together() {
     const MORE: usize = 7;
     let metrics = Metrics::default();
     let request = |number: usize| {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_first() {
+    fn least_recently_used_document_is_dropped_first() {
         let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
             cache.insert(key(tag), made(OPENAPI_BYTES / 3));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_document_is_made_once_for_all_who_ask() {
+    async fn document_is_made_once_for_concurrent_requests() {
         let cache = Cache::of_answers();
         let count = std::sync::atomic::AtomicUsize::new(0);
         let make = || async {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_an_error() {
+    fn document_that_is_not_json_is_an_error() {
         for text in [&b"[]"[..], b"{", b"{\"paths\":[]}"] {
             assert!(join(SchemaVersion::V3, Spelling::Json, &[text, b"{\"paths\":{}}"]).is_err());
         }

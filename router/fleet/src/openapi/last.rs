@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_index_is_reduced_to_what_is_kept_in_the_spelling_that_is_asked_for() {
+    async fn index_lists_only_documents_kept_in_the_requested_spelling() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
         documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_used_last_comes_first_over_a_restart_too() {
+    async fn recently_used_documents_stay_first_over_a_restart() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         for path in ["/a", "/b"] {
             documents.insert(path, "X", Spelling::Json, Bytes::from_static(b"{}")).await;

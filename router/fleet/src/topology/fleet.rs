@@ -527,7 +527,7 @@ mod tests {
 
     /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
     #[tokio::test(start_paused = true)]
-    async fn what_a_crowd_says_is_taken_over_together() {
+    async fn changes_of_many_members_are_applied_together() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_asked_for_until_discovery_must_show_it() {
+    async fn change_of_kinds_is_due_until_discovery_must_show_it() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let things = GroupVersionResource::new("late.example", "v1", "things");
         changes.add_change(KindSource::Definitions, ["things.late.example"].into_iter());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn long_questions_are_kept_in_smaller_numbers() {
+    fn cache_keeps_fewer_answers_to_long_questions() {
         let long = "x".repeat(8 << 10);
         let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
@@ -130,7 +130,7 @@ mod tests {
 
     /// One user may send many questions to one cluster while a second cluster is unreachable.
     #[test]
-    fn what_one_cluster_is_asked_pushes_out_nothing_that_another_has_said() {
+    fn questions_to_one_cluster_displace_no_answers_of_another() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
         // Less than half of the limit, in long names.

@@ -86,7 +86,7 @@ mod tests {
     use crate::mirror_state::BEHIND_MAX;
 
     #[test]
-    fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {
+    fn answer_counts_longer_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         // A cluster that refuses the connection fails at once.
@@ -132,7 +132,7 @@ mod tests {
 
     /// Each question is sent after the one before has failed.
     #[test]
-    fn what_was_said_last_counts_together_though_each_question_takes_as_long_as_it_may() {
+    fn last_answers_count_together_however_slowly_questions_fail() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let last = at(WAITED_MAX.as_secs());

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_members_are_asked_as_the_page_needs() {
+    fn list_asks_as_many_members_as_the_page_needs() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
             // Without a limit every member is needed: the shorter their lists, the more at once.

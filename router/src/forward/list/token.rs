@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back_as_they_went() {
+    fn continue_tokens_survive_a_round_trip() {
         let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
         assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });

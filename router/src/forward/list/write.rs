@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_no_object_but_one_that_is_marked() {
+    fn table_row_keeps_no_object_with_a_forged_cluster() {
         let name = ClusterName::new("own").unwrap();
         let served = ServedResource {
             resource: GroupVersionResource::new("", "v1", "configmaps"),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_many_columns_costs_nobody_anything() {
+    fn columns_of_members_are_limited() {
         let printer = Printer::default_columns();
         let mut all = Columns::default();
         all.add(Some(&columns(1_000)), &printer);

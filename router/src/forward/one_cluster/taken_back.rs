@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_json_patch_brings_from_elsewhere_is_without_ours() {
+    fn json_patch_copies_lose_our_annotation() {
         let patch = |op: &str, path: &str| format!(r#"[{{"op":"{op}","from":"/metadata/labels","path":"{path}"}}]"#);
         for op in ["copy", "move"] {
             let sent = taken_back(Verb::Patch, Format::JsonPatch, patch(op, "/metadata/annotations")).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_of_ours_stays_byte_for_byte() {
+    fn body_without_our_annotation_stays_byte_for_byte() {
         for (format, body) in [
             (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
             (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_become_the_cluster_s() {
+    fn resource_versions_become_those_of_the_cluster() {
         let vector = |components: &[(&str, u64)]| {
             let components = components.iter().map(|(name, version)| {
                 (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))

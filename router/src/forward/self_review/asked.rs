@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_says_the_same() {
+    fn review_reads_alike_in_json_yaml_and_protobuf() {
         let json = r#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","group":"apps","version":"v1",
             "resource":"deployments","subresource":"scale","name":"x"}}}"#;
         let yaml = "spec:\n  resourceAttributes:\n    namespace: shop\n    verb: get\n    group: apps\n    version: v1\n    resource: deployments\n    \

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_one_that_every_cluster_gives() {
+    fn review_allows_only_what_every_cluster_allows() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         assert_eq!(status(0, answers(&[yes.clone(), yes.clone()])), yes);
         for said in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_the_user_be_nobody_else_says_nothing() {
+    fn cluster_that_forbids_impersonation_does_not_count_in_a_review() {
         let forbids = || -> ReviewResult {
             let forbidden = MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no"));
             (name("f"), Err(forbidden.into()))
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_any_cluster_may_allow_and_no_other_is_needed_then() {
+    fn read_is_allowed_if_any_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         for (partial, said) in [
             (Partial::Allow, answers(&[no.clone(), yes.clone()])),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_those_that_every_cluster_has_and_what_any_lets_one_read() {
+    fn rules_are_common_to_all_clusters_or_reads_of_any() {
         let rules = |rules: &[(&[&str], &str)]| {
             let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
             json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_everywhere_or_none() {
+    fn user_name_must_be_the_same_in_every_cluster() {
         let user = |name: &str| json!({"userInfo": {"username": name}});
         assert_eq!(status(2, answers(&[user("x"), user("x")])), user("x"));
         let error = join(2, answers(&[user("x"), user("y")]), Partial::Allow).unwrap_err();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_what_both_allow() {
+    fn common_rules_are_what_both_clusters_allow() {
         let admin = rule(&["*"], &["*"], &["*"], &[]);
         let pods = rule(&["get", "list"], &[""], &["pods", "pods/log"], &[]);
         let cases = [
@@ -255,7 +255,7 @@ mod tests {
 
     /// Rules that take minutes if every pair is compared: their sender would delay all other clients.
     #[test]
-    fn what_a_member_sends_costs_no_more_than_it_is_worth() {
+    fn thousands_of_rules_are_joined_without_comparing_each_pair() {
         let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
         let of_names =
             |names: &[String]| names.iter().map(|name| rule(&["get"], &[""], &["pods"], &[name])).collect::<Vec<_>>();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_meet_by_prefix() {
+    fn path_rules_intersect_by_prefix() {
         let rule = |urls: &[&str]| json!({"verbs": ["get"], "nonResourceURLs": urls});
         let both = common(&[rule(&["/api/*", "/healthz"])], &[rule(&["/api", "/api/v1/*", "*"])]);
         assert_eq!(both, [rule(&["/api/v1/*", "/api/*", "/healthz"])]);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_comes_each_minute_and_one_before_the_end() {
+    fn bookmark_comes_each_minute_and_before_the_end() {
         let regular = Due::Bookmark { repeated: true };
         for kind in [BookmarkFrequency::Regular, BookmarkFrequency::AfterEvents] {
             assert_eq!(course(kind, 130), [(60, regular), (120, regular), (128, regular), (130, Due::End)]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_follows_the_first_of_some_events_and_says_nothing_twice() {
+    fn bookmark_follows_the_first_event_and_repeats_nothing() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         bookmarks.events_told(begin + SECOND);
         bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_told_right_before_a_bookmark_have_one_of_their_own() {
+    fn events_right_before_a_bookmark_get_their_own_bookmark() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         let now = begin + INTERVAL;
         assert_eq!(bookmarks.due(now), Due::Bookmark { repeated: true });
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_told_again_only_where_it_is_to_be_or_an_event_came() {
+    fn bookmark_repeats_a_version_only_if_forced_or_after_an_event() {
         let version = Arc::new(CompositeResourceVersion::default());
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::Regular, 1800);
         bookmarks.initial_events_end(&version);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_none_is_told_none() {
+    fn client_without_bookmarks_gets_none() {
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::None, 1800);
         assert!(!bookmarks.is_due_for(&Arc::new(CompositeResourceVersion::default()), true));
     }

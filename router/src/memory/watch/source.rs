@@ -170,7 +170,7 @@ mod tests {
 
     /// More happens in other namespaces than the log keeps, and no change wakes the watch.
     #[tokio::test]
-    async fn what_passes_a_watcher_by_need_not_be_kept_for_it() {
+    async fn watcher_needs_no_log_of_other_namespaces() {
         let limits = Limits { history_bytes: 10_000, ..Limits::default() };
         let (view, cluster) = (View::within_for_tests(&limits), ClusterName::new("a").unwrap());
         view.join_for_tests(&cluster, ResourceVersion(7));
@@ -195,7 +195,7 @@ mod tests {
 
     /// The watch may have waited for its turn meanwhile.
     #[tokio::test]
-    async fn what_comes_once_a_view_is_ended_is_not_taken() {
+    async fn changes_after_the_end_of_a_view_are_not_taken() {
         let view = View::for_tests();
         let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);
