@@ -34,7 +34,7 @@ enum RevisionExtent {
 }
 
 impl CollectionVersion {
-    /// Creates the version with all changes up to a revision.
+    /// Creates the version that includes all changes up to a revision.
     pub const fn whole(revision: ResourceVersion) -> Self {
         Self { revision, known: RevisionExtent::Whole }
     }

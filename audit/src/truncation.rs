@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// A field from others must not hide the other fields.
+    /// A cluster's answer fills `responseStatus`; it must not make the auditor lose the remaining fields.
     #[test]
     fn deeply_nested_field_is_dropped_alone() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));

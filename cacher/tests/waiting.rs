@@ -82,7 +82,7 @@ async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_after_the_bookmark_is_served_by_a_new_question() {
+async fn waiter_after_the_bookmark_needs_a_new_question_to_the_member() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(queues.queues.len(), 1);
     }
 
-    /// A queue keeps its excess use while it is empty for a moment.
+    /// A queue that is empty for a moment keeps the debt of its use beyond the fair share.
     #[test]
     fn flow_with_one_waiter_at_a_time_gets_no_more_turns() {
         let now = Instant::now();

@@ -36,7 +36,7 @@ pub enum DeckError {
         hand: u8,
     },
     /// More hands than a hash can tell apart evenly.
-    #[error("a hand of {hand} out of {queues} queues: there are more than 2^60 of them; make the hand smaller")]
+    #[error("a hand of {hand} out of {queues} queues: there are more than 2^60 such hands; choose a smaller hand size")]
     Entropy {
         /// Number of queues in the deck.
         queues: u16,

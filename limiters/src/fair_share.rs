@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn of_large_pieces_one_is_little() {
+    fn one_large_piece_counts_as_little_use() {
         const PIECE: usize = 256 << 10;
         let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
         assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);

@@ -20,7 +20,7 @@ pub enum VersionDecodeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
     /// A number: a cluster's native version, or the integer form of an object's version.
-    #[error("a plain number does not identify its cluster")]
+    #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
     /// The version names more unknown clusters than the reader of the text looks for.
     #[error("the resourceVersion names more than {0} clusters that are not configured here")]

@@ -64,7 +64,7 @@ impl IntegerResourceVersion {
         Ok(Self(native * i64::from(CLUSTERS_MAX) + i64::from(index.0)))
     }
 
-    /// Returns the number that clients receive; never negative.
+    /// Returns the integer resourceVersion for clients. It is never negative.
     pub fn encode(self) -> i64 {
         self.0
     }

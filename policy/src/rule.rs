@@ -108,8 +108,8 @@ impl Matcher {
         self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
     }
 
-    /// Compares a request with each field; `denies` says whether the policy denies. The index gives the same result for
-    /// many rules at once.
+    /// Returns whether the rule matches a request, by comparing each field. `denies` tells whether the policy denies.
+    /// The index gives the same result for many rules in one step.
     pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());

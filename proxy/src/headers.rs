@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Names of headers that HTTP/2 does not store.
+    /// Names of the headers with secret values, which HPACK must not put into its table.
     fn not_kept(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();

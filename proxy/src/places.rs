@@ -14,7 +14,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Makes this number of free places.
+    /// Makes a pool with this number of places, all of them free.
     pub fn new(all: usize) -> Self {
         Self { all, free: Arc::new(Semaphore::new(all)) }
     }
@@ -66,7 +66,7 @@ pub(crate) struct SharedPlaces {
 }
 
 impl SharedPlaces {
-    /// Makes this number of free places.
+    /// Makes a pool with this number of places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
         Self { all, taken: Arc::default() }
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn asker_leaves_a_quarter_of_the_places_to_each_other() {
+    fn asker_leaves_a_quarter_of_the_places_to_every_other_asker() {
         for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ASKERS.into_iter().enumerate() {
                 let [second, third] = [ASKERS[(at + 1) % 3], ASKERS[(at + 2) % 3]];

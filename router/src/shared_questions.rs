@@ -86,7 +86,7 @@ where
         put: impl Future<Output = A> + Send + 'static,
         in_vain: fn(&A) -> bool,
     ) -> SharedLookup<A> {
-        // Weak: the question is a value of the map, and a strong reference would keep both alive forever.
+        // Weak, because the question is a value of this map: a strong reference would keep both in memory for ever.
         let questions = Arc::downgrade(self);
         let question = async move {
             let mut vain = turn.lock().await;

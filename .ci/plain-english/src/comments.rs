@@ -11,10 +11,10 @@ pub(crate) enum Mark {
     Inside,
 }
 
-/// Adjacent comment lines with one mark. Examples in fences are left out.
+/// Adjacent comment lines of one kind (`///`, `//!` or `//`). Examples in fences are left out.
 #[derive(Debug)]
 pub(crate) struct Comment {
-    /// Line of the first mark, from 1.
+    /// Number of the first line, from 1.
     pub(crate) line: usize,
     pub(crate) mark: Mark,
     pub(crate) lines: Vec<String>,

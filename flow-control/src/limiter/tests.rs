@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn tokens_never_exceed_those_that_time_has_brought(burst in 1_u32..6, schedule in steps()) {
+    fn token_bucket_never_grants_more_than_its_refill(burst in 1_u32..6, schedule in steps()) {
         let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
         let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
         let mut clients: Clients<SpentTokens> = Clients::new(limit(burst));

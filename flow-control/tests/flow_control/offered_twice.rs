@@ -66,7 +66,7 @@ async fn a_token_bucket_of_10_000_offered_20_000_is_exact_to_5_percent() {
 /// One user sends ten times as many requests as another user. The users who ask for more than a third each have a third
 /// of the rest.
 #[tokio::test(start_paused = true)]
-async fn users_of_one_token_bucket_have_the_same_to_10_percent() {
+async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
     let ten_thousand = tokens(10_000, 1_000, &[], Some(waiting(Duration::from_millis(200))));
     let offered = [
         ("ann", 11, Duration::ZERO),

@@ -12,7 +12,7 @@ use super::metadata::{FullMetadata, KindAndName};
 use crate::Row;
 use crate::value::{JoinedTexts, ListValue, TextOrNumber, TextValue, parts};
 
-/// The annotation in which v1 stores the metrics without a field.
+/// The annotation in which `autoscaling/v1` stores metrics that have no field there.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 /// The annotation in which v1 stores the present values of these metrics.
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";

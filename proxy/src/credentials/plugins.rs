@@ -30,8 +30,8 @@ const RUNNING_MAX: usize = 6;
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
-/// Random part of the time until the renewal: ten percent around nine tenths, so that credentials of the same age are
-/// renewed at different times, within their margin.
+/// Random part of the time until the renewal, which is 85 to 95 percent of the lifetime, so that credentials of the
+/// same age are renewed at different times, within their margin.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
 /// The credential plugins of a process. Clones share them.

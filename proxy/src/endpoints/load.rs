@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_watch_makes_endpoints_equal_for_ten_seconds() {
+    async fn refused_watch_makes_endpoints_rank_equal_for_ten_seconds() {
         let (refusing, other) = (Traffic::default(), Traffic::default());
         other.in_flight.store(1_000, atomic::Ordering::Relaxed);
         let now = Instant::now();

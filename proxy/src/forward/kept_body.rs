@@ -65,7 +65,7 @@ struct SentBody(KeptBody);
 
 /// A body that is sent by another request now.
 #[derive(Debug, thiserror::Error)]
-#[error("the request is sent anew")]
+#[error("the body stops here, because the request is sent again on another connection")]
 struct SentAnew;
 
 impl KeptFrames {

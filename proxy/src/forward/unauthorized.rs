@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kube_apiserver_401_counts_only_on_paths_of_api_servers() {
+    async fn answer_401_counts_as_kube_apiservers_only_on_api_server_paths() {
         let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
         for (method, path, text, expected) in [
             ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),

@@ -101,7 +101,7 @@ struct StreamState {
     trailers: Option<HeaderMap>,
     /// End of the stream.
     end: Option<Result<(), h2::Error>>,
-    /// Flow control of the stream, which keeps it alive. `None` after the reader has gone.
+    /// Flow control of the stream. The stream lasts as long as this value. `None` after the reader has gone.
     flow: Option<FlowControl>,
     is_given_up: bool,
     reader: Option<Waker>,

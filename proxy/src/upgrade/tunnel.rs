@@ -34,8 +34,8 @@ pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<E
     member.broken
 }
 
-/// Side of a tunnel to a cluster. Bytes that come now show that the cluster is alive; bytes that a slow client takes
-/// late do not.
+/// The side of a tunnel that faces the cluster. Only new bytes of the cluster prove that it is alive; the late delivery
+/// of old bytes to a slow client does not.
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,

@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamOver {
     /// The cluster's rules no longer allow the request.
-    #[error("the cluster no longer lets you do what this was opened for")]
+    #[error("the cluster no longer allows you the request of this stream")]
     RightLost,
     /// The credentials of the client have expired.
-    #[error("the credentials that this was opened with have expired")]
+    #[error("the credentials of the stream have expired")]
     Expired,
     /// The verifier of the client no longer accepts the credentials.
-    #[error("the credentials that this was opened with are not taken any more")]
+    #[error("the credentials of the stream are no longer accepted")]
     Withdrawn,
     /// The user is in the file of denied users.
     #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]

@@ -125,7 +125,8 @@ impl FollowedGrant {
         }
     }
 
-    /// End of the stream unless the cluster answers, by the facts that are unknown now.
+    /// Returns the time at which the stream ends if the cluster does not answer before. The time depends on the facts
+    /// that are unknown now.
     fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
         let now = Instant::now();
         self.unsaid_since = change.is_unsaid.then(|| self.unsaid_since.unwrap_or(now));

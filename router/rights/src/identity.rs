@@ -10,7 +10,7 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
-/// Text for a cluster that allowed the impersonation before it was lost.
+/// Text for a cluster that allowed impersonation before its connection was lost.
 const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
 
 /// A request as a cluster gets it.

@@ -592,7 +592,7 @@ impl MirroredRules for RightsMirror {
                 tracing::warn!(cluster = %name, %reason, "roles and bindings alone do not decide the rights of users in the cluster");
             }
             Decider::Rbac | Decider::Undecided => {
-                tracing::info!(cluster = %name, "roles and bindings decide the rights of users in the cluster");
+                tracing::info!(cluster = %name, "roles and bindings alone decide the rights of users in the cluster");
             }
         }
         member.decider = decider;

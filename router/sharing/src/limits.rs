@@ -1,9 +1,9 @@
 //! Bounds of the router: memory, and the size of requests.
 //!
 //! The bounds are in the configuration and, as `tributary_limit`, in the metrics, beside the used amounts. A request
-//! beyond a bound is answered 400 with the bound, or 413 for a body; `router/tests/simulated/limits/bounds.rs` and `held.rs`
-//! have a row for each. The duration of a watch has its own type, [`Timeout`](tributary_apimachinery::Timeout), which
-//! cuts larger values.
+//! beyond a bound is answered 400 with the bound, or 413 for a body; `router/tests/simulated/limits/bounds.rs` and
+//! `held.rs` have a row for each. The duration of a watch has its own type,
+//! [`Timeout`](tributary_apimachinery::Timeout), which cuts larger values.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub const LAST_HEARD_BYTES: usize = 64 << 20;
 /// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.
 pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// The number of clusters that get a question at the same time. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
-/// each.
+/// The number of clusters that get a question at the same time. 64: a fleet of 1,000 is asked in 16 rounds, half a
+/// second at 30 ms each.
 pub const ASKED_AT_ONCE: usize = 64;
 
 /// The bounds that can be set.
@@ -47,8 +47,8 @@ pub struct Limits {
     pub long_answers: usize,
     /// The time after which an unused resource leaves memory.
     pub unused_after: Duration,
-    /// The number of requests in flight, until the heads of their answers. Long-running requests (watches, exec, logs) and
-    /// health checks do not count.
+    /// The number of requests in flight, until the heads of their answers. Long-running requests (watches, exec, logs)
+    /// and health checks do not count.
     pub requests_in_flight: usize,
     /// The number of long-running requests to all clusters in the shared mode: watches, logs, exec, attach and
     /// port-forward.
@@ -99,8 +99,8 @@ pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values:
 pub const NAME_BYTES: usize = 8 << 10;
 
 /// The number of parameters of a query in the merged view. Reads and writes have up to ten. Parameters of exec and of
-/// requests to workloads do not count, because Tributary does not read them. kube-apiserver has no bound but the length of a request; of a
-/// cluster's own view it is [`PARAMETERS_MAX`](tributary_apimachinery::query::PARAMETERS_MAX).
+/// requests to workloads do not count, because Tributary does not read them. kube-apiserver has no bound but the length
+/// of a request; of a cluster's own view it is [`PARAMETERS_MAX`](tributary_apimachinery::query::PARAMETERS_MAX).
 pub const QUERY_PARAMETERS: usize = 64;
 
 /// The number of groups and values of extras that a client may impersonate in one request; each is a question to a

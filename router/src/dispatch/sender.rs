@@ -44,7 +44,7 @@ pub(crate) struct PolicySender {
 pub(crate) enum Counted<User> {
     /// The user that the request acts as.
     Acting,
-    /// The authenticated user, unless the right to impersonate is known.
+    /// The authenticated user, because the right to impersonate is not known yet.
     Authenticated,
     /// The authenticated user, with the names and groups that count only.
     Less(User),

@@ -3,7 +3,7 @@
 //! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
 //! with a newline. Numbers and strings keep their spelling.
 
-/// The state of the layout. Text may be cut anywhere between calls.
+/// The state of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indent {
     depth: usize,

@@ -51,7 +51,7 @@ pub enum HostConflict {
          it from one of the two"
     )]
     Cluster {
-        /// The second cluster of the host.
+        /// The cluster that claims the host a second time.
         cluster: ClusterName,
         /// The first cluster of the host.
         other: ClusterName,

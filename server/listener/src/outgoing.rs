@@ -187,7 +187,8 @@ mod tests {
         Response::new(full(vec![b'x'; OBJECT_BYTES]))
     }
 
-    /// The answers of a connection with all room to itself, and a reader of its unread bytes.
+    /// The answers of a connection that has the whole limit of unread bytes to itself, and a function that returns the
+    /// number of unread bytes.
     fn alone() -> (Outgoing, impl Fn() -> usize) {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));

@@ -4,7 +4,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
 use tributary_policy::{LogMode, LoggingModes, PlaceLogging};
 
-/// Modes of validated objects. Each object applies to its own place, also without a setting.
+/// Returns the access log mode of the merged view and of each cluster. The objects are validated. A cluster without a
+/// mode has an entry, too, because it does not inherit the mode of the merged view.
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
     let place = |logging: &Logging| PlaceLogging { mode: logging.mode.map(LogMode::from) };
     let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));

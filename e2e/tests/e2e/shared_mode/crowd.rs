@@ -26,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Users share three quarters of all connections (six of eight), and one of these is a reserve. So one user may have two;
-/// a request on a third connection gets 429.
+/// Users share three quarters of all connections (six of eight), and one of these is a reserve. So one user may have
+/// two; a request on a third connection gets 429.
 async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();

@@ -96,7 +96,7 @@ impl MemberDocuments {
                 path = root.path(),
                 count,
                 first_error,
-                "groups of the member have no readable name; they are left out"
+                "some API groups of the cluster have no readable name; discovery leaves them out"
             );
         }
         let (document, left_out) = take_in(document, root);

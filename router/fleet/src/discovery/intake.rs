@@ -1,4 +1,5 @@
-//! Limits for a cluster's document. All clusters share the cost of joining it.
+//! Limits for the discovery document of a cluster. Tributary joins the documents of all clusters, so a large document
+//! costs time for all users.
 
 use std::collections::HashSet;
 

@@ -152,7 +152,7 @@ impl LastHeard {
             tracing::warn!(
                 documents = made.left_out,
                 bound_bytes = LAST_HEARD_BYTES,
-                "not everything is kept of what clusters serve; of some that are down at the next start `kubectl explain`, or the kinds themselves, will be missing"
+                "the discovery of the clusters is too large for the data directory; if a cluster is down at the next start, its kinds or its texts for `kubectl explain` may be missing"
             );
         }
         let text = LastHeardText { layout: LAYOUT, clusters: made.clusters, texts: made.texts, openapi: made.openapi };

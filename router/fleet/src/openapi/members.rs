@@ -116,7 +116,7 @@ impl Documents {
         KnownOpenApi { members, documents: self.last.snapshot() }
     }
 
-    /// Forgets the documents of a cluster after its name has changed its cluster.
+    /// Forgets the documents of a cluster whose name now stands for a different cluster.
     pub(super) fn forget(&self, cluster: &ClusterName) {
         self.last_answers.lock().remove(cluster);
     }

@@ -231,7 +231,7 @@ impl GatheredPage {
     ///
     /// # Errors
     /// A refusal of the request itself: other clusters would refuse it too, or never see its token. Under `partial:
-    /// Deny` also the refusal of our account's impersonation, because it does not pass by itself.
+    /// Deny` also the refusal of our account's impersonation, because a repeated request would fail, too.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,

@@ -164,7 +164,7 @@ async fn rights_mirror_recovers_missed_changes() {
 }
 
 #[tokio::test]
-async fn a_member_whose_roles_were_never_all_read_is_unknown() {
+async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
     let fixture = Fixture::shared([], allow(), SharedMode::default()).await;
     let held = tributary_simulator::Simulator::start(tributary_simulator::SimulatorConfig {
         rbac: true,

@@ -84,7 +84,7 @@ async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
 }
 
 #[tokio::test]
-async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked_for() {
+async fn list_beyond_the_accounts_profile_is_refused_at_once_under_partial_deny() {
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;

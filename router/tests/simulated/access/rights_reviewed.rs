@@ -78,7 +78,7 @@ async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
 }
 
 #[tokio::test]
-async fn objects_that_a_member_allows_without_a_role_are_shown() {
+async fn objects_that_a_member_allows_without_a_role_appear_in_lists() {
     let everything = ["one-b", "one-b", "two-b", "two-b"];
     let (fixture, chains) = of_b(Mode::Abac(&["ann"])).await;
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));

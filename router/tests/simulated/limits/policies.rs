@@ -545,7 +545,7 @@ async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
 /// A policy's audit level applies where the request enters: the merged view's policies and a cluster's do not affect
 /// each other, and health checks pass no policy.
 #[tokio::test]
-async fn audit_level_comes_from_the_policy_where_the_request_enters() {
+async fn audit_level_comes_from_the_policy_of_the_endpoint_that_got_the_request() {
     let at = |level, rule: Rule| {
         let outcome = Outcome { audit_level: level, ..Outcome::default() };
         Policy { rules: vec![rule], outcome, ..Policy::default() }

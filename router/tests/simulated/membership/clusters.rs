@@ -278,7 +278,7 @@ async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
 }
 
 #[tokio::test]
-async fn clusters_own_path_takes_a_version_of_a_single_namespace() {
+async fn path_of_a_cluster_accepts_a_version_of_a_single_namespace() {
     let fixture = Fixture::start(["a", "b"]).await;
     crate::reads::namespaces::forbid(&fixture, "a", &["configmaps"]);
     fixture.put("a", "x", "1");

@@ -538,7 +538,7 @@ async fn one_namespace_at_a_time() -> Fixture {
 }
 
 #[tokio::test]
-async fn deletion_seen_in_a_namespace_view_stays_without_room_for_it() {
+async fn namespace_view_keeps_a_delivered_deletion_even_without_room() {
     let fixture = one_namespace_at_a_time().await;
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;

@@ -124,7 +124,7 @@ async fn a_followed_log_breaks_off_with_the_right_to_it() {
     pods.fixture.member("a").delete(&format!("rolebindings.{RBAC}"), &pods.namespace, "ann-logs").unwrap();
     for stream in [of_ann, of_ann_there] {
         let error = end_of(stream).await.expect_err("nobody takes it for whole");
-        assert_eq!(error, "the cluster no longer lets you do what this was opened for");
+        assert_eq!(error, "the cluster no longer allows you the request of this stream");
     }
     assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
     goes_on(&mut of_root).await;
@@ -212,7 +212,7 @@ async fn streams_end_when_their_credentials_expire() {
     let mut longer = call_for(&ann, &pods.log("?follow=true"), time * 2).await.into_body();
     assert_eq!([log.status(), own.status(), merged.status()], [200, 200, 200]);
     pass(time + Duration::from_secs(1)).await;
-    assert_eq!(end_of(log).await, Err("the credentials that this was opened with have expired".to_owned()));
+    assert_eq!(end_of(log).await, Err("the credentials of the stream have expired".to_owned()));
     assert_eq!([end_of(own).await, end_of(merged).await], [Ok(()), Ok(())], "a watch ends between two events");
     goes_on(&mut longer).await;
     let late = call_for(&ann, &pods.log("?follow=true"), Duration::ZERO).await;
@@ -243,7 +243,7 @@ async fn streams_end_when_their_credentials_are_no_longer_valid() {
     }
     is_known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
-    let words = "the credentials that this was opened with are not taken any more";
+    let words = "the credentials of the stream are no longer accepted";
     assert_eq!((end_of(log).await, end_of(own).await), (Err(words.to_owned()), Ok(())));
     let end = merged.soon().await;
     assert_eq!((&end["type"], &end["object"]["code"]), (&"ERROR".into(), &401.into()), "{end}");
@@ -293,8 +293,8 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     };
     let known = Arc::new(AtomicBool::new(true));
     let denied = "you are denied access by this endpoint's administrator (its --denied-users-file)";
-    let expired = "the credentials that this was opened with have expired";
-    let withdrawn = "the credentials that this was opened with are not taken any more";
+    let expired = "the credentials of the stream have expired";
+    let withdrawn = "the credentials of the stream are no longer accepted";
     let (whole, of_root) = (begun(None, &known).await, root.call("GET", "/api/v1/configmaps", &[], "").await);
     assert_eq!(end_of(whole).await, Ok(()));
     let list = begun(None, &known).await;

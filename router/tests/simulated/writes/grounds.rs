@@ -651,7 +651,7 @@ async fn impersonated_user_patches_an_object_without_the_right_to_get() {
 
 /// The router has read the unreachable cluster and trusts memory, as for a POST.
 #[tokio::test]
-async fn an_apply_of_a_new_name_needs_no_cluster_whose_objects_are_held() {
+async fn apply_of_a_new_name_does_not_ask_clusters_with_cached_objects() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.put_and_see("b", "there", "1").await;
     fixture.member("b").control().stop_listening().await;

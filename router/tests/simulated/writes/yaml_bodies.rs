@@ -23,7 +23,7 @@ fn repeated(head: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_body_whose_aliases_add_too_much_is_refused_wherever_it_is_sent() {
+async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     for member in &fixture.members {

@@ -182,7 +182,8 @@ impl View {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // A reader of the log without the cluster's objects must already find the cluster unknown.
+        // First the cluster becomes unknown, then its objects leave the log: no reader may see a known cluster without
+        // objects.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
             self.update_board(|board| board.set(name, standing));

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_the_standings() {
+    fn metric_counts_follow_the_standings_of_clusters() {
         let mut standings = Standings::default();
         assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {

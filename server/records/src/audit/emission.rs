@@ -18,7 +18,7 @@ impl Emission {
         Self::Waiting(Box::pin(emission))
     }
 
-    /// Waits as before, but lets the request go on regardless of the result.
+    /// Changes the result to success: the request waits for the emission, and continues even if it fails.
     pub(crate) fn in_any_case(self) -> Self {
         match self {
             Self::Done(_) => Self::Done(true),

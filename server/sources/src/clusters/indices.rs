@@ -23,7 +23,7 @@ pub enum ClusterIndexError {
     Directory(#[from] DataDirectoryError),
     /// The content of the file is invalid.
     #[error(
-        "{path} is damaged; restore it, or remove it and every version of the form Integer that was handed out so far may mean another cluster"
+        "{path} is damaged; restore it from a backup. If you remove it instead, integer resourceVersions that clients have may refer to a different cluster"
     )]
     Damaged {
         /// Path of the file.

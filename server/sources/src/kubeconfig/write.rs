@@ -176,7 +176,7 @@ impl ClientKubeconfig<'_> {
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
-            // A second process was faster.
+            // A second process has created the file meanwhile.
             io::ErrorKind::AlreadyExists => foreign(path, self.owner),
             _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })

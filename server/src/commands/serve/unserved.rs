@@ -24,7 +24,7 @@ impl Unserved {
         let Some(served) = served else { return };
         let (begun, ended) = self.news(|named| served.has(&named.pattern));
         for named in ended {
-            tracing::info!(named_by = named.field, resource = %named.pattern, "a cluster serves the resource that is named now");
+            tracing::info!(named_by = named.field, resource = %named.pattern, "a cluster now serves the configured resource");
         }
         if begun.is_empty() {
             return;
