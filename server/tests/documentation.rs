@@ -148,7 +148,8 @@ fn messages() -> Vec<(String, String)> {
         let errors = code.split("#[error(").skip(1).filter_map(|rest| rest.split_once(")]"));
         messages.extend(errors.filter_map(|(error, _)| literals(error).next()).map(|text| (name.clone(), text)));
         for level in ["info", "warn", "error"] {
-            let lines = code.split(&format!("tracing::{level}!(")).skip(1).filter_map(|rest| rest.split_once(");"));
+            let opening = format!("tracing::{level}!(");
+            let lines = code.split(&opening).skip(1).filter_map(|rest| rest.split_once(");"));
             messages.extend(lines.filter_map(|(line, _)| literals(line).last()).map(|text| (name.clone(), text)));
         }
     }

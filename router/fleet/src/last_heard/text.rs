@@ -365,9 +365,9 @@ mod tests {
         assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "the file cannot be decompressed");
         assert_eq!(error("{}"), "the file has a wrong structure");
         let other = r#"{"layout":7,"clusters":{},"texts":[],"openapi":[]}"#;
-        assert_eq!(error(other), "its layout is number 7, and this program knows number 1");
+        assert_eq!(error(other), "the file has layout 7; this version of Tributary reads layout 1");
         let missing = r#"{"layout":1,"clusters":{"a":{"discovery":{"address":"x","core":0,"named":1}}},"texts":[{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2"}],"openapi":[]}"#;
-        assert_eq!(error(missing), "it names document 1, which it does not have");
+        assert_eq!(error(missing), "the file refers to document 1, which is missing");
         let whole = heard().to_text();
         assert!(LastHeard::read(&whole[..whole.len() / 2]).is_err());
         let bomb = compression::whole(&vec![b' '; LAST_HEARD_BYTES + 2]);
