@@ -107,7 +107,7 @@ impl<A: Allowance, W> Limiter<A, W> {
 
     /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.held()
+        self.waiting.total()
     }
 
     /// Number of keys with accounts.

@@ -83,7 +83,7 @@ impl<H: ShareHolder> FairSemaphore<H> {
 
     /// The amount of all holders.
     pub fn used(&self) -> usize {
-        self.shares.lock().held()
+        self.shares.lock().total()
     }
 
     /// The number of refusals since the start, of all semaphores with the same metrics.

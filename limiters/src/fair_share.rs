@@ -133,7 +133,7 @@ pub struct Shortage {
 
 impl<H: ShareHolder> Shares<H> {
     /// The amount of all holders.
-    pub fn held(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.held
     }
 
@@ -265,7 +265,7 @@ mod tests {
                 if taken == 0 {
                     continue;
                 }
-                let (own, held) = (shares.held_by(user), shares.held());
+                let (own, held) = (shares.held_by(user), shares.total());
                 prop_assert!(held <= share.max);
                 let left = (share.max - share.reserved()).saturating_sub(held);
                 prop_assert!(own <= left || own <= share.little(), "{own} where {left} are left");
@@ -290,7 +290,7 @@ mod tests {
         let (share, mut held) = (FairShare::without_reserve(200), Shares::default());
         assert_eq!([1, 2, 3, 4].map(|name| take_all(&mut held, share, user(name))), [100, 50, 25, 12]);
         let last: usize = (5..100).map(|name| take_all(&mut held, share, user(name))).sum();
-        assert_eq!((last, held.held()), (13, 200), "users of nothing take the last ones");
+        assert_eq!((last, held.total()), (13, 200), "users of nothing take the last ones");
         let (share, mut held) = (FairShare::with_reserve(1_200, 1), Shares::default());
         assert_eq!([1, 2].map(|name| take_all(&mut held, share, user(name))), [450, 225], "of three quarters");
         assert_eq!(
@@ -318,7 +318,7 @@ mod tests {
                 let taken: usize = (0..200).map(|name| take_all(&mut held, share, grouped(group, name))).sum();
                 assert!(group > 1 || taken > 0, "of {max}");
             }
-            assert!(held.held() > 0 && take_all(&mut held, share, user(1)) > 0, "of {max}");
+            assert!(held.total() > 0 && take_all(&mut held, share, user(1)) > 0, "of {max}");
         }
     }
 

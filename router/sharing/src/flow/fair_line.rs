@@ -214,7 +214,7 @@ mod tests {
         // A second client takes all places except the last, which only a client without places may take.
         let (_others, _) = ask(&line, client(2), 2);
         let (_last, _) = ask(&line, client(3), 1);
-        assert_eq!(line.state.lock().taken.held(), 7);
+        assert_eq!(line.state.lock().taken.total(), 7);
         let mut first: Vec<Asked<'_>> =
             (0..2).map(|_| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(1))) }).collect();
         let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
