@@ -168,7 +168,7 @@ mod tests {
 
     const BURST: usize = super::BURST.get() as usize;
 
-    /// The number of upgrades that a user may ask for now, none of which is taken up.
+    /// Spends all tokens of a user on upgrades that the cluster does not switch. Returns the number of tokens.
     fn spend_all(limiter: &UpgradeLimiter, user: u64, is_members: bool) -> usize {
         let spend = || limiter.acquire(user, is_members).map(|mut token| token.spend());
         std::iter::from_fn(|| spend().ok()).count()

@@ -1,4 +1,4 @@
-//! How many of something there may be at once.
+//! Bounds on the number of connections and requests.
 
 use std::sync::Arc;
 

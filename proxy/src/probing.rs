@@ -68,7 +68,7 @@ enum ProbeVerdict {
     Rejects,
     /// A server in front of the endpoint answered with this status, and the endpoint gave no sign of life.
     Absent(StatusCode),
-    /// The endpoint did not answer this question, but other ones.
+    /// The endpoint did not answer this probe, but answers requests.
     Slow,
     /// The endpoint gave no sign of life.
     Silent,
@@ -267,7 +267,7 @@ fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict
 /// Notes that the endpoint is silent.
 fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
-    // Before the cut, so that broken requests find this reason.
+    // The state changes before the cut, so that cut requests report this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
     endpoint.observer.apply(Input::Failure);
     // Only once, because new connections have to show whether the endpoint is back.

@@ -402,7 +402,7 @@ impl Router {
         shares.chain(answer_turns).chain([objects, unread]).collect()
     }
 
-    /// Makes `/readyz` fail, so that load balancers choose another process. Nothing else changes until
+    /// Makes `/readyz` fail, so that load balancers choose a different replica. Requests are served until
     /// [`drain`](Self::drain).
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);

@@ -63,7 +63,7 @@ impl GivenIdentity {
     /// # Errors
     /// [`InvalidGivenIdentity`] if a cluster could read them differently, or ignore them.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
-        // Most requests have none; nothing is copied for them.
+        // Most requests have no such headers, and copy nothing.
         if !headers.keys().any(is_impersonation) {
             return Ok(None);
         }
@@ -90,7 +90,7 @@ impl GivenIdentity {
         Ok(Some(Self(given)))
     }
 
-    /// Headers as the client sent them.
+    /// The headers of the client's request, unchanged.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
     }

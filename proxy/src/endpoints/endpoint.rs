@@ -75,7 +75,7 @@ pub struct EndpointStatus {
     pub address: Arc<str>,
     /// Whether it can be reached.
     pub reachability: Reachability,
-    /// Whether its last word is not that it is unready.
+    /// Whether the endpoint's last answer to a probe does not say that it is unready.
     pub is_ready: bool,
     /// Requests in flight, watches and tunnels included.
     pub outstanding: usize,
@@ -129,7 +129,7 @@ impl Endpoint {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// Reason for which it gets no new requests, if there is one.
+    /// The reason why the endpoint gets no new requests; `None` if it gets requests.
     fn drain_cause(&self) -> Option<DrainCause> {
         match self.gone.is_cancelled() {
             true => Some(DrainCause::Left),
@@ -137,17 +137,18 @@ impl Endpoint {
         }
     }
 
-    /// Whether it may get new requests, apart from its health: it is in the list, and is not drained.
+    /// Returns whether the endpoint may get new requests, apart from its health: the configuration lists it without a
+    /// drain.
     pub(crate) fn takes_requests(&self) -> bool {
         self.drain_cause().is_none()
     }
 
-    /// Whether the configuration drains it, so that it gets probes only.
+    /// Returns whether the configuration drains the endpoint. A drained endpoint gets probes, but no requests.
     pub(crate) fn is_drained(&self) -> bool {
         *self.drain.borrow()
     }
 
-    /// Whether the configuration drains it from now on. Gives whether that is new.
+    /// Starts or ends the drain of the endpoint. Returns whether that is a change.
     pub(crate) fn set_drained(&self, is_drained: bool) -> bool {
         if !is_drained && self.is_drained() {
             self.start_slowly();

@@ -49,7 +49,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
     )
 }
 
-/// Requests of one kind at one endpoint.
+/// The load of an endpoint with requests of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) in_flight: AtomicUsize,

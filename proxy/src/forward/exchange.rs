@@ -67,7 +67,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Parts of this request. Keeps its body as it is sent, and takes its URI.
+    /// Makes a replay of a request. The replay takes the URI, and keeps a copy of the body while the body is sent.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));

@@ -95,7 +95,7 @@ impl HttpBody for SentBody {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
-            // It may not be polled again after its end, so it is replaced.
+            // A body must not be polled after its end, so an empty body replaces it.
             Poll::Ready(None) => *rest = body::empty(),
             Poll::Pending => {}
         }

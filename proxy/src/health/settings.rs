@@ -55,7 +55,7 @@ impl Probe {
         Uri::from(self.path.clone())
     }
 
-    /// Time after which `/livez/ping` is asked, which waits for nothing.
+    /// The time without an answer after which the probe asks `/livez/ping`, which depends on no other component.
     pub(crate) fn ping_after(&self) -> Duration {
         PING_AFTER.min(self.answer_within / 2)
     }

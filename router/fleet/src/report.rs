@@ -230,7 +230,7 @@ pub enum CollectionState {
     Unknown,
 }
 
-/// A resource of one cluster, or one namespace of it that is read by itself.
+/// A resource of a cluster, or one namespace of the resource if the cluster forbids reading all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {

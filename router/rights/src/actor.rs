@@ -18,7 +18,7 @@ use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
 use super::subject::Subject;
 
-/// Keyed by this process, so that no client can create many actors with one hash.
+/// Hash keys of this process. A client cannot compute them, and so cannot create many actors with equal hashes.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The sender of a request, and the user that the request impersonates. Equal for users that no cluster can tell apart.

@@ -231,7 +231,7 @@ impl FollowedRights {
         self.ask_clusters(open);
     }
 
-    /// Asks each cluster by itself, so that a slow one delays no other.
+    /// Asks each cluster in a task of its own: a slow cluster delays only its own questions.
     fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
         let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
         for question in open {

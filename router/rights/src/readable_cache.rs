@@ -256,7 +256,7 @@ mod tests {
         let bytes = cache.kept.lock().young_readable_bytes;
         assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
-            // Twice, so that new results replace old ones.
+            // The second list makes the cache replace an entry that exists.
             for verb in ["list", "list", "watch"] {
                 let kept = cache
                     .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));

@@ -125,7 +125,7 @@ impl Reviews {
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
         }
-        // Each cluster by itself, so that a slow one delays no other.
+        // One task for each cluster: a slow cluster delays only its own questions.
         let asked: Vec<_> =
             by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
         // Later answers are unknown.

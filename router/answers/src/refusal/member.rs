@@ -72,7 +72,7 @@ pub enum MemberRefusal {
     },
     /// A collection is not deleted in all clusters. The code is that of the first cluster that failed.
     PartlyDeleted {
-        /// Clusters that have deleted their objects.
+        /// The clusters that completed the deletion.
         done: Vec<ClusterName>,
         /// First cluster with a failed deletion, and the reason.
         first: (ClusterName, Refusal),

@@ -13,9 +13,9 @@ use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) what: &'a T,
-    /// Number of clusters that have it, at least one.
+    /// The number of clusters with this value, at least one.
     pub(super) count: usize,
-    /// The place, among all members by name, of the first that has it.
+    /// The index of the first cluster with this value, in the order of names.
     pub(super) first: usize,
 }
 

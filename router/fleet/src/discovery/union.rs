@@ -217,7 +217,7 @@ impl<'a> Distinct<'a> {
         }
     }
 
-    /// Clusters, by name, that have one of these documents.
+    /// Returns the names of the clusters with one of these documents, in order.
     fn having(&mut self, documents: Vec<bool>) -> Arc<[ClusterName]> {
         let members = &self.members;
         let make = |documents: &Vec<bool>| {

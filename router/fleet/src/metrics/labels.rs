@@ -93,7 +93,7 @@ pub(super) struct ClusterRequestLabels {
     pub(super) cluster: Arc<str>,
     /// Verb as in RBAC.
     verb: &'static str,
-    /// Resource as kubectl names it, with its subresource; empty for other paths.
+    /// The resource and subresource in kubectl's form; empty for a path without a resource.
     resource: Arc<str>,
     /// Outcome of the request.
     decision: &'static str,

@@ -510,7 +510,7 @@ impl Cluster {
         }
     }
 
-    /// Identity, as far as the cluster has reported it.
+    /// The identity that the cluster has reported so far.
     pub fn identity(&self) -> Arc<ClusterIdentity> {
         self.identity.load_full()
     }

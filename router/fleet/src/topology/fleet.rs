@@ -111,7 +111,7 @@ impl Untaken {
     /// Waits until all changes before this call are joined.
     async fn settled(&self) {
         let said = self.said.load(Ordering::SeqCst);
-        // The sender lives as long as this value.
+        // The wait cannot fail: `self` owns the sender.
         let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
     }
 }
