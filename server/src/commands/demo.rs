@@ -117,7 +117,7 @@ fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path)
   {kubectl} --context {last} get nodes
   {kubectl} create deployment web --image=nginx --replicas=3
 
-What is created goes to {first}, or where its annotation tributary.dev/cluster says. Simulated pods have logs, but no containers to exec into.
+New objects go to {first}, or to the cluster that their annotation tributary.dev/cluster names. Simulated pods have logs, but no containers for exec.
 Simulated clusters have no `kubectl auth whoami`, no `kubectl top` and no `kubectl explain` of fields: real clusters have.
 
 Without kubectl:
@@ -125,7 +125,7 @@ Without kubectl:
   {curl} '{url}/api/v1/pods?limit=2'
   {curl} -N '{url}/api/v1/pods?watch=true&resourceVersion=0'
 
-Ctrl-C ends it and removes these files.
+Ctrl-C stops the demo and removes these files.
 "
     )
 }
