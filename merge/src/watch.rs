@@ -292,7 +292,7 @@ impl<F: ObjectFilter> Watcher<F> {
                     return Some(Progress::CaughtUp);
                 }
                 let (cluster, native) = (&entry.cluster, at.native(change_type));
-                let own = Emission { change_type, cluster, object, native, other: None };
+                let own = Emission { change_type, cluster, object, native, other: None, is_followed: false };
                 self.emit(log, &at, own, other, batch);
             }
             self.part += 1;
@@ -313,14 +313,20 @@ impl<F: ObjectFilter> Watcher<F> {
         let Announcement::Object(index, cluster, object) = other else {
             return self.push(log, at, own, after, batch);
         };
-        self.push(log, at, own, before, batch);
-        let (native, other) = (object.resource_version(), Some(index));
-        let again = Emission { change_type: ChangeType::Added, cluster: &cluster, object: &object, native, other };
+        self.push(log, at, Emission { is_followed: true, ..own }, before, batch);
+        let again = Emission {
+            change_type: ChangeType::Added,
+            cluster: &cluster,
+            object: &object,
+            native: object.resource_version(),
+            other: Some(index),
+            is_followed: false,
+        };
         self.push(log, at, again, after, batch);
     }
 
     fn push(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion, batch: &mut WatchBatch<'_>) {
-        let Emission { change_type, cluster, object, native, other } = emission;
+        let Emission { change_type, cluster, object, native, other, is_followed } = emission;
         if let Some(end) = self.pending.seen_until(log, at.seq, &self.filter) {
             batch.record_private(end);
         }
@@ -336,7 +342,7 @@ impl<F: ObjectFilter> Watcher<F> {
             object: object.clone(),
             cluster: cluster.clone(),
             native_version: native,
-            version: self.version(log, version),
+            version: if is_followed { self.version_of_followed(log, at, version) } else { self.version(log, version) },
             is_repeat: other.is_some(),
             shared,
         }));
@@ -378,6 +384,21 @@ impl<F: ObjectFilter> Watcher<F> {
         } else {
             EventVersion::Vector(Arc::new(self.pending.vector(log, version)))
         }
+    }
+
+    /// Converts the point of a DELETED that a different cluster's object follows. The component of the deletion's
+    /// cluster is the log's, even if the client has seen more of that cluster: a client that is cut between the two
+    /// events receives both again, at any replica.
+    fn version_of_followed(&self, log: &Log, at: &At<'_>, version: LogVersion) -> EventVersion {
+        if self.pending.is_empty() {
+            return EventVersion::Log(version);
+        }
+        let cluster = &at.entry.cluster;
+        let mut vector = self.pending.vector(log, version);
+        if let Some(component) = version.component.or_else(|| log.component_before(cluster, at.seq)) {
+            vector.set(cluster, component);
+        }
+        EventVersion::Vector(Arc::new(vector))
     }
 
     /// Returns whether the log has forgotten an event that this client has not seen.
@@ -440,4 +461,6 @@ struct Emission<'a> {
     object: &'a Arc<Object>,
     native: ResourceVersion,
     other: Option<usize>,
+    /// Whether the object of a different cluster with the same name follows.
+    is_followed: bool,
 }
