@@ -1,6 +1,7 @@
 //! Bad input and faults: the error is clear, and no data is lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
+use crate::kubectl::pod;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
@@ -10,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 use tributary_e2e::{
-    Access, HttpClient, TestCluster, Tributary, certificates::TestCertificates, guard, kubeconfig, tributary,
+    Access, HttpClient, TestCluster, Tools, Tributary, certificates::TestCertificates, guard, kubeconfig, tributary,
 };
 use tributary_simulator::{RequestKind, Simulator, SimulatorConfig, WriteAnswers};
 
@@ -474,6 +475,9 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     own.create(&own.victim, "frozen").await?;
     own.create(&own.other, "other").await?;
     own.names_are(&["frozen", "other"]).await?;
+    let pods = format!("/api/v1/namespaces/{}/pods", own.namespace);
+    own.victim.http().post(&pods, &pod("shell", "victim-node-0")).send().await?.expect(201)?;
+    eventually(SOON, async || own.http.get(&format!("{pods}/shell")).send().await?.expect(200).map(drop)).await?;
     let mut stream =
         own.http.watch(&own.maps("?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await?;
     own.victim.freeze().await?;
@@ -491,7 +495,8 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
         let patch = json!({"data": {"a": "b"}});
         let request = own.http.patch(&own.maps("/other"), "merge-patch+json", &patch).send();
         tokio::time::timeout(quick, request).await.context("a write to the other is stuck")??.expect(200)?;
-        own.age_is_true(frozen).await
+        own.age_is_true(frozen).await?;
+        exec_into_a_silent_cluster_is_refused(&own, context.fixture.tools().await?).await
     }
     .await;
     own.victim.thaw().await?;
@@ -504,6 +509,19 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Memory answers kubectl's get of the pod. The request for the shell is refused without a wait for the cluster.
+async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyhow::Result<()> {
+    let kubectl = own.tributary.kubectl(tools)?;
+    let file = kubectl.file("copied", "text")?;
+    for arguments in [&["exec", "shell", "--", "true"][..], &["cp", &file, "shell:/tmp/copied"]] {
+        let begun = Instant::now();
+        let refused = kubectl.run(&[&["-n", &own.namespace], arguments].concat()).await?.failure()?;
+        ensure!(refused.contains("victim"), "{arguments:?}: {refused}");
+        ensure!(begun.elapsed() < Duration::from_secs(5), "{arguments:?} took {:?}", begun.elapsed());
+    }
+    Ok(())
 }
 
 /// A cluster is added to the kubeconfig and removed again: a stream that stays open reports its objects and their

@@ -157,7 +157,13 @@ async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: Tes
         ensure!(age <= stopped.elapsed().as_secs(), "{age} s, and stopped for {:?}", stopped.elapsed());
         Ok(())
     })
-    .await
+    .await?;
+    let maps = merged.get("/api/v1/configmaps").send().await?.expect(200)?;
+    ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "made", "annotations": {"tributary.dev/cluster": "east"}}});
+    merged.post("/api/v1/namespaces/default/configmaps", &map).send().await?.expect(201)?;
+    merged.get("/api/v1/namespaces/default/configmaps/made").send().await?.expect(200).map(drop)
 }
 
 const ODD: &str = "/apis/odd.example/v1/policies";

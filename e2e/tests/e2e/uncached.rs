@@ -92,6 +92,15 @@ async fn calicos_kinds_work_in_the_merged_view(context: TestContext) -> anyhow::
         let made: Value = serde_json::from_str(&kubectl.ok(arguments).await?)?;
         ensure!(made["metadata"]["annotations"]["tributary.dev/cluster"] == "calico", "{arguments:?}: {made}");
     }
+    // A client-side apply of an existing object gets it, and sends a patch.
+    let mut changed = policy(&namespace, "a", "");
+    for field in ["uid", "resourceVersion"] {
+        changed["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    changed["spec"]["selector"] = "has(x)".into();
+    let file = kubectl.file("changed.json", &changed.to_string())?;
+    let applied = kubectl.ok(&["apply", "-f", &file]).await?;
+    ensure!(applied.contains("configured"), "{applied}");
     let watched = kubectl.run(&["get", of, "-A", "--watch-only"]).await?.failure()?;
     ensure!(watched.contains("kubectl --context calico …"), "{watched}");
 

@@ -7,14 +7,22 @@ use super::{
 use crate::context::eventually;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tributary_e2e::AggregatedServer;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const VERSION: &str = "v1beta1";
 
+/// Time that a kube-apiserver may need to notice that an aggregated server is down.
+const SEEN: Duration = Duration::from_secs(180);
+
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["aggregated"; subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata]
+    conformance!["aggregated";
+        subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata,
+        api_services_watched_as_metadata, stopped_server_is_described_as_stale, established_definition_is_described_soon,
+    ]
 }
 
 /// An aggregated server behind only the first member, with its own API group.
@@ -108,26 +116,18 @@ async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A list and a watch of the metadata of CustomResourceDefinitions work, and show each new one.
-async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+/// A list and a watch of the metadata of a collection: both work, and the watch shows a new object.
+async fn watched_as_metadata(target: &Target, collection: &str, object: Value) -> anyhow::Result<()> {
     let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
-    let list = target.http.get(&format!("{DEFINITIONS}?limit=1")).accept(&accept("PartialObjectMetadataList"));
+    let list = target.http.get(&format!("{collection}?limit=1")).accept(&accept("PartialObjectMetadataList"));
     let list = list.send().await?.expect(200)?.json()?;
     ensure!(list["kind"] == "PartialObjectMetadataList", "{list}");
     let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
-    let watch = format!("{DEFINITIONS}?watch=1&resourceVersion={version}&timeoutSeconds=60");
+    let watch = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=60");
     let mut events = target.http.get(&watch).accept(&accept("PartialObjectMetadata")).stream().await?.events()?;
-    let group = format!("{}.example.com", target.namespace);
-    let name = format!("signs.{group}");
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
-        "spec": {
-            "group": group, "scope": "Namespaced", "names": {"plural": "signs", "kind": "Sign"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
-        },
-    });
     let member = target.members[0].http();
-    member.post(DEFINITIONS, &definition).send().await?.expect(201)?;
+    member.post(collection, &object).send().await?.expect(201)?;
+    let name = &object["metadata"]["name"];
     let told = async {
         loop {
             let event = events.next(SOON).await?.context("the watch ended")?;
@@ -137,9 +137,88 @@ async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
         }
     };
     let told = tokio::time::timeout(SOON, told).await;
-    member.delete(&format!("{DEFINITIONS}/{name}")).send().await?.expect(200)?;
+    member.delete(&format!("{collection}/{}", name.as_str().context("no name")?)).send().await?.expect(200)?;
     let event = told.context("no event")??;
     ensure!(event["type"] == "ADDED" && event["object"]["kind"] == "PartialObjectMetadata", "{event}");
     ensure!(event["object"].get("spec").is_none(), "{event}");
+    Ok(())
+}
+
+/// The definition of a kind in a group of the target's own.
+fn definition(target: &Target) -> Value {
+    let group = format!("{}.example.com", target.namespace);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("signs.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"plural": "signs", "kind": "Sign"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    })
+}
+
+/// Tributary learns of new kinds by a watch of the metadata of definitions.
+async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+    watched_as_metadata(&target, DEFINITIONS, definition(&target)).await
+}
+
+/// Tributary learns of aggregated servers by a watch of the metadata of APIServices.
+async fn api_services_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+    let group = format!("{}.example.com", target.namespace);
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("{VERSION}.{group}")},
+        "spec": {
+            "group": group, "version": VERSION, "insecureSkipTLSVerify": true,
+            "groupPriorityMinimum": 100, "versionPriority": 100,
+            "service": {"namespace": "default", "name": "none", "port": 443},
+        },
+    });
+    watched_as_metadata(&target, API_SERVICES, service).await
+}
+
+/// A version whose server is down stays in the description of its cluster, as stale.
+async fn stopped_server_is_described_as_stale(target: Target) -> anyhow::Result<()> {
+    let resources =
+        json!([{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]}]);
+    let aggregated = Aggregated::start(target, &resources).await?;
+    let described = aggregated.described_with_resources().await;
+    aggregated.server.stop();
+    let stale = eventually(SEEN, async || {
+        let version = aggregated.described().await?;
+        ensure!(version["freshness"] == "Stale" && version["resources"][0]["resource"] == "things", "{version}");
+        Ok(())
+    })
+    .await;
+    aggregated.remove().await?;
+    ensure!(described?["freshness"] == "Current");
+    stale
+}
+
+/// Discovery lists a kind within a second after its definition is established. Tributary waits that long before it
+/// believes a description without the kind.
+async fn established_definition_is_described_soon(target: Target) -> anyhow::Result<()> {
+    let (member, definition) = (target.members[0].http(), definition(&target));
+    member.post(DEFINITIONS, &definition).send().await?.expect(201)?;
+    let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().context("no name")?);
+    let is_established = async || {
+        let made = member.get(&path).send().await?.expect(200)?.json()?;
+        let mut conditions = made["status"]["conditions"].as_array().into_iter().flatten();
+        ensure!(
+            conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True"),
+            "{made}"
+        );
+        Ok(())
+    };
+    let established = eventually(SOON, is_established).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let described = member.get("/apis").accept(AGGREGATED).send().await?.expect(200)?.json();
+    member.delete(&path).send().await?.expect(200)?;
+    established?;
+    let described = described?;
+    let group = &definition["spec"]["group"];
+    let mut groups = described["items"].as_array().into_iter().flatten();
+    let group = groups.find(|described| described["metadata"]["name"] == *group).context("no such group")?;
+    ensure!(group["versions"][0]["resources"][0]["resource"] == "signs", "{group}");
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
     authentication::issuer::{Change, TestIssuer},
     context::{Case, TestContext, cases, eventually},
+    kubectl::pod,
 };
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -243,8 +244,19 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
         member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
         let name = format!("system:serviceaccount:{own}:robot");
-        grant(member, &own, "robot", &name, reads_config_maps()).await?;
+        let resources = ["configmaps", "pods", "pods/log", "pods/exec"];
+        let rules = json!([{"apiGroups": [""], "resources": resources, "verbs": ["get", "list", "watch", "create"]}]);
+        grant(member, &own, "robot", &name, rules).await?;
         make_config_map(member, &own, map, 10).await?;
+        let pods = format!("/api/v1/namespaces/{own}/pods");
+        let node = format!("{}-node-0", member.name());
+        member.http().post(&pods, &pod("one", &node)).send().await?.expect(201)?;
+        eventually(SOON, async || {
+            let pod = member.http().get(&format!("{pods}/one")).send().await?.expect(200)?.json()?;
+            ensure!(pod["status"]["phase"] == "Running", "{pod}");
+            Ok(())
+        })
+        .await?;
     }
     let folder = guard::temporary_folder("replaced")?;
     let (config, issuer) = (folder.path().join("config"), TestIssuer::start().await?);
@@ -277,6 +289,19 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     let mut watch = of_one.watch(&format!("{maps}?watch=1")).await?;
     let first = watch.expect(SOON).await?;
     ensure!(first["type"] == "ADDED", "{first}");
+    let path = folder.path().join("kubectl");
+    let token = token_of(&members[0], &own, "robot", &[]).await?;
+    tributary.kubeconfig_of(&path, &json!({"token": token}), &["prod"])?;
+    let kubectl = Kubectl::new(context.fixture.tools().await?, &path)?;
+    let hello = format!("hello from {}", members[0].name());
+    let mut open = Vec::new();
+    for (command, sign) in
+        [(&["logs", "-f", "one"][..], &*hello), (&["exec", "one", "--", "sh", "-c", "echo begun; sleep 600"], "begun")]
+    {
+        let mut process = kubectl.spawn(&[&["--context", "prod", "-n", &own], command].concat())?;
+        process.wait_for_output(SOON, |text| text.contains(sign)).await?;
+        open.push(process);
+    }
 
     lead_to(&members[1])?;
     eventually(SOON, async || {
@@ -290,6 +315,9 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     // The server cuts the stream, which the reader sees as an error.
     let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
     ensure!(ended, "the watch goes on: {told:?}");
+    for process in &mut open {
+        process.wait(SOON).await?;
+    }
     let of_others =
         |event: &&Value| ["late", "of-two"].contains(&event["object"]["metadata"]["name"].as_str().unwrap_or_default());
     ensure!(!told.iter().any(|event| of_others(&event)), "{told:?}");
