@@ -97,6 +97,27 @@ fn paths_that_documents_name_exist() {
 }
 
 /// The limit of `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
+/// A name that ends with `…` is the beginning of a name.
+#[test]
+fn tests_that_precedents_name_exist() {
+    let text = fs::read_to_string(root().join("docs/precedents.md")).unwrap();
+    let mut missing = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with('|')) {
+        let quoted: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let sources = quoted.iter().filter(|text| text.ends_with(".rs"));
+        let code: String = sources.filter_map(|path| fs::read_to_string(root().join(path)).ok()).collect();
+        let is_name = |text: &&&str| {
+            text.contains('_') && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_…".contains(c))
+        };
+        let names = quoted.iter().filter(is_name).filter(|_| !code.is_empty());
+        missing.extend(names.copied().filter(|name| {
+            let beginning = format!("fn {}", name.trim_end_matches('…'));
+            !code.contains(&if name.ends_with('…') { beginning } else { format!("{beginning}(") })
+        }));
+    }
+    assert!(missing.is_empty(), "docs/precedents.md names tests that none of the row's files has: {missing:#?}");
+}
+
 #[test]
 fn comments_have_at_most_as_many_columns_as_code() {
     let is_wide = |line: &str| {

@@ -13,7 +13,7 @@ mod graph;
 mod source;
 mod uses;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use graph::{Arrow, Crate};
@@ -77,4 +77,40 @@ fn files_of_each_crate_form_no_cycle() {
 #[test]
 fn top_level_modules_of_each_crate_form_no_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
+}
+
+/// A reader who meets the name of a type needs one definition. Types inside functions and tests do not count.
+#[test]
+fn type_has_the_name_of_few_others() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut definitions = BTreeMap::<String, Vec<(String, String)>>::new();
+    for name in crates().into_keys().filter(|name| !FOR_TESTS.contains(&name.as_str())) {
+        let mut found = BTreeMap::new();
+        files(&root.join(&name).join("src"), "", &mut found);
+        for (path, text) in found.iter().filter(|(path, _)| !path.ends_with("tests.rs") && !path.contains("tests/")) {
+            for defined in source::code(text).lines().filter_map(defined_type) {
+                definitions.entry(defined).or_default().push((name.clone(), format!("{name}/src/{path}")));
+            }
+        }
+    }
+    assert!(definitions.len() > 1_000, "the types were not found");
+    let is_repeated = |of: &Vec<(String, String)>| {
+        let crates: BTreeSet<_> = of.iter().map(|(name, _)| name).collect();
+        crates.len() > 2 || crates.len() < of.len()
+    };
+    definitions.retain(|_, of| is_repeated(of));
+    assert!(definitions.is_empty(), "a name in more than two crates, or twice in one: {definitions:#?}");
+}
+
+/// Crates that no product crate uses.
+const FOR_TESTS: [&str; 5] = ["simulator", "e2e", "bench", "fuzz-properties", "fuzz"];
+
+/// Returns the name of the type that a line at the top level of a file defines.
+fn defined_type(line: &str) -> Option<String> {
+    let rest =
+        line.strip_prefix("pub ").or_else(|| Some(line.strip_prefix("pub(")?.split_once(") ")?.1)).unwrap_or(line);
+    let mut words = rest.split(' ');
+    let is_type = ["struct", "enum", "trait", "type"].contains(&words.next()?);
+    let name = words.next()?.split(|c: char| !c.is_alphanumeric()).next()?;
+    is_type.then(|| name.to_owned())
 }

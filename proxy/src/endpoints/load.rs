@@ -53,7 +53,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) in_flight: AtomicUsize,
-    pub(crate) answers: Mutex<Answers>,
+    pub(crate) answers: Mutex<RecentAnswers>,
 }
 
 impl Traffic {
@@ -69,7 +69,7 @@ impl Traffic {
 
 /// Latest answers of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct RecentAnswers {
     latency: Option<Latency>,
     errors: Option<Errors>,
     refused_watch: Option<Instant>,
@@ -95,7 +95,7 @@ struct Errors {
     fade_in: f64,
 }
 
-impl Answers {
+impl RecentAnswers {
     /// Notes an answer that is no error.
     pub(crate) fn note_success(&mut self, took: Duration, now: Instant) {
         let took = took.as_secs_f64().max(1e-9).ln();
@@ -183,8 +183,8 @@ mod tests {
     }
 
     /// Makes the answers of an endpoint from numbers of answers and their latencies.
-    fn answers(given: &[(usize, Duration)]) -> Answers {
-        let (mut answers, now) = (Answers::default(), Instant::now());
+    fn answers(given: &[(usize, Duration)]) -> RecentAnswers {
+        let (mut answers, now) = (RecentAnswers::default(), Instant::now());
         for (count, took) in given {
             (0..*count).for_each(|_| answers.note_success(*took, now));
         }
@@ -242,7 +242,7 @@ mod tests {
         assert!(answers.latency(1, now + LATENCY_KNOWN_FOR - Duration::from_millis(1)).is_some());
         assert_eq!(answers.latency(2, now), None, "too few answers");
         assert_eq!(answers.latency(1, now + LATENCY_KNOWN_FOR), None);
-        assert_eq!(Answers::default().latency(1, now), None);
+        assert_eq!(RecentAnswers::default().latency(1, now), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_error_counts_twice_as_long_as_it_came_too_soon() {
-        let (mut answers, mut now) = (Answers::default(), Instant::now());
+        let (mut answers, mut now) = (RecentAnswers::default(), Instant::now());
         // A thousand a second, each after a millisecond: each lacks 9 ms.
         for _ in 0..1_000 {
             now += Duration::from_millis(1);
@@ -268,7 +268,7 @@ mod tests {
         }
         assert!((17.0..19.0).contains(&answers.errors(now)), "{answers:?}");
         assert!(answers.errors(now + USUAL * 10) < 0.5, "{answers:?}");
-        let mut late = Answers::default();
+        let mut late = RecentAnswers::default();
         late.note_error(USUAL, USUAL.as_secs_f64(), now);
         assert!(late.errors(now).abs() < 1e-6, "{late:?}");
     }

@@ -26,7 +26,7 @@ use tributary_sharing::limits::GATHERED_BYTES_MAX;
 use super::ask::{ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
 use super::token::LiveContinueToken;
-use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer};
+use super::write::{ListForm, LiveListMetadata, LiveListWriter, UnitedColumns, printer};
 use crate::response;
 use crate::response::indent::Indent;
 
@@ -69,7 +69,7 @@ impl LiveAnswer {
         served: &ServedResource,
         epochs: Arc<Epochs>,
     ) -> Self {
-        let (mut columns, printer) = (Columns::default(), printer(served));
+        let (mut columns, printer) = (UnitedColumns::default(), printer(served));
         for list in &page.lists {
             columns.add(list.columns.as_deref(), &printer);
         }

@@ -57,9 +57,9 @@ const COLUMN_BYTES_MAX: usize = 64 << 10;
 
 /// The columns of a Table, united over members by name. New columns come last.
 #[derive(Clone, Default)]
-pub(super) struct Columns(Vec<Value>);
+pub(super) struct UnitedColumns(Vec<Value>);
 
-impl Columns {
+impl UnitedColumns {
     /// Adds the columns of a member, or the printed columns if the member makes no Tables.
     pub(super) fn add(&mut self, own: Option<&[u8]>, printer: &Printer) {
         for column in of_member(own, printer) {
@@ -103,7 +103,7 @@ pub(super) struct LiveListWriter {
     kind: String,
     api_version: String,
     printer: Printer,
-    columns: Columns,
+    columns: UnitedColumns,
     now: Timestamp,
     any: bool,
     /// Reused for each item.
@@ -116,7 +116,7 @@ pub(super) struct LiveListWriter {
 
 impl LiveListWriter {
     /// A writer for a list with these columns, which matter only for a Table.
-    pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: Columns) -> Self {
+    pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: UnitedColumns) -> Self {
         let (kind, api_version) = match wish.form.shape {
             Representation::Object => {
                 (format!("{}List", served.description.kind()), served.resource.group_version().to_string())
@@ -152,7 +152,7 @@ impl LiveListWriter {
     }
 
     /// The columns of the Table.
-    pub(super) fn columns(&self) -> &Columns {
+    pub(super) fn columns(&self) -> &UnitedColumns {
         &self.columns
     }
 
@@ -399,7 +399,7 @@ mod tests {
         };
         let table = AnswerForm { shape: Representation::Table(MetaVersion::V1), ..AnswerForm::JSON };
         let wish = ListForm { form: table, include: IncludeObject::default(), items: ItemResourceVersions::default() };
-        let mut writer = LiveListWriter::new(wish, &served, Columns::default());
+        let mut writer = LiveListWriter::new(wish, &served, UnitedColumns::default());
         let mark = ClusterMark::new(&name, None);
         let victim = r#"{"metadata":{"name":"p","annotations":{"tributary.dev/cluster":"victim"}}}"#;
         let mut row = |members: &str| {
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn columns_of_members_are_limited() {
         let printer = Printer::default_columns();
-        let mut all = Columns::default();
+        let mut all = UnitedColumns::default();
         all.add(Some(&columns(1_000)), &printer);
         assert_eq!(all.0.len(), COLUMNS_OF_MEMBER_MAX);
         assert_eq!(all.places(Some(&columns(1_000)), &printer).len(), COLUMNS_OF_MEMBER_MAX);
