@@ -117,12 +117,12 @@ for name in "${parts[@]}"; do
     specs) part specs 'cargo test --test e2e -- --ignored proof_specs' e2e proof_specs ;;
     reads) part reads 'cargo test --test e2e -- --ignored differential::proof' e2e differential::proof ;;
     bookmarks) part bookmarks 'cargo test --test e2e -- --ignored bookmarks::proof' e2e bookmarks::proof ;;
-    silence) part silence 'cargo test --test e2e -- --ignored silence::proof' e2e silence::proof ;;
+    silence) part silence 'cargo test --test e2e -- --ignored silent_members::proof' e2e silent_members::proof ;;
     oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' e2e oracle::proof ;;
     authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
     races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::matrix::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::matrix::proof shared_mode::tokens::proof ;;
-    behind) part behind 'cargo test --test e2e -- --ignored shared_mode::rights_behind::proof' e2e shared_mode::rights_behind::proof ;;
+    behind) part behind 'cargo test --test e2e -- --ignored shared_mode::stale_rights::proof' e2e shared_mode::stale_rights::proof ;;
     faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     clients) part clients 'cargo test --test listener -- --ignored many_clients' cargo test --workspace --locked --test listener -- --ignored many_clients ;;
     container) part container "${static}cargo test --test e2e -- --ignored deployment::container::proof" e2e deployment::container::proof ;;

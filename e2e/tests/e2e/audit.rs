@@ -1,21 +1,24 @@
 //! The audit log of a real kube-apiserver, compared with the events of `tributary-audit` for the same policies and
 //! requests.
 
-mod beside;
 mod generated;
+mod member_logs;
 mod policies;
 mod shared;
 
 use crate::context::{Case, cases};
 use anyhow::Context;
-use beside::beside_members;
-use policies::policies;
+use member_logs::beside_members;
+use policies::audit_policies_select_the_levels_of_kube_apiserver;
 use serde_json::Value;
-use shared::beside_a_real_server_for_many_users;
+use shared::audit_events_of_many_users_equal_kube_apiserver;
 use std::{fs, path::Path};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["audit"; policies, beside_members, beside_a_real_server_for_many_users]
+    cases!["audit";
+        audit_policies_select_the_levels_of_kube_apiserver, audit_events_have_the_ids_of_the_members_events,
+        audit_events_of_many_users_equal_kube_apiserver,
+    ]
 }
 
 /// The events of an audit log. Only whole lines count, because the last one may be half written.

@@ -27,7 +27,12 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["authentication"; certificates_and_tokens].into_iter().map(|case| case.patience(SOON * 5)).collect()
+    cases!["authentication";
+        certificates_and_tokens_name_the_same_user_as_kube_apiserver,
+    ]
+    .into_iter()
+    .map(|case| case.patience(SOON * 5))
+    .collect()
 }
 
 /// The user that a real kube-apiserver finds for a credential; `None` for 401.
@@ -51,7 +56,7 @@ async fn asked_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo
     }
 }
 
-async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
+async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("authentication")?;
     let authority = ClientAuthority::new("the clients' authority")?;

@@ -34,8 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("authorization::generated_rights", |context| async move { run(context, 1, COUNT).await }),
-        Case::new("authorization::proof_generated_rights", |context| async move {
+        Case::new("authorization::generated_rights_are_decided_like_kube_apiserver", |context| async move {
+            run(context, 1, COUNT).await
+        }),
+        Case::new("authorization::proof_generated_rights_are_decided_like_kube_apiserver", |context| async move {
             let (seed, count) = chosen()?;
             run(context, seed, count).await
         })

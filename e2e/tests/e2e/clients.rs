@@ -32,9 +32,12 @@ const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["clients";
-        informer_of_a_member, informer_with_watch_list, informer_with_list_and_watch, informer_detector,
-        controller_runtime_cache, kube_rs_reflector, kube_rs_streaming_reflector, typed_of_a_member_and_of_all,
-        typed_with_annotation, retry_watcher, restart_resumes,
+        informer_follows_a_bare_member, informer_with_watch_list_follows_both_members,
+        informer_with_list_and_watch_follows_both_members, informer_passes_the_watch_list_inconsistency_detector,
+        controller_runtime_cache_follows_both_members, kube_rs_reflector_follows_both_members,
+        kube_rs_streaming_reflector_follows_both_members, typed_client_gets_the_outcomes_of_a_bare_member,
+        typed_client_writes_to_the_annotated_cluster, retry_watcher_follows_both_members,
+        informer_loses_no_change_over_a_restart,
     ]
 }
 
@@ -226,37 +229,37 @@ async fn check_dump(followed: &Followed, dump: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn informer_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn informer_follows_a_bare_member(context: TestContext) -> anyhow::Result<()> {
     let followed = of_a_member(&context).await?;
     follow(&context, followed, "informer", Lists::Streamed).await
 }
 
-async fn informer_with_watch_list(context: TestContext) -> anyhow::Result<()> {
+async fn informer_with_watch_list_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::Streamed).await
 }
 
-async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()> {
+async fn informer_with_list_and_watch_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::Paged).await
 }
 
 /// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
-async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
+async fn informer_passes_the_watch_list_inconsistency_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::StreamedAndCompared).await
 }
 
-async fn controller_runtime_cache(context: TestContext) -> anyhow::Result<()> {
+async fn controller_runtime_cache_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "controller-runtime", Lists::Streamed).await
 }
 
-async fn kube_rs_reflector(context: TestContext) -> anyhow::Result<()> {
+async fn kube_rs_reflector_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     reflect(&context, kube::runtime::watcher::Config::default()).await
 }
 
-async fn kube_rs_streaming_reflector(context: TestContext) -> anyhow::Result<()> {
+async fn kube_rs_streaming_reflector_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     reflect(&context, kube::runtime::watcher::Config::default().streaming_lists()).await
 }
 
@@ -317,7 +320,7 @@ async fn typed(
     Ok(outcomes.collect())
 }
 
-async fn typed_of_a_member_and_of_all(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_gets_the_outcomes_of_a_bare_member(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
     ensure!(expected.len() >= 24, "the typed client stopped early: {expected:?}");
@@ -326,7 +329,7 @@ async fn typed_of_a_member_and_of_all(context: TestContext) -> anyhow::Result<()
     same_outcomes(&shown, &expected)
 }
 
-async fn typed_with_annotation(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_writes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
     let shown = typed(&context, &all.kubeconfig, &all.namespace, "member2").await?;
@@ -348,7 +351,7 @@ fn same_outcomes(
     Ok(())
 }
 
-async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
+async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     let tools = context.fixture.tools().await?;
     let arguments = ["retrywatch", "--namespace", &followed.namespace];
@@ -371,7 +374,7 @@ async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// Tributary restarts while an informer follows: the informer loses no change and sees no older version.
-async fn restart_resumes(context: TestContext) -> anyhow::Result<()> {
+async fn informer_loses_no_change_over_a_restart(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("client", &members).await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;

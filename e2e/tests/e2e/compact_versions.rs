@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(60);
 const SIMULATED: usize = 48;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compact_versions"; of_many_clusters]
+    cases!["compact_versions"; versions_of_many_clusters_are_compact]
 }
 
 fn version_of(object: &Value) -> String {
@@ -30,7 +30,7 @@ fn is_compact(version: &str) -> bool {
     version.starts_with("c1.")
 }
 
-async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let mut simulated = Vec::new();
     for index in 0..SIMULATED {

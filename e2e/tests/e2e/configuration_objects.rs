@@ -8,7 +8,7 @@ use std::path::Path;
 use tributary_e2e::{Kubectl, TestCluster};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["configuration_objects"; a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense]
+    cases!["configuration_objects"; kube_apiserver_validates_objects_of_the_deployed_crds]
 }
 
 fn merged(name: &str, spec: &Value) -> String {
@@ -32,7 +32,7 @@ fn named_cluster(name: &str) -> String {
     object.to_string()
 }
 
-async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     // A member of its own: a shared member would serve these kinds in other tests too.

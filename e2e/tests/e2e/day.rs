@@ -48,7 +48,10 @@ const PATIENCE: Duration = Duration::from_secs(420);
 pub(crate) fn cases() -> Vec<Case> {
     let minutes = given("TRIBUTARY_DAY_MINUTES", MINUTES);
     let patience = PATIENCE * u32::try_from(minutes + 1).unwrap_or(u32::MAX);
-    vec![Case::new("day::proof_day", move |context| run(context, minutes)).patience(patience)]
+    vec![
+        Case::new("day::proof_mixed_load_survives_a_fault_each_minute", move |context| run(context, minutes))
+            .patience(patience),
+    ]
 }
 
 /// The value of an environment variable, or a default.

@@ -20,11 +20,10 @@ use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributa
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
-        helm_renders_what_is_whole_and_refuses_what_is_not,
-        texts_stay_the_texts_that_they_are,
-        committed_manifests_are_what_the_chart_gives,
-        a_kube_apiserver_takes_all_of_it,
-        the_recipe_works_in_a_cluster_that_was_joined];
+        helm_renders_valid_values_and_refuses_invalid_values, chart_keeps_text_values_as_strings,
+        committed_manifests_equal_the_rendered_chart, kube_apiserver_accepts_all_rendered_objects,
+        documented_installation_works_in_a_joined_cluster,
+    ];
     cases.extend(pod::cases());
     cases.extend(references::cases());
     cases.extend(rolling::cases());
@@ -87,7 +86,7 @@ const REFUSED: [(&str, &str); 24] = [
     ),
 ];
 
-async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {
+async fn helm_renders_valid_values_and_refuses_invalid_values(context: TestContext) -> anyhow::Result<()> {
     let minimal = values("minimal");
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
@@ -116,7 +115,7 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
 
 /// The chart must not shorten a text value or read it as a number. The name of a proxy, for example, decides who may
 /// name users.
-async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Result<()> {
+async fn chart_keeps_text_values_as_strings(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
         let objects = render::chart(&helm, &["--values", &values("texts"), "--namespace", "123"]).await?;
@@ -162,7 +161,7 @@ async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-async fn committed_manifests_are_what_the_chart_gives(context: TestContext) -> anyhow::Result<()> {
+async fn committed_manifests_equal_the_rendered_chart(context: TestContext) -> anyhow::Result<()> {
     let committed = std::fs::read_to_string(deploy("manifests/tributary.yaml")).context("read the manifests")?;
     for version in [3, 4] {
         let program = context.fixture.tools().await?.helm(version);
@@ -224,7 +223,7 @@ async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) ->
     Ok(())
 }
 
-async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     // A member of its own, because the manifest creates a namespace with a fixed name.
@@ -266,7 +265,7 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
 }
 
 /// The cluster that runs the server is also served: `tributary join` makes an account in the namespace of the chart.
-async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> anyhow::Result<()> {
+async fn documented_installation_works_in_a_joined_cluster(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let hub = TestCluster::builder("stage").start(tools).await?;

@@ -33,8 +33,10 @@ const SHOWN: usize = 300;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("differential::generated_reads", |context| async move { run(context, 1, COUNT).await }),
-        Case::new("differential::proof_generated_reads", |context| async move {
+        Case::new("differential::generated_reads_get_the_members_answers", |context| async move {
+            run(context, 1, COUNT).await
+        }),
+        Case::new("differential::proof_generated_reads_get_the_members_answers", |context| async move {
             let (seed, count) = chosen()?;
             run(context, seed, count).await
         })

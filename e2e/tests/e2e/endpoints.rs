@@ -2,7 +2,7 @@
 //! errors, drain one, and send all requests to one by policy.
 
 mod broken;
-mod chosen;
+mod by_policy;
 mod drained;
 mod load;
 mod rolling;
@@ -24,15 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let own = cases!["endpoints"; of_two_apiservers_one_is_killed];
-    [own, rolling::cases(), broken::cases(), drained::cases(), chosen::cases()]
+    let own = cases!["endpoints"; killed_apiserver_is_replaced_by_the_second_endpoint];
+    [own, rolling::cases(), broken::cases(), drained::cases(), by_policy::cases()]
         .into_iter()
         .flatten()
         .map(|case| case.patience(PATIENCE))
         .collect()
 }
 
-async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result<()> {
+async fn killed_apiserver_is_replaced_by_the_second_endpoint(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let shared = TestCluster::builder("shared").start(context.fixture.tools().await?).await?;
     let ports = [shared.apiserver_port(), shared.start_another_apiserver().await?];

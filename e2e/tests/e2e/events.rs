@@ -22,7 +22,10 @@ const SLACK: Duration = Duration::from_secs(60);
 const COUNT: usize = 20;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["events"; expire_together, are_watched_without_bookmarks, are_confirmed_where_the_newest_is_asked_for]
+    cases!["events";
+        events_that_expire_together_are_all_deleted, watch_of_events_has_no_bookmark_at_its_end,
+        quorum_list_of_events_has_the_newest_event,
+    ]
 }
 
 fn event(namespace: &str, name: &str) -> Value {
@@ -36,7 +39,7 @@ fn names_of(list: &Value) -> Vec<&str> {
 
 /// Twenty Events that are written within a second expire together, in one transaction of etcd. The member sends a
 /// DELETED for each, all with one version, and so does Tributary.
-async fn expire_together(context: TestContext) -> anyhow::Result<()> {
+async fn events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
     let member = TestCluster::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
@@ -85,7 +88,7 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
 
 /// A watch of Events ends without a bookmark, even if the client asks for bookmarks. Its initial events end with a
 /// bookmark of the present revision, from which Tributary learns the version of the collection.
-async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<()> {
+async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
     let namespace = context.namespace("unmarked", std::slice::from_ref(member)).await?;
@@ -118,7 +121,7 @@ async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<(
 /// With a `Quorum` read, Tributary confirms a list of Events with the members, although their watches send no
 /// bookmarks. The list has an Event that was just written past Tributary. It also comes if the members' revision grew
 /// by other kinds, so that no Event will ever report it.
-async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> anyhow::Result<()> {
+async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;
     let (path, maps) =

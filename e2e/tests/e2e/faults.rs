@@ -18,12 +18,19 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["faults";
-        unknown_context, missing_kubeconfig, malformed_kubeconfig, missing_file_in_kubeconfig, port_in_use,
-        not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
-        wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
-        cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
-        a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained,
-        what_goes_to_a_dead_member_is_refused_at_once, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        serve_names_an_unknown_context, serve_names_a_missing_kubeconfig, serve_names_a_malformed_kubeconfig,
+        serve_names_a_missing_file_of_the_kubeconfig, serve_names_an_address_in_use,
+        personal_mode_refuses_a_public_address, serve_refuses_an_unknown_flag,
+        serve_refuses_two_contexts_of_one_cluster, unreachable_member_at_start_leaves_other_members_served,
+        member_of_an_unknown_authority_leaves_other_members_served,
+        member_with_a_wrong_token_leaves_other_members_served, failing_exec_plugin_leaves_other_members_served,
+        exec_plugin_provides_the_token_of_a_member, watch_survives_a_killed_and_restarted_member,
+        frozen_member_leaves_the_other_member_writable, client_that_reads_no_watch_events_is_disconnected,
+        open_watch_follows_a_cluster_that_joins_and_leaves, malformed_requests_do_not_stop_the_server,
+        request_without_credentials_is_refused, sigterm_ends_watches_and_the_process_cleanly,
+        one_connection_carries_300_watches, k9s_view_requests_succeed_while_a_member_is_down,
+        kubectl_explains_the_kinds_of_a_member_that_is_down, request_to_a_dead_member_is_refused_at_once,
+        kubectl_does_not_repeat_a_write_with_a_broken_answer,
     ]
 }
 
@@ -54,20 +61,20 @@ fn text_of(path: &std::path::Path) -> anyhow::Result<String> {
     path.to_str().map(str::to_owned).context("a path is not UTF-8")
 }
 
-async fn unknown_context(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_an_unknown_context(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "member1,nowhere"]).await?;
     ensure!(text.contains("nowhere") && text.contains("member1"), "{text}");
     Ok(())
 }
 
-async fn missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let text = serve_fails(&["--kubeconfig", "/there/is/none", "--contexts", "a"]).await?;
     ensure!(text.contains("/there/is/none"), "{text}");
     Ok(())
 }
 
-async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let folder = guard::temporary_folder("fault")?;
     let path = folder.path().join("broken.kubeconfig");
     fs::write(&path, "clusters: [name: {").context("write")?;
@@ -101,7 +108,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     Ok(())
 }
 
-async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()> {
+async fn unreachable_member_at_start_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let port = tributary_e2e::ports::free_port()?;
     let mut entries = context.fixture.bare().await?.access().entries();
     entries.name = "gone".to_owned();
@@ -109,14 +116,14 @@ async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()>
     serves_the_rest(&context, entries, "").await
 }
 
-async fn wrong_authority(context: TestContext) -> anyhow::Result<()> {
+async fn member_of_an_unknown_authority_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let other = TestCertificates::generate("another")?.authority;
     let entries = Access { name: "untrusted".to_owned(), certificate_authority: other, ..access }.entries();
     serves_the_rest(&context, entries, "ertificate").await
 }
 
-async fn wrong_token(context: TestContext) -> anyhow::Result<()> {
+async fn member_with_a_wrong_token_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let entries = Access { name: "unknown-user".to_owned(), token: "wrong".to_owned(), ..access }.entries();
     serves_the_rest(&context, entries, "401").await
@@ -132,12 +139,12 @@ fn exec_plugin(name: &str, access: &Access, script: &str) -> kubeconfig::Context
     entries
 }
 
-async fn failing_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+async fn failing_exec_plugin_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     serves_the_rest(&context, exec_plugin("plugged", &access, "echo no luck >&2; exit 7"), "").await
 }
 
-async fn working_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+async fn exec_plugin_provides_the_token_of_a_member(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": access.token},
@@ -160,7 +167,7 @@ async fn working_exec_plugin(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> anyhow::Result<()> {
     let mut entries = context.fixture.bare().await?.access().entries();
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
@@ -178,7 +185,7 @@ async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn port_in_use(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_an_address_in_use(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let taken = TcpListener::bind("127.0.0.1:0").context("bind")?;
     let address = taken.local_addr().context("address")?.to_string();
@@ -188,7 +195,7 @@ async fn port_in_use(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_a_loopback_address(context: TestContext) -> anyhow::Result<()> {
+async fn personal_mode_refuses_a_public_address(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let arguments = ["serve", "--kubeconfig", &text_of(&path)?, "--contexts", "member1", "--listen", "0.0.0.0:0"];
     let text = tributary::run(&arguments).await?.failure()?;
@@ -196,13 +203,13 @@ async fn not_a_loopback_address(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unknown_flag(_: TestContext) -> anyhow::Result<()> {
+async fn serve_refuses_an_unknown_flag(_: TestContext) -> anyhow::Result<()> {
     let output = tributary::run(&["serve", "--nonsense"]).await?;
     ensure!(output.code == Some(2) && output.stderr.contains("--nonsense"), "{output:?}");
     Ok(())
 }
 
-async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
+async fn serve_refuses_two_contexts_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let mut twin = context.fixture.pair().await?[0].access();
     twin.name = "twin".to_owned();
     let (_folder, path) = kubeconfig_with(&context, &[twin.entries()]).await?;
@@ -279,7 +286,7 @@ impl Own {
 
 /// A member is killed during a watch and started again: the watch stays open, reports no false deletions, and ends
 /// right.
-async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
+async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "kept").await?;
@@ -324,7 +331,7 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// The requests of k9s before it shows a view: a review of rights, a list as a Table, and a watch.
-async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
+async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "kept").await?;
@@ -370,7 +377,7 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
 
 /// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: Tributary keeps its documents, over
 /// a restart too, and reads them anew when the member is back.
-async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
     let folder = guard::temporary_folder("last-heard")?;
@@ -443,7 +450,7 @@ fn lonely() -> (Value, Value) {
 
 /// A request to a dead member's own path is refused with its name. The answer has no Retry-After: kubectl would repeat
 /// the request ten times.
-async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
+async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "theirs").await?;
@@ -468,7 +475,7 @@ async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> 
 }
 
 /// A member is silent with open connections: objects of the other member stay readable, and writes to them work.
-async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
+async fn frozen_member_leaves_the_other_member_writable(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "frozen").await?;
@@ -508,7 +515,7 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
 
 /// A cluster is added to the kubeconfig and removed again: a stream that stays open reports its objects and their
 /// deletion.
-async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
+async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
@@ -539,7 +546,7 @@ async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// A client that opens a watch and does not read is disconnected, and slows no other client.
-async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
+async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -566,7 +573,7 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// Bytes that are no HTTP, or no valid request: the server answers or closes the connection, and lives on.
-async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
+async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let http = tributary.http().await?;
     let address = http.origin().trim_start_matches("https://").to_owned();
@@ -594,7 +601,7 @@ async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
+async fn request_without_credentials_is_refused(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     // A client that trusts the serving certificate and sends no credential.
     let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
@@ -635,7 +642,7 @@ fn pem_of(der: &[u8]) -> String {
 }
 
 /// SIGTERM: watches end cleanly (EOF, and a last bookmark for clients that asked), and the process ends with 0.
-async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
+async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let http = tributary.http().await?;
@@ -651,7 +658,7 @@ async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// One connection carries more watches than a kube-apiserver allows streams.
-async fn many_streams(context: TestContext) -> anyhow::Result<()> {
+async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -674,7 +681,7 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
 /// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. kubectl is
 /// built from client-go, so its requests are those of any Go client. The member is simulated: a real member cannot be
 /// told to break off an answer.
-async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_does_not_repeat_a_write_with_a_broken_answer(context: TestContext) -> anyhow::Result<()> {
     let config =
         SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
     let member = Simulator::start(config).await.context("start a simulated member")?;

@@ -47,7 +47,7 @@ pub(crate) struct Fixture {
     loads: Semaphore,
 }
 
-/// Two members with different APIs (`differing::definitions`), each with a metrics server and a node, and Tributary
+/// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and Tributary
 /// over both; creates go to `south` by default.
 pub(crate) struct Differing {
     // Dropped before the members, because it is their client.
@@ -166,7 +166,7 @@ impl Fixture {
             )?;
             let metrics = [MetricsServer::start().await?, MetricsServer::start().await?];
             for ((member, metrics), definitions) in
-                [&north, &south].into_iter().zip(&metrics).zip(crate::differing::definitions())
+                [&north, &south].into_iter().zip(&metrics).zip(crate::differing_apis::definitions())
             {
                 metrics.register(member).await?;
                 let size = serde_json::json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}}});

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(60);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["flow_control"; kubectl_is_told_the_schema_and_comes_again_when_it_is_to]
+    cases!["flow_control"; kubectl_shows_the_schema_and_retries_after_a_rejection]
 }
 
 /// Requests for resources pass this schema; kubectl's first requests, for discovery, pass no schema.
@@ -46,7 +46,7 @@ async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     Ok(count.trim().parse()?)
 }
 
-async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_shows_the_schema_and_retries_after_a_rejection(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let folder = guard::temporary_folder("flow")?;

@@ -19,23 +19,33 @@ type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let tests: [(&str, Test); 7] = [
-        ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
-        ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
-        ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
-        ("a_release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
-            Box::pin(of_both(context, version))
+        ("release_is_installed_upgraded_and_uninstalled_in_the_merged_view", |context, version| {
+            Box::pin(release_is_installed_upgraded_and_uninstalled_in_the_merged_view(context, version))
         }),
-        ("a_hook_without_a_label_goes_where_helm_works", |context, version| Box::pin(bare_hook(context, version))),
-        ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
-        ("what_only_looks_like_a_record_decides_nothing", |context, version| Box::pin(decoys(context, version))),
+        ("release_stays_in_its_cluster", |context, version| Box::pin(release_stays_in_its_cluster(context, version))),
+        ("release_goes_to_the_cluster_of_its_namespace", |context, version| {
+            Box::pin(release_goes_to_the_cluster_of_its_namespace(context, version))
+        }),
+        ("release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
+            Box::pin(release_of_both_clusters_is_refused_before_its_first_write(context, version))
+        }),
+        ("hook_without_a_label_goes_to_the_cluster_of_its_release", |context, version| {
+            Box::pin(hook_without_a_label_goes_to_the_cluster_of_its_release(context, version))
+        }),
+        ("release_without_a_chosen_cluster_is_refused", |context, version| {
+            Box::pin(release_without_a_chosen_cluster_is_refused(context, version))
+        }),
+        ("decoy_release_records_do_not_choose_the_cluster", |context, version| {
+            Box::pin(decoy_release_records_do_not_choose_the_cluster(context, version))
+        }),
     ];
     let of_version = |version: u8| {
         tests.map(|(name, test)| Case::new(format!("helm::v{version}::{name}"), move |context| test(context, version)))
     };
     let harmed = |version: u8| {
         Harm::ALL.map(|(harm, word)| {
-            let name = format!("helm::v{version}::a_release_changes_while_another_cluster_is_{word}");
-            Case::new(name, move |context| one_harmed(context, version, harm))
+            let name = format!("helm::v{version}::release_changes_while_another_cluster_is_{word}");
+            Case::new(name, move |context| release_changes_while_another_cluster_is_harmed(context, version, harm))
         })
     };
     [3, 4].into_iter().flat_map(|version| of_version(version).into_iter().chain(harmed(version))).collect()
@@ -139,7 +149,10 @@ const SECOND: [&str; 6] = [
     "secrets/sh.helm.release.v1.web.v2",
 ];
 
-async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_is_installed_upgraded_and_uninstalled_in_the_merged_view(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let wait = ["--wait", "--timeout", "60s"];
     setup.ok(&[&["install", "web", "CHART", "--set", "node=member1-node-0"][..], &wait].concat()).await?;
@@ -166,7 +179,7 @@ async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
 }
 
 /// A release is installed in the second cluster, which is not the default, and changed through the merged view.
-async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
     setup.ok(&[&own[..], &["install", "web", "CHART", "--set", "node=member2-node-0"]].concat()).await?;
@@ -189,7 +202,10 @@ async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
 }
 
 /// Both clusters have releases in the namespace, and the hook's only link to its release is its name.
-async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
     setup.ok(&["--kube-context", "member1", "install", "other", "CHART"]).await?;
@@ -203,7 +219,7 @@ async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
 }
 
 /// A release and all its objects go to the only cluster that has the namespace.
-async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_goes_to_the_cluster_of_its_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let members = context.fixture.pair().await?;
     setup.namespace = context.namespace("helm", &members[1..]).await?;
@@ -213,7 +229,10 @@ async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(1, &SECOND).await
 }
 
-async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_of_both_clusters_is_refused_before_its_first_write(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
     // The second cluster has an object with a name that the first cluster lacks, and one more revision.
@@ -254,7 +273,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_without_a_chosen_cluster_is_refused(context: TestContext, version: u8) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
@@ -275,7 +294,7 @@ async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> 
 }
 
 /// A user who may write a ConfigMap in the namespace of one cluster cannot draw a release there.
-async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
     let decoy = |name: &str| json!({"apiVersion": "v1", "metadata": {"name": name, "labels": labels}});
@@ -312,7 +331,11 @@ async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
 
 /// Reads and changes of a release in one cluster continue while another cluster is harmed. Changes to a release in the
 /// harmed cluster are refused before any write, and work again once it recovers.
-async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Result<()> {
+async fn release_changes_while_another_cluster_is_harmed(
+    context: TestContext,
+    version: u8,
+    harm: Harm,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &["--create-in=member2"]).await?;
     let (victim, other) = (Arc::clone(&own.member), Arc::clone(&own.other));

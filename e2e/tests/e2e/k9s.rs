@@ -13,9 +13,11 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     let harmed = Harm::ALL.map(|(harm, word)| {
-        Case::new(format!("k9s::views_open_and_go_on_while_a_member_is_{word}"), move |context| views(context, harm))
+        Case::new(format!("k9s::k9s_views_open_and_continue_while_a_member_is_{word}"), move |context| {
+            views(context, harm)
+        })
     });
-    cases!["k9s"; shipped_views_have_a_cluster_column].into_iter().chain(harmed).collect()
+    cases!["k9s"; shipped_k9s_views_have_a_cluster_column].into_iter().chain(harmed).collect()
 }
 
 /// The file `views.yaml`, as k9s reads it (`internal/config/views.go`).
@@ -34,7 +36,7 @@ struct View {
 }
 
 /// k9s reads the expression of a column as kubectl does (`get.RelaxedJSONPathExpression`), so kubectl tests it here.
-async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
+async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/k9s/views.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let shipped: Shipped = serde_saphyr::from_str(&text)?;

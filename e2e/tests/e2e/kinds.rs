@@ -19,8 +19,9 @@ const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["kinds";
-        a_new_kind_of_a_second_cluster_is_known_at_once,
-        a_failure_of_an_aggregated_server_concerns_its_group_alone]
+        new_kind_of_a_second_cluster_is_never_missing_without_a_warning,
+        failure_of_an_aggregated_server_affects_only_its_group,
+    ]
     .into_iter()
     .map(|case| case.patience(Duration::from_secs(600)))
     .collect()
@@ -53,7 +54,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 /// The watch of definitions reports the new kind. As soon as the member has the object, each list has the object, or a
 /// Warning that names the cluster.
-async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -> anyhow::Result<()> {
+async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let [one, two] = context.fixture.pair().await?;
     let namespace = context.namespace("kinds", &[one.clone(), two.clone()]).await?;
@@ -96,7 +97,7 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
 
 /// One member has three aggregated servers: the first lists a subresource alone, the second no resource, the third goes
 /// down.
-async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: TestContext) -> anyhow::Result<()> {
+async fn failure_of_an_aggregated_server_affects_only_its_group(context: TestContext) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let (east, west) =

@@ -2,14 +2,14 @@
 //! answers are the oracle.
 
 mod can_i;
-mod choosing;
+mod cluster_choice;
 mod compared;
-mod meant;
 mod pods;
 mod reading;
 mod several;
 mod upgrades;
 mod without_annotation;
+mod write_targets;
 mod writing;
 
 use crate::context::{Case, TestContext, eventually};
@@ -21,8 +21,9 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let choosing =
-        [can_i::cases(), choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
+    let choosing = [can_i::cases(), cluster_choice::cases(), write_targets::cases(), without_annotation::cases()]
+        .into_iter()
+        .flatten();
     let rest =
         [pods::cases(), upgrades::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
     choosing.chain(rest.into_iter().flatten()).collect()

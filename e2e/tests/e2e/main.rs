@@ -10,9 +10,9 @@
 mod audit;
 mod authentication;
 mod authorization;
-mod behind;
 mod bookmarks;
 mod clients;
+mod cluster_annotation;
 mod compact_versions;
 mod compaction;
 mod configuration_objects;
@@ -21,7 +21,7 @@ mod context;
 mod day;
 mod deployment;
 mod differential;
-mod differing;
+mod differing_apis;
 mod endpoints;
 mod events;
 mod faults;
@@ -31,6 +31,7 @@ mod helm;
 mod k9s;
 mod kinds;
 mod kubectl;
+mod kubelet_refusals;
 mod observability;
 mod oracle;
 mod own_kubeconfig;
@@ -41,13 +42,12 @@ mod rights;
 mod same_names;
 mod shared_mode;
 mod shared_watches;
-mod silence;
+mod silent_members;
 mod specs;
 mod tables;
-mod taken_back;
 mod topology;
 mod uncached;
-mod unread_definitions;
+mod unreadable_definitions;
 mod victim;
 
 use context::Case;
@@ -82,13 +82,13 @@ fn main() -> anyhow::Result<()> {
         faults::cases(),
         topology::cases(),
         uncached::cases(),
-        behind::cases(),
+        kubelet_refusals::cases(),
         rights::cases(),
-        unread_definitions::cases(),
+        unreadable_definitions::cases(),
         shared_mode::cases(),
         authorization::cases(),
         same_names::cases(),
-        differing::cases(),
+        differing_apis::cases(),
         endpoints::cases(),
         policies::cases(),
         flow_control::cases(),
@@ -97,11 +97,11 @@ fn main() -> anyhow::Result<()> {
         compaction::cases(),
         compact_versions::cases(),
         bookmarks::cases(),
-        silence::cases(),
+        silent_members::cases(),
         shared_watches::cases(),
         own_kubeconfig::cases(),
         plugin::cases(),
-        taken_back::cases(),
+        cluster_annotation::cases(),
         authentication::cases(),
         audit::cases(),
         configuration_objects::cases(),

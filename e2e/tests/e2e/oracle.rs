@@ -66,13 +66,22 @@ pub(crate) fn cases() -> Vec<Case> {
             .patience(Duration::from_secs(7_200))
     };
     vec![
-        Case::new("oracle::one_minute", |context| run(context, Duration::from_secs(35), Mode::Unique)).patience(AROUND),
-        Case::new("oracle::reads_own_writes", reads_own_writes),
-        Case::new("oracle::a_change_that_deletes_is_no_state", writer::a_change_that_deletes_is_no_state),
-        proof("oracle::proof_unique_names", Mode::Unique),
-        proof("oracle::proof_twins", Mode::Twins),
-        proof("oracle::proof_integer", Mode::Integer),
-        proof("oracle::proof_one_member", Mode::OneMember),
+        Case::new("oracle::clients_converge_after_faults", |context| {
+            run(context, Duration::from_secs(35), Mode::Unique)
+        })
+        .patience(AROUND),
+        Case::new(
+            "oracle::controller_runtime_client_reads_its_own_writes",
+            controller_runtime_client_reads_its_own_writes,
+        ),
+        Case::new(
+            "oracle::patch_that_deletes_its_object_records_no_state",
+            writer::patch_that_deletes_its_object_records_no_state,
+        ),
+        proof("oracle::proof_clients_converge_with_unique_names", Mode::Unique),
+        proof("oracle::proof_clients_converge_with_repeated_names", Mode::Twins),
+        proof("oracle::proof_clients_converge_with_integer_versions", Mode::Integer),
+        proof("oracle::proof_clients_converge_over_one_member", Mode::OneMember),
     ]
 }
 
@@ -148,7 +157,7 @@ fn consistent_client(
 
 /// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers. A client that writes to
 /// one cluster, served alone or among others, sees each of its writes. For a client that writes to both, no call fails.
-async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
+async fn controller_runtime_client_reads_its_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.to_vec();

@@ -8,7 +8,8 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubeconfig, tributary};
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["own_kubeconfig";
-        is_joined_and_left_also_after_kubectl_changed_it, one_of_several_files_hides_nothing_of_the_others,
+        contexts_are_added_to_and_removed_from_the_users_kubeconfig,
+        contexts_in_one_kubeconfig_hide_no_entry_of_other_files,
     ]
 }
 
@@ -16,7 +17,7 @@ fn text_of(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a temporary path is not UTF-8")
 }
 
-async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) -> anyhow::Result<()> {
+async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
     let own = folder.path().join("config");
@@ -59,7 +60,7 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
 
 /// `KUBECONFIG=a:b`: the contexts go into the first existing file, beside the entries of both. They are refused if one
 /// file's entry would hide the other's.
-async fn one_of_several_files_hides_nothing_of_the_others(context: TestContext) -> anyhow::Result<()> {
+async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
     let [missing, first, second] = ["missing", "first", "second"].map(|name| folder.path().join(name));

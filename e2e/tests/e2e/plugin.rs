@@ -24,8 +24,9 @@ const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["plugin";
-        installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said,
-        status_of_the_server, commands_of_kubectl_in_one_cluster,
+        plugin_is_installed_from_its_krew_manifest, plugin_which_and_diff_show_a_repeated_name,
+        plugin_reports_unanswerable_commands, plugin_status_lists_the_members,
+        plugin_runs_kubectl_commands_in_one_cluster,
     ]
 }
 
@@ -163,7 +164,7 @@ impl Setup {
     }
 }
 
-async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_is_installed_from_its_krew_manifest(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut list = setup.kubectl.command(&["plugin", "list"]);
     list.env("PATH", &setup.path);
@@ -178,7 +179,7 @@ async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_which_and_diff_show_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin", "one\ntwo\n\u{1b}[31m").await?;
     setup.map(1, "twin", "one\nthree\n\u{1b}[31m").await?;
@@ -224,7 +225,7 @@ async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Resu
     .await
 }
 
-async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_reports_unanswerable_commands(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "single", "x").await?;
     let namespace = ["-n", setup.namespace.as_str()];
@@ -255,7 +256,7 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
 }
 
 /// The output of `tributary status`: printed once, since there is no terminal here; also with a cluster's own context.
-async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
         let screen = setup.ok(arguments).await?;
@@ -275,7 +276,7 @@ async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
 
 /// The second member has a Deployment, and both members have pods of its selector. The command takes pods of the named
 /// member, and for a repeated name the object of that member.
-async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.clone();
     let deployment = json!({

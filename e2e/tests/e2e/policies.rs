@@ -11,9 +11,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["policies";
-        kubectl_is_told_what_policies_deny_and_they_change_while_it_runs,
-        a_query_that_can_be_read_in_two_ways_passes_no_policy,
-        a_global_policy_holds_at_each_path_of_real_clusters,
+        kubectl_shows_policy_denials_and_policies_reload, ambiguous_query_encoding_passes_no_policy,
+        global_policy_applies_to_each_path_of_a_cluster,
     ]
 }
 
@@ -50,7 +49,7 @@ fn pass() -> Value {
     json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]})
 }
 
-async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let (first, second) = (members[0].name(), members[1].name());
@@ -121,7 +120,7 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
 
 /// A kube-apiserver accepts parameters that are not UTF-8: it would list and watch, although the policies saw a
 /// different request.
-async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
+async fn ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let first = members[0].name();
     let folder = guard::temporary_folder("policies-query")?;
@@ -171,7 +170,7 @@ async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestCont
     Ok(())
 }
 
-async fn a_global_policy_holds_at_each_path_of_real_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn global_policy_applies_to_each_path_of_a_cluster(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let folder = guard::temporary_folder("policies-global")?;

@@ -12,8 +12,9 @@ const SOON: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["precedents";
-        cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away,
-        cve_2023_30622_the_chart_gives_no_rights_where_it_runs]
+        cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not_followed,
+        cve_2023_30622_chart_gives_no_rights_in_its_own_cluster,
+    ]
     .into_iter()
     .map(|case| case.patience(Duration::from_secs(420)))
     .collect()
@@ -22,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses it with 502
 /// and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for every client
 /// and request.
-async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away(
+async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not_followed(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
@@ -61,7 +62,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
 
 /// A chart that gives its pod all rights gives them also to an attacker who takes over the pod's node. This chart gives
 /// none, and the rights of accounts in clusters are listed word by word.
-async fn cve_2023_30622_the_chart_gives_no_rights_where_it_runs(context: TestContext) -> anyhow::Result<()> {
+async fn cve_2023_30622_chart_gives_no_rights_in_its_own_cluster(context: TestContext) -> anyhow::Result<()> {
     let helm = deployment::helm(&context, 4).await?;
     for values in deployment::VALUES.map(deployment::values) {
         for object in deployment::render::chart(&helm, &["--values", &values]).await? {

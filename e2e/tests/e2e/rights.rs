@@ -17,10 +17,13 @@ const A_WHILE: Duration = Duration::from_secs(10);
 const READER: &str = "reader";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["rights"; forbidden_and_allowed_again, unknown_and_known_again]
-        .into_iter()
-        .map(|case| case.patience(Duration::from_secs(420)))
-        .collect()
+    cases!["rights";
+        member_that_forbids_tributary_is_served_again_after_a_grant,
+        member_that_rejects_the_token_is_served_again_after_acceptance,
+    ]
+    .into_iter()
+    .map(|case| case.patience(Duration::from_secs(420)))
+    .collect()
 }
 
 /// Two members. Tributary reads the first as a user of its own through a relay, so that the test can restart its
@@ -172,7 +175,7 @@ async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     member.start_again().await
 }
 
-async fn forbidden_and_allowed_again(context: TestContext) -> anyhow::Result<()> {
+async fn member_that_forbids_tributary_is_served_again_after_a_grant(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let pair = Pair::start(&context).await?;
     pair.victim.http().delete(&format!("{BINDING}/{READER}")).send().await?.expect(200)?;
@@ -182,7 +185,7 @@ async fn forbidden_and_allowed_again(context: TestContext) -> anyhow::Result<()>
     pair.recovers().await
 }
 
-async fn unknown_and_known_again(context: TestContext) -> anyhow::Result<()> {
+async fn member_that_rejects_the_token_is_served_again_after_acceptance(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let pair = Pair::start(&context).await?;
     know(&pair.victim, None).await?;

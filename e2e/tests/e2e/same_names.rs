@@ -22,7 +22,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,root-ca-certificate-publisher-controller";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["same_names"; informers_never_lose_a_name]
+    cases!["same_names"; informers_keep_every_name_that_several_clusters_have]
         .into_iter()
         .map(|case| case.patience(Duration::from_secs(420)))
         .collect()
@@ -83,7 +83,7 @@ async fn exists_in(member: &TestCluster, path: &str, exists: bool) -> anyhow::Re
     .await
 }
 
-async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()> {
+async fn informers_keep_every_name_that_several_clusters_have(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let start = |name| TestCluster::builder(name).controllers_named(CONTROLLERS).start(tools);

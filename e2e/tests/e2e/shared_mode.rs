@@ -1,21 +1,21 @@
 //! Many users of one endpoint over two real members, each with a certificate: the tests check their reads, their writes
 //! and their refusals.
 
-mod acting_as;
 mod authorizers;
 mod churn;
-mod crowd;
-mod governed;
-mod hosts;
-mod impersonation;
+mod cluster_hosts;
+mod constrained_impersonation;
+mod impersonation_headers;
 mod informers;
 mod join;
+mod many_users;
 mod matrix;
 mod races;
-mod rights_behind;
+mod rate_limits;
+mod refusal_messages;
+mod stale_rights;
 mod streams;
 mod tokens;
-mod words;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -37,23 +37,24 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases![
         "shared_mode";
-        people_act_as_themselves, authorities_are_exchanged, version_1_certificates_are_known_as_by_kube_apiserver,
+        users_read_and_write_with_their_own_rights, client_authorities_are_reloaded,
+        x509_version_1_certificate_names_its_user,
     ];
-    cases.extend(acting_as::cases());
+    cases.extend(impersonation_headers::cases());
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
-    cases.extend(crowd::cases());
-    cases.extend(governed::cases());
-    cases.extend(hosts::cases());
-    cases.extend(impersonation::cases());
+    cases.extend(many_users::cases());
+    cases.extend(rate_limits::cases());
+    cases.extend(cluster_hosts::cases());
+    cases.extend(constrained_impersonation::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());
     cases.extend(matrix::cases());
     cases.extend(races::cases());
-    cases.extend(rights_behind::cases());
+    cases.extend(stale_rights::cases());
     cases.extend(streams::cases());
     cases.extend(tokens::cases());
-    cases.extend(words::cases());
+    cases.extend(refusal_messages::cases());
     cases
 }
 
@@ -203,7 +204,7 @@ fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     items.filter(|(.., name)| name != "kube-root-ca.crt").collect()
 }
 
-async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
+async fn users_read_and_write_with_their_own_rights(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let [one, two] = &shared.members;
     let own = context.namespace("shared", &shared.members).await?;
@@ -283,7 +284,7 @@ async fn strangers(shared: &Shared) -> anyhow::Result<()> {
 
 /// A certificate of X.509 version 1 names its user, as for a kube-apiserver. A certificate of an unknown authority does
 /// not; the user and the log get the reason.
-async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+async fn x509_version_1_certificate_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);
     let direct = shared.folder.path().join("direct");
@@ -325,7 +326,7 @@ async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2
     Ok(())
 }
 
-async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
+async fn client_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let http = shared.http("ann", &[]).await?;
     http.get("/version").send().await?.expect(200)?;

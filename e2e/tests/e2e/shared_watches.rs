@@ -23,7 +23,7 @@ const LARGE_BYTES: usize = 200 << 10;
 const CHANGES: usize = 10;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_watches"; of_hundreds_of_clients_take_a_few_connections];
+    let cases = cases!["shared_watches"; watches_of_hundreds_of_clients_share_a_few_connections];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
@@ -50,7 +50,7 @@ async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient,
     Ok((client, watch))
 }
 
-async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> anyhow::Result<()> {
+async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let member = TestCluster::builder("watched").start(context.fixture.tools().await?).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), ["watched"]).start().await?;

@@ -78,13 +78,15 @@ impl Target {
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("specs::api_machinery_over_one", api_machinery_over_one).patience(Duration::from_secs(600)),
-        Case::new("proof_specs::all", all).patience(Duration::from_secs(6 * 3600)),
+        Case::new("specs::api_machinery_specs_pass_over_one_member", api_machinery_specs_pass_over_one_member)
+            .patience(Duration::from_secs(600)),
+        Case::new("proof_specs::all", specs_that_pass_on_a_bare_member_pass_through_tributary)
+            .patience(Duration::from_secs(6 * 3600)),
     ]
 }
 
 /// Runs the specs of the API machinery over one member. The other proof shows that they pass on the bare member.
-async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
+async fn api_machinery_specs_pass_over_one_member(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let specs = tools.specs().await?;
     let mut wanted = catalog::all(&specs).await?;
@@ -100,7 +102,7 @@ async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// Runs every spec that passes on the bare member, at all targets.
-async fn all(context: TestContext) -> anyhow::Result<()> {
+async fn specs_that_pass_on_a_bare_member_pass_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
     let passing = fs::read_to_string(&list).context("read the list")?;

@@ -20,7 +20,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const FEWEST_KINDS: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["tables"; as_the_member_prints_them]
+    cases!["tables"; tables_of_all_samples_equal_the_members_tables]
 }
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ struct Resource {
     has_status: bool,
 }
 
-async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
+async fn tables_of_all_samples_equal_the_members_tables(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     // A member of its own: webhooks and policies among the samples would affect the writes of other tests.

@@ -17,7 +17,11 @@ const SOON: Duration = Duration::from_secs(60);
 const CUT: Duration = Duration::from_millis(700);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["topology"; restored_from_a_backup_and_made_anew, custom_resources_come_and_go, two_processes]
+    cases!["topology";
+        member_restored_from_a_backup_or_replaced_leaves_no_old_state,
+        custom_resource_definitions_appear_change_and_disappear,
+        clients_move_between_two_processes_without_losing_changes,
+    ]
 }
 
 /// A member of this test alone beside `member2`, and Tributary over both.
@@ -86,7 +90,7 @@ async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> a
 
 /// A real restore puts etcd's data back to an older state with the same uids. Then the member is made anew under its
 /// old address, with other uids and low revisions. No undone state remains anywhere.
-async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::Result<()> {
+async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let namespace = context.namespace("restore", &[Arc::clone(&own.victim), Arc::clone(&own.other)]).await?;
@@ -222,7 +226,7 @@ async fn nothing(stream: &mut EventStream, within: Duration) -> anyhow::Result<(
 }
 
 /// A CRD in one cluster, then in both with different versions, a restart in between, and its removal.
-async fn custom_resources_come_and_go(context: TestContext) -> anyhow::Result<()> {
+async fn custom_resource_definitions_appear_change_and_disappear(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
@@ -326,7 +330,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
 
 /// Two processes serve the same members, one of them restarts, and clients move from one to the other: they lose no
 /// change and see no older state.
-async fn two_processes(context: TestContext) -> anyhow::Result<()> {
+async fn clients_move_between_two_processes_without_losing_changes(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let start = async || Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await;

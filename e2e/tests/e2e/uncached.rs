@@ -14,7 +14,10 @@ const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["uncached"; calicos_kinds_work_in_the_merged_view, a_context_of_one_object_is_asked_for_it]
+    cases!["uncached";
+        calico_kinds_without_numeric_versions_work_in_the_merged_view,
+        object_of_a_context_without_list_rights_is_read_by_name,
+    ]
 }
 
 /// A NetworkPolicy in the form of Calico's API server.
@@ -52,7 +55,7 @@ async fn calico(member: &TestCluster, namespace: &str) -> anyhow::Result<Aggrega
     Ok(server)
 }
 
-async fn calicos_kinds_work_in_the_merged_view(context: TestContext) -> anyhow::Result<()> {
+async fn calico_kinds_without_numeric_versions_work_in_the_merged_view(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let own = Arc::new(TestCluster::builder("calico").start(tools).await?);
@@ -121,7 +124,7 @@ async fn limited(member: &TestCluster, namespace: &str) -> anyhow::Result<String
     Ok(token["status"]["token"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn a_context_of_one_object_is_asked_for_it(context: TestContext) -> anyhow::Result<()> {
+async fn object_of_a_context_without_list_rights_is_read_by_name(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let [one, two] = context.fixture.pair().await?;
     let namespace = context.namespace("uncached", &[Arc::clone(one)]).await?;

@@ -50,7 +50,7 @@ struct Question<'a> {
 /// Levels and stages of one request's events.
 type Written = BTreeSet<(&'static str, &'static str)>;
 
-pub(super) async fn policies(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_policies_select_the_levels_of_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("audit")?;
     let (file, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));

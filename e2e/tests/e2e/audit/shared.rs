@@ -145,7 +145,7 @@ impl Question {
     }
 }
 
-pub(super) async fn beside_a_real_server_for_many_users(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_events_of_many_users_equal_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let audited = Audited::start(&context).await?;
     let questions = questions();

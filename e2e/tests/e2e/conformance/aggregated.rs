@@ -14,7 +14,10 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const VERSION: &str = "v1beta1";
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["aggregated"; subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata]
+    conformance!["aggregated";
+        aggregator_adds_a_verbless_parent_to_an_orphan_subresource, aggregated_path_missing_from_discovery_is_served,
+        metadata_watch_of_custom_resource_definitions_shows_new_definitions,
+    ]
 }
 
 /// An aggregated server behind only the first member, with its own API group.
@@ -79,7 +82,7 @@ impl Aggregated {
 }
 
 /// The aggregator of a kube-apiserver adds a parent with `"verbs": null` to a subresource without a parent.
-async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
+async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Target) -> anyhow::Result<()> {
     let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
         "kind": "MetricValueList", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
@@ -97,7 +100,7 @@ async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
 }
 
 /// Some aggregated servers serve paths that their discovery does not list.
-async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
+async fn aggregated_path_missing_from_discovery_is_served(target: Target) -> anyhow::Result<()> {
     let aggregated = Aggregated::start(target, &json!([])).await?;
     let shown = aggregated.shows("s0-queue").await;
     let described = aggregated.described().await;
@@ -109,7 +112,7 @@ async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
 }
 
 /// A list and a watch of the metadata of CustomResourceDefinitions work, and show each new one.
-async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+async fn metadata_watch_of_custom_resource_definitions_shows_new_definitions(target: Target) -> anyhow::Result<()> {
     let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
     let list = target.http.get(&format!("{DEFINITIONS}?limit=1")).accept(&accept("PartialObjectMetadataList"));
     let list = list.send().await?.expect(200)?.json()?;

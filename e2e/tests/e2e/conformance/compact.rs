@@ -12,15 +12,17 @@ use anyhow::{Context, ensure};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["compact";
-        list_at_exactly, list_not_older_than, list_goes_on, watch_goes_on, watch_with_initial_events, get, write,
-        of_other_clusters,
+        exact_list_accepts_a_compact_version, list_not_older_than_a_compact_version_succeeds,
+        continue_token_with_a_compact_version_reads_the_next_page, watch_resumes_from_a_compact_version,
+        watch_with_initial_events_accepts_a_compact_version, get_accepts_a_compact_version,
+        compact_version_is_a_precondition_of_a_write, compact_version_of_other_clusters_is_refused,
     ]
 }
 
 /// A version of clusters that do not exist: an epoch of zeros, one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
-async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
+async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.change_map("map-00", "changed").await?;
@@ -34,7 +36,7 @@ async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn list_not_older_than(target: Target) -> anyhow::Result<()> {
+async fn list_not_older_than_a_compact_version_succeeds(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let before = target.read(&target.maps("")).await?;
     let version = target.compact(&version_of(&before)).await?;
@@ -56,7 +58,7 @@ async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)>
     Ok((token.replace(&version, &target.compact(&version).await?), version))
 }
 
-async fn list_goes_on(target: Target) -> anyhow::Result<()> {
+async fn continue_token_with_a_compact_version_reads_the_next_page(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(7).await?;
     let (token, version) = token(&target, "?limit=3").await?;
     target.delete_map("map-06").await?;
@@ -67,7 +69,7 @@ async fn list_goes_on(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn watch_goes_on(target: Target) -> anyhow::Result<()> {
+async fn watch_resumes_from_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let mut from = version_of(&target.read(&target.maps("")).await?);
     let steps: Vec<String> = (1..=4).map(|step| step.to_string()).collect();
@@ -86,7 +88,7 @@ async fn watch_goes_on(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut target.watch_maps(&format!("resourceVersion={version}")).await?).await
 }
 
-async fn watch_with_initial_events(target: Target) -> anyhow::Result<()> {
+async fn watch_with_initial_events_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let version = target.compact(&version_of(&target.read(&target.maps("")).await?)).await?;
     let query = format!(
@@ -100,7 +102,7 @@ async fn watch_with_initial_events(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get(target: Target) -> anyhow::Result<()> {
+async fn get_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let list = target.read(&target.maps("")).await?;
     let object = target.read(&target.map("here")).await?;
@@ -116,7 +118,7 @@ async fn get(target: Target) -> anyhow::Result<()> {
 }
 
 /// The version of an event is a precondition in either form: true for one write, and false afterwards.
-async fn write(target: Target) -> anyhow::Result<()> {
+async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     target.create_map("one", &[]).await?;
@@ -136,7 +138,7 @@ async fn write(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn of_other_clusters(target: Target) -> anyhow::Result<()> {
+async fn compact_version_of_other_clusters_is_refused(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let list = target.http.get(&target.maps(&format!("?resourceVersion={OF_OTHER_CLUSTERS}"))).send().await?;
     let get = target.http.get(&format!("{}?resourceVersion={OF_OTHER_CLUSTERS}", target.map("map-00"))).send().await?;

@@ -29,14 +29,30 @@ const CHANGES: usize = 5;
 type Body = for<'a> fn(&'a Gauges) -> BoxFuture<'a, anyhow::Result<()>>;
 
 const CASES: [(&str, Body); 8] = [
-    ("lists_by_field", |gauges| Box::pin(lists_by_field(gauges))),
-    ("unsupported_fields", |gauges| Box::pin(unsupported_fields(gauges))),
-    ("watch_by_field", |gauges| Box::pin(watch_by_field(gauges))),
-    ("initial_events_by_field", |gauges| Box::pin(initial_events_by_field(gauges))),
-    ("table", |gauges| Box::pin(table(gauges))),
-    ("table_of_odd_columns", |gauges| Box::pin(table_of_odd_columns(gauges))),
-    ("table_watch", |gauges| Box::pin(table_watch(gauges))),
-    ("table_watch_of_all", |gauges| Box::pin(table_watch_of_all(gauges))),
+    ("custom_resources_are_listed_by_selectable_field", |gauges| {
+        Box::pin(custom_resources_are_listed_by_selectable_field(gauges))
+    }),
+    ("unsupported_field_of_a_custom_resource_is_400", |gauges| {
+        Box::pin(unsupported_field_of_a_custom_resource_is_400(gauges))
+    }),
+    ("custom_resources_are_watched_by_selectable_field", |gauges| {
+        Box::pin(custom_resources_are_watched_by_selectable_field(gauges))
+    }),
+    ("initial_events_are_selected_by_a_custom_field", |gauges| {
+        Box::pin(initial_events_are_selected_by_a_custom_field(gauges))
+    }),
+    ("custom_resource_table_has_the_members_columns", |gauges| {
+        Box::pin(custom_resource_table_has_the_members_columns(gauges))
+    }),
+    ("custom_resource_columns_end_before_an_invalid_path", |gauges| {
+        Box::pin(custom_resource_columns_end_before_an_invalid_path(gauges))
+    }),
+    ("custom_resource_table_watch_equals_the_members_watch", |gauges| {
+        Box::pin(custom_resource_table_watch_equals_the_members_watch(gauges))
+    }),
+    ("custom_resource_table_watch_has_rows_of_all_members", |gauges| {
+        Box::pin(custom_resource_table_watch_has_rows_of_all_members(gauges))
+    }),
 ];
 
 pub(super) fn cases() -> Vec<Conformance> {
@@ -162,7 +178,7 @@ fn all_sorts() -> [(&'static str, Value); 6] {
     ]
 }
 
-async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resources_are_listed_by_selectable_field(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     let rows: [(&str, &[&str]); 13] = [
         ("spec.colour=red", &["red-1", "red-2"]),
@@ -199,7 +215,7 @@ async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unsupported_fields(gauges: &Gauges) -> anyhow::Result<()> {
+async fn unsupported_field_of_a_custom_resource_is_400(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     for field in ["spec.made", "spec.tags", "spec", "status.phase", "metadata.labels", "metadata.uid", ".spec.colour"] {
         for query in ["", "&watch=true&timeoutSeconds=1", "&limit=1"] {
@@ -221,7 +237,7 @@ fn shown(event: &Value) -> String {
     [&event["type"], &object["metadata"]["name"], &spec["colour"], &spec["size"]].map(word).join(" ")
 }
 
-async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resources_are_watched_by_selectable_field(gauges: &Gauges) -> anyhow::Result<()> {
     let spec = |colour: &str| json!({"colour": colour, "size": 0});
     gauges.seed(&[("moving", spec("blue")), ("still", spec("red")), ("never", spec("green"))]).await?;
     let version = version_of(&gauges.target.read(&gauges.path("")).await?);
@@ -273,7 +289,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     nothing_more(&mut rest).await
 }
 
-async fn initial_events_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn initial_events_are_selected_by_a_custom_field(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     let streaming = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let path = gauges.path(&format!("?watch=true&fieldSelector=spec.colour%3Dred{streaming}"));
@@ -337,7 +353,7 @@ impl Gauges {
     }
 }
 
-async fn table(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_table_has_the_members_columns(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.only().await?;
     let mut tables = Vec::new();
     for (http, cluster) in gauges.both() {
@@ -354,7 +370,7 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
 
 /// A kube-apiserver shows the columns up to the first column with an invalid path. A definition may have its own column
 /// `Cluster`.
-async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_columns_end_before_an_invalid_path(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
@@ -388,7 +404,7 @@ async fn change(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_table_watch_equals_the_members_watch(gauges: &Gauges) -> anyhow::Result<()> {
     let streaming = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for query in ["", "&fieldSelector=spec.colour%3Dred", streaming] {
         gauges.only().await?;
@@ -444,7 +460,7 @@ fn is_bookmark(event: &&Value) -> bool {
 }
 
 /// Objects of all members in one Table watch: each row has the cells of its own member, and its cluster.
-async fn table_watch_of_all(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_table_watch_has_rows_of_all_members(gauges: &Gauges) -> anyhow::Result<()> {
     let (sorts, members) = (all_sorts(), &gauges.target.members);
     gauges.seed(&sorts).await?;
     let mut stream = gauges.target.http.get(&gauges.path("?watch=true")).accept(TABLE).stream().await?.events()?;

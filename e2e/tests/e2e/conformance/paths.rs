@@ -8,7 +8,12 @@ use super::{
 use anyhow::ensure;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts, undecodable_query, more_than_is_looked_at];
+    let mut cases = conformance!["paths";
+        path_with_a_trailing_slash_is_accepted, path_with_an_escaped_slash_is_a_client_error_through_tributary,
+        path_with_an_escaped_letter_reads_the_object, object_name_of_5000_characters_is_404,
+        root_path_lists_the_api_paths, unknown_api_path_is_404, timeout_parameter_is_parsed_as_a_go_duration,
+        query_with_invalid_escapes_is_400_through_tributary, overlong_selectors_and_queries_are_400_through_tributary,
+    ];
     cases.extend(
         HOSTILE.iter().map(|(name, path)| {
             Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
@@ -38,14 +43,14 @@ async fn refused(target: Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn trailing_slash(target: Target) -> anyhow::Result<()> {
+async fn path_with_a_trailing_slash_is_accepted(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     ensure!(target.read(&target.maps("/")).await?["kind"] == "ConfigMapList", "not the list");
     ensure!(target.read(&format!("{}/", target.map("here"))).await?["kind"] == "ConfigMap", "not the object");
     Ok(())
 }
 
-async fn escaped_slash(target: Target) -> anyhow::Result<()> {
+async fn path_with_an_escaped_slash_is_a_client_error_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let path = format!("/api/v1/namespaces/{}%2Fconfigmaps%2Fhere", target.namespace);
     let answer = target.http.get(&path).send().await?;
@@ -58,20 +63,20 @@ async fn escaped_slash(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn escaped_letter(target: Target) -> anyhow::Result<()> {
+async fn path_with_an_escaped_letter_reads_the_object(target: Target) -> anyhow::Result<()> {
     let written = target.create_map("here", &[]).await?;
     let object = target.read(&target.map("%68ere")).await?;
     ensure!(version_of(&object) == version_of(&written), "{object}");
     Ok(())
 }
 
-async fn long_name(target: Target) -> anyhow::Result<()> {
+async fn object_name_of_5000_characters_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map(&"x".repeat(5_000))).send().await?;
     ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
     Ok(())
 }
 
-async fn root(target: Target) -> anyhow::Result<()> {
+async fn root_path_lists_the_api_paths(target: Target) -> anyhow::Result<()> {
     let paths = target.read("/").await?;
     let paths = paths["paths"].as_array().cloned().unwrap_or_default();
     for path in ["/api", "/apis", "/apis/apps", "/openapi/v2", "/openapi/v3", "/version"] {
@@ -81,7 +86,7 @@ async fn root(target: Target) -> anyhow::Result<()> {
 }
 
 /// The parameter `timeout` limits the duration of a request.
-async fn timeouts(target: Target) -> anyhow::Result<()> {
+async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let maps = target.maps("");
     for path in ["/version", "/api", "/apis/apps/v1", "/readyz", &maps, &target.map("here")] {
@@ -104,7 +109,7 @@ async fn timeouts(target: Target) -> anyhow::Result<()> {
 }
 
 /// Selectors and queries at the limits of their length, and beyond.
-async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
+async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");
     let parameters = |count: usize| (0..count).map(|number| format!("p{number}=1")).collect::<Vec<_>>().join("&");
@@ -128,7 +133,7 @@ async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
 }
 
 /// A query with a pair that does not decode.
-async fn undecodable_query(target: Target) -> anyhow::Result<()> {
+async fn query_with_invalid_escapes_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for query in ["labelSelector=%zz", "labelSelector=a;b", "x=%ff"] {
         let answer = target.http.get(&target.maps(&format!("?{query}"))).send().await?;
@@ -141,7 +146,7 @@ async fn undecodable_query(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_an_api(target: Target) -> anyhow::Result<()> {
+async fn unknown_api_path_is_404(target: Target) -> anyhow::Result<()> {
     for path in ["/nowhere", "/api/v2", "/apis/apps/v9", "/api/v1/namespaces/x/configmaps/y/z/w"] {
         let answer = target.http.get(path).send().await?;
         ensure!(answer.status == 404, "{path}: {}: {}", answer.status, answer.text());

@@ -20,7 +20,11 @@ mod number {
 }
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["protobuf"; metadata_of_one, metadata_of_a_list, metadata_of_nothing, metadata_of_a_patch, metadata_watch]
+    conformance!["protobuf";
+        object_metadata_is_served_as_protobuf, list_metadata_is_served_as_protobuf,
+        empty_metadata_list_is_served_as_protobuf, patch_answers_with_metadata_as_protobuf,
+        watch_sends_metadata_as_protobuf,
+    ]
 }
 
 /// The contents of every field with this number.
@@ -55,14 +59,14 @@ fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn metadata_of_one(target: Target) -> anyhow::Result<()> {
+async fn object_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let answer = target.http.get(&target.map("one")).accept(ONE).send().await?.expect(200)?;
     ensure!(answer.header("content-type") == "application/vnd.kubernetes.protobuf", "{:?}", answer.headers);
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn metadata_of_a_list(target: Target) -> anyhow::Result<()> {
+async fn list_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.http.get(&target.maps("")).accept(LIST_IN_JSON).send().await?.expect(200)?.json()?;
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
@@ -74,14 +78,14 @@ async fn metadata_of_a_list(target: Target) -> anyhow::Result<()> {
     items.iter().zip(expected).try_for_each(|(item, object)| check(item, object))
 }
 
-async fn metadata_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn empty_metadata_list_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
     let message = opened(&answer.body, "PartialObjectMetadataList")?;
     ensure!(all(message, number::ITEMS)?.is_empty(), "{message:?}");
     Ok(())
 }
 
-async fn metadata_of_a_patch(target: Target) -> anyhow::Result<()> {
+async fn patch_answers_with_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let patch = serde_json::json!({"metadata": {"annotations": {"step": "two"}}});
     let request = target.http.patch(&target.map("one"), "merge-patch+json", &patch).accept(ONE);
@@ -90,7 +94,7 @@ async fn metadata_of_a_patch(target: Target) -> anyhow::Result<()> {
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn metadata_watch(target: Target) -> anyhow::Result<()> {
+async fn watch_sends_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let path = target.maps("?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let answer = target.http.get(&path).accept(ONE).send().await?.expect(200)?;

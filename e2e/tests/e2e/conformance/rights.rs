@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["rights"; of_one_resource]
+    conformance!["rights"; client_with_rights_to_one_resource_sees_no_secret]
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -65,7 +65,7 @@ impl User {
     }
 }
 
-async fn of_one_resource(target: Target) -> anyhow::Result<()> {
+async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> anyhow::Result<()> {
     let user = User::of(&target).await?;
     let owner = target.members.last().context("no member")?;
     let secret =

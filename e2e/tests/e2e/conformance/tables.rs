@@ -13,7 +13,10 @@ use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["tables";
-        list_options, watch_options, accepted_forms, forms_of_errors, methods, label_selectors, field_selectors,
+        all_combinations_of_list_options_agree_with_the_member, all_combinations_of_watch_options_agree_with_the_member,
+        accept_headers_agree_with_the_member, media_types_of_errors_agree_with_the_member,
+        http_methods_agree_with_the_member, label_selectors_agree_with_the_member,
+        field_selectors_agree_with_the_member,
     ]
 }
 
@@ -108,7 +111,7 @@ fn status(answer: &HttpResponse) -> String {
     format!("{} {reason} {message:?} {details} {expired} {}", answer.status, answer.header("retry-after"))
 }
 
-async fn list_options(target: Target) -> anyhow::Result<()> {
+async fn all_combinations_of_list_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?"),
@@ -134,7 +137,7 @@ async fn list_options(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-async fn watch_options(target: Target) -> anyhow::Result<()> {
+async fn all_combinations_of_watch_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?watch=1&timeoutSeconds=1"),
@@ -244,18 +247,18 @@ async fn compare_forms(target: &Target, paths: &[String]) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn accepted_forms(target: Target) -> anyhow::Result<()> {
+async fn accept_headers_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     compare_forms(&target, &[target.maps(""), target.map("map-1"), target.maps("?pretty=1"), target.maps("?watch=0")])
         .await
 }
 
-async fn forms_of_errors(target: Target) -> anyhow::Result<()> {
+async fn media_types_of_errors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let paths = [target.map("nowhere"), "/api/v1/nothings".to_owned()];
     compare_forms(&target, &paths).await
 }
 
-async fn methods(target: Target) -> anyhow::Result<()> {
+async fn http_methods_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     let paths = [
         target.maps(""),
@@ -300,7 +303,7 @@ async fn compare_selectors(target: &Target, parameter: &str, selectors: &[&str])
     .await
 }
 
-async fn label_selectors(target: Target) -> anyhow::Result<()> {
+async fn label_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let long = format!("{}=1", "x".repeat(64));
     let selectors = [
         "rank=1",
@@ -368,7 +371,7 @@ async fn label_selectors(target: Target) -> anyhow::Result<()> {
     compare_selectors(&target, "labelSelector", &selectors).await
 }
 
-async fn field_selectors(target: Target) -> anyhow::Result<()> {
+async fn field_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let selectors = [
         "metadata.name=map-1",
         "metadata.name==map-1",

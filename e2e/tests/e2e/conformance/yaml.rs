@@ -12,7 +12,11 @@ use serde_json::{Map, Value, json};
 use tributary_e2e::Kubectl;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["yaml"; odd_texts_in_a_get, odd_texts_in_a_list, ordinary_objects, empty_maps, pages]
+    conformance!["yaml";
+        ambiguous_strings_survive_yaml_in_a_get, ambiguous_strings_survive_yaml_in_a_list,
+        yaml_of_ordinary_objects_equals_the_members_byte_for_byte, yaml_of_empty_maps_agrees_with_json,
+        yaml_pages_agree_with_json,
+    ]
 }
 
 /// Texts that need quotes, or nearly do. Without U+007F, for which kube-apiserver answers 500, and U+0085, which it
@@ -243,7 +247,7 @@ async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn odd_texts_in_a_get(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_survive_yaml_in_a_get(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.map("odd")).await?;
     Ok(())
@@ -263,7 +267,7 @@ fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
 }
 
 /// Tributary writes ordinary objects byte for byte as the member does.
-async fn ordinary_objects(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_ordinary_objects_equals_the_members_byte_for_byte(target: Target) -> anyhow::Result<()> {
     let script = "#!/bin/sh\nset -e\n\nif [ -n \"$A\" ]; then\n  echo 'a: b'  # c\nfi\n";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -292,13 +296,13 @@ async fn ordinary_objects(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn odd_texts_in_a_list(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_survive_yaml_in_a_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.maps("")).await
 }
 
-async fn empty_maps(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_empty_maps_agrees_with_json(target: Target) -> anyhow::Result<()> {
     let mut object = pod("empty");
     object["spec"]["volumes"] =
         json!([{"name": "on", "emptyDir": {}}, {"name": "off", "emptyDir": {"sizeLimit": "1e3"}}]);
@@ -308,7 +312,7 @@ async fn empty_maps(target: Target) -> anyhow::Result<()> {
     agrees_with_json(&target, &target.core("pods", "/empty")).await
 }
 
-async fn pages(target: Target) -> anyhow::Result<()> {
+async fn yaml_pages_agree_with_json(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let path = target.maps("?limit=3");
     agrees_with_json(&target, &path).await?;

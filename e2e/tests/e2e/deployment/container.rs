@@ -25,8 +25,8 @@ const USER: u32 = 65_532;
 const PATIENCE: Duration = Duration::from_secs(50 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::container::proof_it_starts_where_there_is_nothing_else";
-    vec![Case::new(name, proof_it_starts_where_there_is_nothing_else).patience(PATIENCE)]
+    let name = "deployment::container::proof_program_starts_in_an_otherwise_empty_root";
+    vec![Case::new(name, proof_program_starts_in_an_otherwise_empty_root).patience(PATIENCE)]
 }
 
 /// The output of `deploy/container/build.sh`; `TRIBUTARY_STATIC` names a folder that already has it.
@@ -135,7 +135,7 @@ impl Contained {
     }
 }
 
-async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> anyhow::Result<()> {
+async fn proof_program_starts_in_an_otherwise_empty_root(context: TestContext) -> anyhow::Result<()> {
     ensure!(
         rustix::process::getuid().is_root(),
         "only root may change the root directory of a process: run it as root"

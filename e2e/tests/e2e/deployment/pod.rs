@@ -30,9 +30,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::pod";
-        the_pod_runs_as_it_is_rendered,
-        what_join_has_written_is_served_from_a_secret,
-        all_flags_are_those_of_the_program]
+        rendered_pod_starts_and_serves_requests, secret_of_joined_clusters_is_served,
+        rendered_flags_are_accepted_by_the_program,
+    ]
 }
 
 /// A kubelet for one pod.
@@ -191,7 +191,7 @@ async fn rendered(context: &TestContext, values: &Value) -> anyhow::Result<Vec<V
     render::chart(&helm, &["--values", &file]).await
 }
 
-async fn the_pod_runs_as_it_is_rendered(context: TestContext) -> anyhow::Result<()> {
+async fn rendered_pod_starts_and_serves_requests(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.bare().await?;
     let own = context.namespace("pod", &[Arc::clone(&member)]).await?;
     let ann = namespace::unique_name("ann");
@@ -280,7 +280,7 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
 
 /// Follows `deploy/README.md`: a Secret of the directory that `tributary join` wrote, where an UpstreamCluster names
 /// the token beside it. The values are those of the committed manifests, except for the pod's address.
-async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> anyhow::Result<()> {
+async fn secret_of_joined_clusters_is_served(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
     let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
     let (ann, account) = (namespace::unique_name("ann"), namespace::unique_name("tributary"));
@@ -358,7 +358,7 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
 }
 
 /// Tests the chart with all values switched on.
-async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Result<()> {
+async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
     let kubelet = Kubelet::new(&objects, &[])?;

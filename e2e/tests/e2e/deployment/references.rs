@@ -8,7 +8,9 @@ use serde_json::Value;
 use std::{collections::BTreeSet, fs};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::references"; what_objects_name_of_each_other_is_there, rights_are_few_and_named]
+    cases!["deployment::references";
+        chart_objects_refer_only_to_existing_objects, chart_gives_no_rights_and_no_wildcards,
+    ]
 }
 
 /// The objects of a kind.
@@ -40,7 +42,7 @@ fn template(objects: &[Value]) -> anyhow::Result<&Value> {
     of(objects, "Deployment").next().map(|deployment| &deployment["spec"]["template"]).context("no Deployment")
 }
 
-async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyhow::Result<()> {
+async fn chart_objects_refer_only_to_existing_objects(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
         for name in VALUES {
@@ -152,7 +154,7 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
 /// In its own cluster the server has no rights. In the served clusters its account has listed rights without wildcards.
-async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
+async fn chart_gives_no_rights_and_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     for name in VALUES {
         let objects = render::chart(&helm, &["--values", &values(name)]).await?;

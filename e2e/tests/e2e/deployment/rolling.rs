@@ -38,7 +38,7 @@ const STARTED_WITHIN: Duration = Duration::from_secs(6);
 const SENT_AWAY: &str = "connection error received: not a result of an error";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::rolling"; two_replicas_are_exchanged_and_no_request_is_lost]
+    cases!["deployment::rolling"; rolling_replacement_of_two_replicas_loses_no_request]
 }
 
 /// One of the two replicas, with the port and folder of each start.
@@ -209,7 +209,7 @@ async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, t
     Ok(())
 }
 
-async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_replacement_of_two_replicas_loses_no_request(context: TestContext) -> anyhow::Result<()> {
     let program = tributary::binary()?;
     exchanged(&context, &program, &[&program, &program]).await
 }

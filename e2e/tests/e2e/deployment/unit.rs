@@ -16,8 +16,8 @@ const EXPOSURE_MAX: &str = "15";
 const JUDGE: &str = "systemd-analyze";
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = cases!["deployment::unit"; its_flags_are_those_of_the_program];
-    cases.push(Case::new("deployment::unit::systemd_takes_it", systemd_takes_it).only_with(JUDGE));
+    let mut cases = cases!["deployment::unit"; systemd_unit_flags_are_accepted_by_the_program];
+    cases.push(Case::new("deployment::unit::systemd_accepts_the_unit", systemd_accepts_the_unit).only_with(JUDGE));
     cases
 }
 
@@ -25,7 +25,7 @@ fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
     Command::new(JUDGE).args(arguments).output().with_context(|| format!("start {JUDGE}"))
 }
 
-async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
+async fn systemd_accepts_the_unit(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?;
     // The unit needs the path of an existing program.
     let (folder, program) = (guard::temporary_folder("unit")?, tributary::binary()?);
@@ -41,7 +41,7 @@ async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn its_flags_are_those_of_the_program(_: TestContext) -> anyhow::Result<()> {
+async fn systemd_unit_flags_are_accepted_by_the_program(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?.replace("\\\n", "");
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no ExecStart")?;
     let words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with('$')).collect();

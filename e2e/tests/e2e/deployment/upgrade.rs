@@ -14,11 +14,11 @@ const FROM: &str = "TRIBUTARY_UPGRADE_FROM_BIN";
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::upgrade::proof_two_versions_are_exchanged_and_no_request_is_lost";
-    vec![Case::new(name, proof_two_versions_are_exchanged_and_no_request_is_lost).patience(PATIENCE)]
+    let name = "deployment::upgrade::proof_rolling_upgrade_and_rollback_lose_no_request";
+    vec![Case::new(name, proof_rolling_upgrade_and_rollback_lose_no_request).patience(PATIENCE)]
 }
 
-async fn proof_two_versions_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn proof_rolling_upgrade_and_rollback_lose_no_request(context: TestContext) -> anyhow::Result<()> {
     let before = std::env::var_os(FROM).map(PathBuf::from);
     let before = before.with_context(|| format!("{FROM} is to name the binary of an earlier version"))?;
     let now = tributary::binary()?;

@@ -39,10 +39,10 @@ const KNOWN_AFTER: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::broken"; one_that_answers_500_at_once_gets_next_to_nothing]
+    cases!["endpoints::broken"; endpoint_that_answers_500_gets_few_requests]
 }
 
-async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext) -> anyhow::Result<()> {
+async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
     let second = member.start_another_apiserver().await?;

@@ -21,10 +21,10 @@ const WATCHES: usize = 4;
 const OWN_WATCHES: usize = 2;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::drained"; what_is_under_way_goes_on]
+    cases!["endpoints::drained"; requests_in_flight_continue_at_a_removed_endpoint]
 }
 
-async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
+async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("drained").start(context.fixture.tools().await?).await?;
     let ports = [member.apiserver_port(), member.start_another_apiserver().await?];

@@ -11,10 +11,10 @@ use tributary_e2e::TestCluster;
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::rolling"; three_are_restarted_and_no_request_is_lost]
+    cases!["endpoints::rolling"; rolling_restart_of_three_apiservers_loses_no_repeatable_request]
 }
 
-async fn three_are_restarted_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("rolled")
         // Without this limit, the server waits a minute for the ends of its watches.

@@ -12,11 +12,11 @@ use crate::context::{Case, TestContext, cases, eventually};
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; can_i_says_what_the_clusters_with_the_namespace_say]
+    cases!["kubectl"; can_i_equals_the_reviews_of_clusters_with_the_namespace]
 }
 
 /// The user dev and a ServiceAccount have rights in a namespace of the first member alone.
-async fn can_i_says_what_the_clusters_with_the_namespace_say(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_equals_the_reviews_of_clusters_with_the_namespace(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let member = &setup.members[..1];
     let namespace = context.namespace("reviewed", member).await?;

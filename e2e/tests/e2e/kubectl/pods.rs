@@ -7,10 +7,14 @@ use anyhow::{Context, ensure};
 use tributary_e2e::ports;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; kubelet_of_a_member, logs, logs_follow, exec, exec_with_input, attach, port_forward]
+    cases!["kubectl";
+        kubelet_requests_work_directly_at_a_member, kubectl_logs_reads_from_the_cluster_of_the_pod,
+        kubectl_logs_follows_new_lines, kubectl_exec_runs_in_the_cluster_of_the_pod,
+        kubectl_exec_transfers_its_whole_input, kubectl_attach_shows_new_output, kubectl_port_forward_reaches_the_pod,
+    ]
 }
 
-async fn kubelet_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubelet_requests_work_directly_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::of_a_member(&context).await?;
     setup.running_pod(0, "one").await?;
     check_logs(&setup, "one", 0).await?;
@@ -27,7 +31,7 @@ async fn check_logs(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<(
     Ok(())
 }
 
-async fn logs(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_logs_reads_from_the_cluster_of_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -35,7 +39,7 @@ async fn logs(context: TestContext) -> anyhow::Result<()> {
     check_logs(&setup, "two", 1).await
 }
 
-async fn logs_follow(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_logs_follows_new_lines(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let mut following = setup.kubectl.spawn(&setup.arguments(&["logs", "-f", "two"]))?;
@@ -55,7 +59,7 @@ pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyho
     Ok(())
 }
 
-async fn exec(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_exec_runs_in_the_cluster_of_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -73,7 +77,7 @@ async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_exec_transfers_its_whole_input(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_exec_with_input(&setup, "two").await
@@ -93,7 +97,7 @@ async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result
     .await
 }
 
-async fn attach(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_attach_shows_new_output(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_attach(&setup, "two", 1).await
@@ -133,7 +137,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
     Ok(())
 }
 
-async fn port_forward(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_port_forward_reaches_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_port_forward(&setup, "two").await

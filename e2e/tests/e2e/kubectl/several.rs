@@ -8,9 +8,13 @@ use tributary_e2e::{Access, Tributary, kubeconfig, ports};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        get_all, get_several_kinds, get_in_chunks, describe_with_events_of_the_owner, wait_for_conditions,
-        rollout_in_the_second_cluster, prune_in_both, replace_keeps_the_cluster, expose_follows_placement,
-        apply_of_several_kinds, dead_cluster, can_i_list, access_in_one_cluster_only,
+        kubectl_get_all_has_objects_of_both_members, get_of_several_kinds_has_objects_of_both_members,
+        get_in_chunks_has_objects_of_both_members, describe_shows_only_events_of_the_objects_uid,
+        kubectl_wait_supports_create_condition_and_jsonpath, kubectl_rollout_works_in_the_second_cluster,
+        apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
+        kubectl_expose_creates_in_the_default_or_context_cluster, apply_of_several_kinds_chooses_each_cluster,
+        unreachable_cluster_fails_only_in_its_own_context, can_i_list_equals_the_members_list,
+        can_i_names_the_only_cluster_that_allows,
     ]
 }
 
@@ -22,7 +26,7 @@ async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> 
     setup.put(member, &format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace), &object).await
 }
 
-async fn get_all(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_all_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 0, "one").await?;
     deploy(&setup, 1, "two").await?;
@@ -58,7 +62,7 @@ async fn get_all(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_several_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn get_of_several_kinds_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "one").await?;
     setup.map(1, "two").await?;
@@ -80,7 +84,7 @@ async fn get_several_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_in_chunks(context: TestContext) -> anyhow::Result<()> {
+async fn get_in_chunks_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     const EACH: usize = 12;
     let setup = Setup::new(&context).await?;
     for (member, prefix) in [(0, "b"), (1, "a")] {
@@ -116,7 +120,7 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
 
 /// kubectl lists events by the object's uid: events of an object with the same name in another cluster do not belong to
 /// it.
-async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Result<()> {
+async fn describe_shows_only_events_of_the_objects_uid(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let uid = setup.stored(1, "pods", "two").await?["metadata"]["uid"].clone();
@@ -134,7 +138,7 @@ async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Resu
     .await
 }
 
-async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_supports_create_condition_and_jsonpath(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for condition in ["create", "condition=Ready", "jsonpath={.status.phase}=Running"] {
         let name = format!("p{}", condition.len());
@@ -170,7 +174,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn rollout_in_the_second_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_rollout_works_in_the_second_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
     eventually(SOON, async || setup.ok(&["get", "deployment", "app"]).await.map(drop)).await?;
@@ -200,7 +204,7 @@ fn map(name: &str, cluster: &str) -> String {
     .to_string()
 }
 
-async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
+async fn apply_prune_deletes_objects_in_both_clusters(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let all = [map("a", "member1"), map("b", "member1"), map("c", "member2"), map("d", "member2")].join("\n");
     let all = setup.kubectl.file("all.json", &all)?;
@@ -221,7 +225,7 @@ async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
 
 /// An object from the merged view names its cluster. A forced replace deletes and creates the object in the same
 /// cluster.
-async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     let read = setup.ok(&["get", "configmap", "two", "-o", "json"]).await?;
@@ -239,7 +243,7 @@ async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
 
 /// The object that `expose` makes names no cluster, so it goes to the default cluster, or to the cluster of the
 /// context.
-async fn expose_follows_placement(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_expose_creates_in_the_default_or_context_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
     eventually(SOON, async || setup.ok(&["get", "deployment", "app"]).await.map(drop)).await?;
@@ -250,7 +254,7 @@ async fn expose_follows_placement(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply_of_several_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}).to_string();
     let file = setup.kubectl.file("several.json", &[account, map("two", "member2"), deployment("app")].join("\n"))?;
@@ -266,7 +270,7 @@ async fn apply_of_several_kinds(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// One of two clusters is unreachable: a command in its context fails, and the merged view answers with the other one.
-async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
     let path = folder.path().join("kubeconfig");
@@ -292,7 +296,7 @@ async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_list_equals_the_members_list(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.ok(&["auth", "can-i", "--list"]).await?;
     let own = setup.ok(&["--context", "member1", "auth", "can-i", "--list"]).await?;
@@ -308,7 +312,7 @@ async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// An access that only one cluster allows is denied in the merged view, and the reason names the other cluster.
-async fn access_in_one_cluster_only(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_names_the_only_cluster_that_allows(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});
     setup.put(1, &setup.path("serviceaccounts"), &account).await?;

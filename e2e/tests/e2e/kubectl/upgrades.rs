@@ -14,30 +14,34 @@ use tributary_e2e::{
 const FILE_BYTES: usize = 8 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; copies_of_a_member, copies, through_an_http_proxy, through_an_https_proxy, through_a_socks5_proxy]
+    cases!["kubectl";
+        kubectl_cp_works_directly_at_a_member, kubectl_cp_works_through_tributary,
+        protocol_upgrades_work_through_an_http_proxy, protocol_upgrades_work_through_an_https_proxy,
+        protocol_upgrades_work_through_a_socks5_proxy,
+    ]
 }
 
-async fn copies_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_cp_works_directly_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::of_a_member(&context).await?;
     setup.running_pod(0, "one").await?;
     check_copies(&setup, "one").await
 }
 
-async fn copies(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_cp_works_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_copies(&setup, "two").await
 }
 
-async fn through_an_http_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_an_http_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Http).await
 }
 
-async fn through_an_https_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_an_https_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Https).await
 }
 
-async fn through_a_socks5_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_a_socks5_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Socks5).await
 }
 

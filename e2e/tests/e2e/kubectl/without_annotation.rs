@@ -9,7 +9,10 @@ use std::sync::Arc;
 use tributary_e2e::{Kubectl, Tributary};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; delete_of_an_annotated_file, debug, debug_in_a_copy, autoscale]
+    cases!["kubectl";
+        delete_by_an_annotated_file_ignores_the_annotation, kubectl_debug_refuses_a_repeated_pod_name,
+        kubectl_debug_creates_a_copy_of_a_pod, kubectl_autoscale_needs_a_cluster_for_the_autoscaler,
+    ]
 }
 
 /// The beginning of the refusal of a repeated name.
@@ -48,7 +51,7 @@ async fn listed(setup: &Setup, kubectl: &Kubectl, resource: &str, name: &str, co
     .await
 }
 
-async fn delete_of_an_annotated_file(context: TestContext) -> anyhow::Result<()> {
+async fn delete_by_an_annotated_file_ignores_the_annotation(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = |name: &str| {
         let object = json!({
@@ -80,7 +83,7 @@ async fn delete_of_an_annotated_file(context: TestContext) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn debug(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_debug_refuses_a_repeated_pod_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for (member, name) in [(0, "twin"), (1, "twin"), (1, "only")] {
         setup.put(member, &setup.path("pods"), &waiting_pod(name)).await?;
@@ -101,7 +104,7 @@ async fn debug(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// A copy of a Pod has no node, and has the Pod's annotations only if the user asks for them.
-async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
     setup.running_pod(1, "only").await?;
@@ -137,7 +140,7 @@ async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// kubectl does not show the reason why it cannot create the autoscaler.
-async fn autoscale(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_autoscale_needs_a_cluster_for_the_autoscaler(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
     let deployments = format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace);

@@ -7,7 +7,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use tributary_e2e::{HttpClient, Process, TestCluster, Tools, Tributary, guard, kubeconfig, namespace, ports};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["observability::traces"; a_trace_goes_from_the_client_through_the_stages_to_the_member]
+    cases!["observability::traces"; trace_has_spans_of_client_stages_and_member]
 }
 
 /// Longest time until a span is in the collector's file.
@@ -104,7 +104,7 @@ fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)
     Ok((own, stages))
 }
 
-async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: TestContext) -> anyhow::Result<()> {
+async fn trace_has_spans_of_client_stages_and_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let folder = guard::temporary_folder("traces")?;

@@ -311,7 +311,7 @@ fn annotations(sequence: u64, length: usize) -> Value {
 
 /// A change that completes a deletion creates no state of the pod: its sequence number goes to the next write, so that
 /// a client of the member sees every number.
-pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> anyhow::Result<()> {
+pub(crate) async fn patch_that_deletes_its_object_records_no_state(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.pair().await?.first().context("no member")?.clone();
     let http = member.http();
     let namespace = context.namespace("half", std::slice::from_ref(&member)).await?;

@@ -21,7 +21,7 @@ const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::authorizers";
-        what_else_decides_is_asked, who_is_bound_nowhere_is_shown_what_everybody_is_allowed,
+        webhook_and_abac_decisions_are_respected, always_allow_member_shows_all_objects_to_unbound_users,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
@@ -144,7 +144,7 @@ async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<
     Ok(answer.status == 200)
 }
 
-async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> {
+async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let [kept, denied] = ["kept", "denied"].map(namespace::unique_name);
@@ -214,7 +214,7 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
 /// One member allows every request, and the other uses RBAC. Both serve the same roles and bindings, which give
 /// Tributary's account all rights, and its self-review says the same. Only the extra allowed requests reveal the
 /// difference.
-async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestContext) -> anyhow::Result<()> {
+async fn always_allow_member_shows_all_objects_to_unbound_users(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let own = namespace::unique_name("open");

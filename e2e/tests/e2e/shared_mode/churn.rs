@@ -59,26 +59,26 @@ const MINDS: Pace =
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::churn";
-        each_answer_is_one_that_members_gave, each_answer_is_one_that_members_gave_behind_webhooks,
-        proof_each_answer_is_one_that_members_gave, proof_each_answer_is_one_that_members_gave_behind_webhooks,
-        proof_webhooks_that_change_their_minds,
+        answers_equal_the_members_during_changes_of_rights, answers_equal_the_members_with_denying_webhooks,
+        proof_answers_equal_the_members_during_changes_of_rights, proof_answers_equal_the_members_with_denying_webhooks,
+        proof_answers_follow_webhooks_with_changing_decisions,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(900))).collect()
 }
 
-async fn each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+async fn answers_equal_the_members_during_changes_of_rights(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, SHORT).await
 }
 
-async fn proof_each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_equal_the_members_during_changes_of_rights(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, LONG).await
 }
 
-async fn each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn answers_equal_the_members_with_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, SHORT).await
 }
 
-async fn proof_each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_equal_the_members_with_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, LONG).await
 }
 
@@ -95,7 +95,7 @@ async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Re
     run(&context, shared, Means::Bindings { denied: matrix::denies }, pace).await
 }
 
-async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_follow_webhooks_with_changing_decisions(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let denied = Denied::default();
     let (shared, _webhooks): (_, Vec<(DenyingWebhook, _)>) = behind_webhooks(&context, |member| {

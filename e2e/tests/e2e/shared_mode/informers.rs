@@ -18,7 +18,9 @@ pub(super) fn cases() -> Vec<Case> {
     [("watch_list", true), ("list_and_watch", false)]
         .into_iter()
         .map(|(name, watch_list)| {
-            Case::new(format!("shared_mode::informers::with_{name}"), move |context| follows(context, watch_list))
+            Case::new(format!("shared_mode::informers::informer_with_{name}_follows_changing_rights"), move |context| {
+                follows(context, watch_list)
+            })
         })
         .collect()
 }

@@ -11,11 +11,10 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::join";
-        manifests_are_taken,
-        an_account_is_enough_to_serve_people_and_no_more_than_its_profile,
-        what_is_there_is_kept,
-        what_has_no_token_is_taken_back,
-        nothing_is_done_unasked]
+        kube_apiserver_accepts_the_member_manifests, joined_account_has_exactly_the_rights_of_its_profile,
+        second_join_keeps_the_settings_of_the_first, join_without_an_issued_token_deletes_its_secret,
+        join_without_confirmation_changes_nothing,
+    ]
 }
 
 /// Runs the command with the common flags. The account has a name of the test's own.
@@ -38,7 +37,7 @@ fn done(output: &KubectlOutput) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(context: TestContext) -> anyhow::Result<()> {
+async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -156,7 +155,7 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
 
 /// A second `join` keeps settings that its flags do not change. The role in a real member equals the manifest's for
 /// Kubernetes' own kinds.
-async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
+async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -208,7 +207,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// A cluster without a kube-controller-manager: its Secret never gets a token.
-async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result<()> {
+async fn join_without_an_issued_token_deletes_its_secret(context: TestContext) -> anyhow::Result<()> {
     let bare = context.fixture.bare().await?;
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let (kubeconfig, folder) = (bare.kubeconfig().display().to_string(), directory.path().display().to_string());
@@ -223,7 +222,7 @@ async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result
 }
 
 /// Applies the manifests of the repository to a server that refuses unknown fields.
-async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_accepts_the_member_manifests(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let kubectl = Kubectl::new(context.fixture.tools().await?, &members[1].kubeconfig())?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/members");
@@ -237,7 +236,7 @@ async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
     kubectl.ok(&["delete", "--wait=false", "--ignore-not-found", "-f", &file]).await.map(drop)
 }
 
-async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
+async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();

@@ -69,26 +69,28 @@ const TOLD: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
-        what_is_answered_is_what_members_answer, what_is_answered_where_webhooks_deny,
-        proof_what_is_answered_is_what_members_answer, proof_what_is_answered_where_webhooks_deny,
-        what_others_write_names_nobody,
+        random_rights_give_the_joined_answers_of_members, random_rights_with_denying_webhooks_give_the_members_answers,
+        proof_random_rights_give_the_joined_answers_of_members,
+        proof_random_rights_with_denying_webhooks_give_the_members_answers, what_others_write_names_nobody,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }
 
-async fn what_is_answered_is_what_members_answer(context: TestContext) -> anyhow::Result<()> {
+async fn random_rights_give_the_joined_answers_of_members(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, SHORT).await
 }
 
-async fn proof_what_is_answered_is_what_members_answer(context: TestContext) -> anyhow::Result<()> {
+async fn proof_random_rights_give_the_joined_answers_of_members(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, LONG).await
 }
 
-async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
+async fn random_rights_with_denying_webhooks_give_the_members_answers(context: TestContext) -> anyhow::Result<()> {
     where_webhooks_deny(context, SHORT).await
 }
 
-async fn proof_what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
+async fn proof_random_rights_with_denying_webhooks_give_the_members_answers(
+    context: TestContext,
+) -> anyhow::Result<()> {
     where_webhooks_deny(context, LONG).await
 }
 

@@ -24,9 +24,9 @@ pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::races";
-        a_version_of_other_rights_is_not_resumed, pages_of_other_rights_do_not_go_on,
-        initial_events_end_with_the_right_to_them, proof_initial_events_of_ten_thousand,
-        rights_of_a_cluster_that_is_cut_off_end, what_was_taken_away_meanwhile_is_never_shown,
+        watch_does_not_resume_from_a_version_of_earlier_rights, continue_token_of_earlier_rights_is_expired,
+        initial_events_end_when_the_right_is_revoked, proof_10000_initial_events_end_when_the_right_is_revoked,
+        rights_in_an_unreachable_cluster_expire, right_revoked_during_an_outage_hides_objects_after_recovery,
     ]
 }
 
@@ -108,7 +108,7 @@ fn version(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyhow::Result<()> {
+async fn watch_does_not_resume_from_a_version_of_earlier_rights(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one"]).await?;
@@ -135,7 +135,7 @@ async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyho
     Ok(())
 }
 
-async fn pages_of_other_rights_do_not_go_on(context: TestContext) -> anyhow::Result<()> {
+async fn continue_token_of_earlier_rights_is_expired(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one", "two"]).await?;
@@ -153,11 +153,11 @@ async fn pages_of_other_rights_do_not_go_on(context: TestContext) -> anyhow::Res
     reader.lists(&[(kept, "one"), (kept, "two")]).await.map(drop)
 }
 
-async fn initial_events_end_with_the_right_to_them(context: TestContext) -> anyhow::Result<()> {
+async fn initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 1_000).await
 }
 
-async fn proof_initial_events_of_ten_thousand(context: TestContext) -> anyhow::Result<()> {
+async fn proof_10000_initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 10_000).await
 }
 
@@ -213,7 +213,7 @@ pub(super) fn cut(wire: &Relay) {
     wire.cut();
 }
 
-async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow::Result<()> {
+async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &["--stale-rights=15"]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
@@ -249,7 +249,7 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
 
 /// While a cluster is cut off, a user loses a right there, and the objects change. After the cut both changes arrive,
 /// and no answer may show the new objects with the old right.
-async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
+async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());

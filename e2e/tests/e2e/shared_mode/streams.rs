@@ -19,9 +19,9 @@ const STREAM_AGE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::streams";
-        what_is_open_ends_with_the_right_to_it, what_is_open_ends_with_the_authority_that_vouched_for_it,
-        what_is_open_ends_once_it_has_lasted_as_long_as_it_may, who_is_denied_is_cut_off,
-        kubernikus_996_who_may_only_get_a_shell_has_none,
+        open_streams_end_when_the_right_is_revoked, open_streams_end_when_the_client_authority_is_replaced,
+        open_streams_end_at_their_maximum_age, open_streams_of_a_denied_user_end,
+        kubernikus_996_exec_by_get_needs_the_right_to_create,
     ]
 }
 
@@ -86,7 +86,7 @@ fn what_they_may(verbs: &[&str]) -> Value {
 }
 
 /// kubectl opens a shell with a GET, which the cluster judges as `get` and as `create` (precedent 20).
-async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) -> anyhow::Result<()> {
+async fn kubernikus_996_exec_by_get_needs_the_right_to_create(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let Person { shared, name, namespace, open, .. } = &mut person;
     let kubectl = shared.kubectl(&context, name, &[]).await?;
@@ -107,14 +107,14 @@ async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) 
     Ok(())
 }
 
-async fn what_is_open_ends_with_the_right_to_it(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let since = Instant::now();
     revoke(&person.shared.members[0], &person.namespace, &person.name).await?;
     person.loses_all(since).await
 }
 
-async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_end_when_the_client_authority_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let since = Instant::now();
     fs::write(&person.shared.client_ca, PeopleAuthority::new("the next authority")?.pem())?;
@@ -122,7 +122,7 @@ async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestC
 }
 
 /// Even without traffic, a stream ends after its largest age, and not before.
-async fn what_is_open_ends_once_it_has_lasted_as_long_as_it_may(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_end_at_their_maximum_age(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let age = format!("--max-stream-age={}s", STREAM_AGE.as_secs());
@@ -145,7 +145,7 @@ fn deny(path: &Path, users: &[&str]) -> anyhow::Result<()> {
     Ok(fs::rename(&next, path)?)
 }
 
-async fn who_is_denied_is_cut_off(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_of_a_denied_user_end(context: TestContext) -> anyhow::Result<()> {
     let folder = guard::temporary_folder("denied")?;
     let path = folder.path().join("denied.yaml");
     deny(&path, &["nobody"])?;

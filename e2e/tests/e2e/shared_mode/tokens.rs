@@ -24,8 +24,10 @@ const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::tokens";
-        issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice,
-        own_tokens_are_passed_on, proof_what_an_account_opened_ends_with_it, tokens_end_when_a_name_means_another_cluster,
+        oidc_token_names_its_user, service_account_token_is_valid_only_in_its_own_cluster,
+        token_reviews_of_clusters_name_the_user, documented_rbac_rules_suffice_for_token_reviews,
+        token_pass_through_forwards_the_users_own_token, proof_streams_of_a_deleted_service_account_end,
+        tokens_are_invalid_after_their_cluster_is_replaced,
     ]
 }
 
@@ -139,7 +141,7 @@ pub(super) async fn token_of(
     Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
+async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("tokens", &endpoint.members).await?;
     grant(&endpoint.members[0], &own, "ann", "oidc:ann", reads_config_maps()).await?;
@@ -236,7 +238,7 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
 
 /// A ServiceAccount's token and watch belong to the cluster that had the name. The same account of another cluster is
 /// another account.
-async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
     for (member, map) in [(&members[0], "of-one"), (&members[1], "of-two")] {
@@ -300,7 +302,7 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     Ok(())
 }
 
-async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<()> {
+async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
@@ -351,7 +353,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
 }
 
 /// When a cluster no longer accepts a token, long-running requests with this token end, both from memory and forwarded.
-async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyhow::Result<()> {
+async fn proof_streams_of_a_deleted_service_account_end(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];
     let own = context.namespace("accounts", &endpoint.members).await?;
@@ -380,7 +382,7 @@ async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyh
     Ok(())
 }
 
-async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
+async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("reviewed", &endpoint.members).await?;
     let [of_hub, of_two] = [&endpoint.members[0], &endpoint.members[1]].map(|member| member.access().token);
@@ -431,7 +433,7 @@ fn documented_roles() -> anyhow::Result<Vec<Value>> {
     roles.map(|block| Ok(serde_saphyr::from_str(block)?)).collect()
 }
 
-async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
+async fn documented_rbac_rules_suffice_for_token_reviews(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("documented", std::slice::from_ref(&member)).await?;
     make_accounts(&member, &own).await?;
@@ -476,7 +478,7 @@ async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<
 /// With `tokenPassThrough`, the cluster gets a user's own token: Tributary's account needs no right to impersonate, and
 /// the cluster sees the user with all its own information. Tokens of other clusters, and other paths, work as without
 /// it.
-async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
+async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
     make_accounts(&member, &own).await?;

@@ -10,7 +10,12 @@ use serde_json::json;
 use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl::compared"; get, get_in_forms, get_in_pages, get_all, describe, documents, questions, refusals, waits]
+    cases!["kubectl::compared";
+        kubectl_get_prints_the_members_output, kubectl_get_formats_equal_the_members,
+        kubectl_get_in_chunks_equals_the_members, kubectl_get_all_equals_the_members,
+        kubectl_describe_equals_the_members, discovery_commands_equal_the_members, auth_commands_equal_the_members,
+        kubectl_errors_equal_the_members, kubectl_wait_equals_the_members,
+    ]
 }
 
 /// Longest time until the outputs agree: ages change between two commands, and Tributary sees a direct write to the
@@ -59,7 +64,7 @@ async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_prints_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods,services,deployments",
         "get pods,services,deployments -o name",
@@ -87,7 +92,7 @@ async fn get(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn get_in_forms(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_formats_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pod pod-00 -o yaml",
         "get configmaps,deployments -o yaml",
@@ -103,7 +108,7 @@ async fn get_in_forms(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn get_in_pages(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_in_chunks_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods --chunk-size=3",
         "get pods --chunk-size=3 -o name",
@@ -118,7 +123,7 @@ async fn get_in_pages(context: TestContext) -> anyhow::Result<()> {
 
 /// `get all`, in one namespace and in all. From the latter only this test's own lines count, because other objects
 /// appear and disappear.
-async fn get_all(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_all_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {
         eventually(PATIENCE, || sides.same(arguments)).await?;
@@ -138,7 +143,7 @@ async fn get_all(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn describe(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_describe_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "describe pod pod-00",
         "describe pods",
@@ -160,7 +165,7 @@ async fn describe(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn documents(context: TestContext) -> anyhow::Result<()> {
+async fn discovery_commands_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "api-resources --namespaced --verbs=list,create",
         "api-resources --api-group=apps -o wide",
@@ -179,7 +184,7 @@ async fn documents(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn questions(context: TestContext) -> anyhow::Result<()> {
+async fn auth_commands_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "auth can-i --list",
         "auth can-i create pods",
@@ -197,7 +202,7 @@ async fn questions(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn refusals(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_errors_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get nothings",
         "get pod nothing",
@@ -235,7 +240,7 @@ async fn refusals(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn waits(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "wait --for=condition=Ready pod/pod-00 --timeout=1s",
         "wait --for=condition=Ready pod/nothing --timeout=1s",

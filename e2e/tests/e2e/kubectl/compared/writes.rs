@@ -6,7 +6,11 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl::compared"; apply, apply_and_prune, create, change, replace_and_expose, strictly]
+    cases!["kubectl::compared";
+        kubectl_apply_equals_the_members, kubectl_apply_prune_equals_the_members, kubectl_create_equals_the_members,
+        commands_that_change_objects_equal_the_members, kubectl_replace_and_expose_equal_the_members,
+        strict_validation_errors_equal_the_members,
+    ]
 }
 
 /// Kinds of the objects that are compared after a script.
@@ -91,7 +95,7 @@ fn changed(text: &str) -> String {
     text.replace("colour: blue", "colour: red").replace("replicas: 2", "replicas: 3").replace("web:1", "web:2")
 }
 
-async fn apply(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("changed.yaml", &changed(SHOP))],
         commands: &[
@@ -122,7 +126,7 @@ fn map(name: &str, labels: &str) -> String {
     )
 }
 
-async fn apply_and_prune(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_prune_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let three = ["one", "two", "three"].map(|name| map(name, "app: pruned")).concat();
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {app: pruned}}\n\
                    spec: {ports: [{port: 80}]}\n---\n";
@@ -142,7 +146,7 @@ async fn apply_and_prune(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn create(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_create_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n")],
         commands: &[
@@ -173,7 +177,7 @@ async fn create(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn change(context: TestContext) -> anyhow::Result<()> {
+async fn commands_that_change_objects_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP)],
         commands: &[
@@ -216,7 +220,7 @@ async fn change(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn replace_and_expose(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_replace_and_expose_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let one = map("one", "app: replaced");
     let script = Script {
         files: &[
@@ -242,7 +246,7 @@ async fn replace_and_expose(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn strictly(context: TestContext) -> anyhow::Result<()> {
+async fn strict_validation_errors_equal_the_members(context: TestContext) -> anyhow::Result<()> {
     let unknown = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {a: b}\nnonsense: 1\n";
     let script = Script {
         files: &[

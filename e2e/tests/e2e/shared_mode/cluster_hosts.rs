@@ -32,8 +32,11 @@ const SECOND: &str = "member2.fleet.test";
 const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves,
-        a_watch_at_a_host_ends_with_who_vouched_for_its_client, a_converted_host_has_its_clients_tokens_reviewed]
+    cases!["shared_mode::cluster_hosts";
+        cluster_host_behaves_like_the_native_api, cluster_host_accepts_only_certificates_of_its_own_authority,
+        cluster_host_certificates_and_authorities_are_reloaded, watch_at_a_cluster_host_ends_with_its_clients_authority,
+        converted_cluster_host_accepts_tokens_reviewed_by_its_cluster,
+    ]
 }
 
 /// An endpoint whose hosts are in no DNS: clients reach them through a proxy.
@@ -187,7 +190,7 @@ fn rules() -> Value {
         "resources": ["pods", "pods/log", "pods/exec", "configmaps"]}])
 }
 
-async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -249,7 +252,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
 }
 
 /// Cases 18 and 23 of KubeGateway, and a connection that was opened for another host.
-async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -297,7 +300,7 @@ async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Resu
     Ok(())
 }
 
-async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
@@ -354,7 +357,7 @@ async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expect
     read.with_context(|| format!("{expected:?} was not told"))?
 }
 
-async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestContext) -> anyhow::Result<()> {
+async fn watch_at_a_cluster_host_ends_with_its_clients_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, _] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -414,7 +417,7 @@ fn gateway_manifest(
 }
 
 /// A token that only the cluster can verify (no ServiceAccount key signed it) is accepted at the cluster's host.
-async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) -> anyhow::Result<()> {
+async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
     make_config_map(&member, &own, "here", 1).await?;

@@ -54,7 +54,7 @@ const COLLECTIONS: [&str; 20] = [
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("silence::proof_of_warnings_and_of_recovery", warnings_and_recovery)]
+    vec![Case::new("silent_members::proof_warning_and_recovery_times_of_a_silent_member", warning_and_recovery_times)]
 }
 
 /// The Warnings in the answers to lists of all [`COLLECTIONS`].
@@ -98,7 +98,7 @@ fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
+async fn warning_and_recovery_times(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);

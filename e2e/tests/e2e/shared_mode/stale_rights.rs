@@ -40,12 +40,12 @@ const QUIET: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_mode::rights_behind";
-        rights_that_are_refused_are_told_as_behind_and_followed_again, objects_wait_for_rights_that_are_refused,
-        proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken,
-        proof_objects_wait_for_rights_that_stay_silent,
-        proof_rights_that_are_refused_end, proof_rights_that_are_refused_have_lists_denied,
-        proof_rights_that_stay_silent_end, proof_objects_of_silent_watches_wait_for_rights,
+    let cases = cases!["shared_mode::stale_rights";
+        refused_reads_of_rbac_are_reported_as_behind, objects_are_not_read_while_reads_of_rbac_are_refused,
+        proof_revocation_behind_a_silent_watch_applies_after_its_timeout,
+        proof_objects_are_not_read_while_rbac_watches_are_silent, proof_rights_expire_while_reads_of_rbac_are_refused,
+        proof_list_is_429_under_partial_deny_after_rights_expire, proof_rights_expire_while_rbac_watches_are_silent,
+        proof_object_watches_wait_for_silent_rbac_watches,
     ];
     cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
 }
@@ -207,9 +207,7 @@ fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
 
 /// Open watches of roles and bindings fall silent, and later ones work. Only the silence reveals the fault, so the
 /// rights are followed once it has lasted too long.
-async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
-    context: TestContext,
-) -> anyhow::Result<()> {
+async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
@@ -228,7 +226,7 @@ async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_b
 }
 
 /// The member refuses roles and bindings for less than the validity of known rights.
-async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: TestContext) -> anyhow::Result<()> {
+async fn refused_reads_of_rbac_are_reported_as_behind(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     scene.gate.set(RightsPassage::Refused);
@@ -238,11 +236,11 @@ async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: 
     scene.is_followed_again().await
 }
 
-async fn objects_wait_for_rights_that_are_refused(context: TestContext) -> anyhow::Result<()> {
+async fn objects_are_not_read_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     objects_wait(&context, RightsPassage::Refused).await
 }
 
-async fn proof_objects_wait_for_rights_that_stay_silent(context: TestContext) -> anyhow::Result<()> {
+async fn proof_objects_are_not_read_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     objects_wait(&context, RightsPassage::Silent).await
 }
 
@@ -291,7 +289,7 @@ async fn warned(reader: &Reader) -> anyhow::Result<Value> {
     list.json()
 }
 
-async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Result<()> {
+async fn proof_rights_expire_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &[]).await?;
     let list = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
@@ -301,7 +299,7 @@ async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Resu
     scene.is_followed_again().await
 }
 
-async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -> anyhow::Result<()> {
+async fn proof_list_is_429_under_partial_deny_after_rights_expire(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
@@ -337,7 +335,7 @@ fn warnings(headers: &http::HeaderMap) -> String {
 }
 
 /// Watches of roles and bindings open but never send an event: new watches alone do not count as following.
-async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Result<()> {
+async fn proof_rights_expire_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
@@ -356,7 +354,7 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
 /// All open watches fall silent, as behind an intermediary that has lost its streams: each loses contact, and is opened
 /// anew at its own time. Watches of objects recover at once, those of roles and bindings do not. An object made after
 /// the loss of its right must not appear before the loss.
-async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
+async fn proof_object_watches_wait_for_silent_rbac_watches(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let reader = &scene.reader;

@@ -20,15 +20,15 @@ const ROUNDS: usize = 3;
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::crowd";
-        cve_2021_25320_two_hundred_users_are_never_crossed, one_user_leaves_connections_to_others,
-        kubectl_takes_certificates_from_a_plugin,
+    cases!["shared_mode::many_users";
+        cve_2021_25320_requests_of_200_users_keep_their_identity, one_user_cannot_use_up_all_connections,
+        kubectl_gets_its_client_certificate_from_an_exec_plugin,
     ]
 }
 
 /// Users share three quarters of all connections (six of eight), and one of these is a reserve. So one user may have
 /// two; a request on a third connection gets 429.
-async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
+async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
@@ -100,7 +100,7 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
 /// Each user has rights in one of two clusters, to the object with the user's name. All users read, list, watch and
 /// write concurrently over one connection. A request under a neighbour's identity would be refused, or return a foreign
 /// object.
-async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
+async fn cve_2021_25320_requests_of_200_users_keep_their_identity(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
     let prefix = namespace::unique_name("user");
@@ -243,7 +243,7 @@ impl Crowd {
 }
 
 /// kubectl gets a certificate from a plugin, as with certificates that live for minutes.
-async fn kubectl_takes_certificates_from_a_plugin(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_gets_its_client_certificate_from_an_exec_plugin(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let name = namespace::unique_name("ann");
     let user = shared.people.user(&name, &["dev"])?;

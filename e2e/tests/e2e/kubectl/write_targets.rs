@@ -9,10 +9,11 @@ use std::sync::Arc;
 use tributary_e2e::{Access, Kubectl, Tributary, kubeconfig, namespace, ports};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; an_annotated_file_is_applied_where_it_says_again_and_again,
-        what_the_merged_view_gave_is_taken_back_by_its_cluster_alone,
-        a_bare_name_is_not_written_while_a_cluster_was_never_seen, a_new_object_goes_where_its_namespace_is,
-        a_binding_and_an_ephemeral_container_go_where_their_pod_is]
+    cases!["kubectl";
+        annotated_file_is_applied_repeatedly_to_its_cluster, file_from_the_merged_view_is_accepted_only_by_its_cluster,
+        name_is_not_written_before_all_clusters_are_listed, new_object_goes_to_the_only_cluster_with_its_namespace,
+        binding_and_ephemeral_container_go_to_the_cluster_of_their_pod,
+    ]
 }
 
 /// A config map in the form of a file for `member2`.
@@ -24,7 +25,7 @@ fn of_member2(name: &str, step: &str) -> String {
     .to_string()
 }
 
-async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: TestContext) -> anyhow::Result<()> {
+async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;
@@ -45,7 +46,7 @@ async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: Tes
 }
 
 /// A file from the merged view is valid at its own cluster: users often look there and then act in one cluster.
-async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: TestContext) -> anyhow::Result<()> {
+async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
     for command in ["replace", "apply"] {
@@ -68,7 +69,7 @@ async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: T
     Ok(())
 }
 
-async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: TestContext) -> anyhow::Result<()> {
+async fn name_is_not_written_before_all_clusters_are_listed(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let namespace = context.namespace("kubectl", &members).await?;
     let folder = tributary_e2e::guard::temporary_folder("unseen")?;
@@ -111,7 +112,7 @@ async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: Test
     Ok(())
 }
 
-async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyhow::Result<()> {
+async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let [_, second] = &setup.members;
     let only = context.namespace("only", &[Arc::clone(second)]).await?;
@@ -162,7 +163,7 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
     Ok(())
 }
 
-async fn a_binding_and_an_ephemeral_container_go_where_their_pod_is(context: TestContext) -> anyhow::Result<()> {
+async fn binding_and_ephemeral_container_go_to_the_cluster_of_their_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for name in ["one", "two"] {
         let pod = json!({

@@ -29,8 +29,9 @@ const EXTRAS: [(&str, &str); 3] = [
 const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::acting_as";
-        each_member_judges_who_acts_as_whom, masters_and_nobody_are_never_acted_as, kubectl_acts_as_others,
+    cases!["shared_mode::impersonation_headers";
+        each_member_decides_about_impersonation, impersonation_of_masters_and_anonymous_is_refused,
+        kubectl_impersonates_with_all_as_flags,
     ]
 }
 
@@ -412,7 +413,7 @@ fn same_refusal<'a>(
     Ok(())
 }
 
-async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Result<()> {
+async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let mut people = Vec::new();
     for name in [&stage.ann, &stage.ced, &stage.zoe, &stage.eve] {
@@ -434,7 +435,7 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
 
 /// A user who may impersonate every user and group of a member can act as `system:masters` there, but never through the
 /// endpoint.
-async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::Result<()> {
+async fn impersonation_of_masters_and_anonymous_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
     let everybody = |asked: &Asked, path: &str| asked.put(zoe.here.get(path)).send();
@@ -486,7 +487,7 @@ async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::
     Ok(())
 }
 
-async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let (own, bob) = (stage.own.as_str(), stage.bob.as_str());
     let ann = stage.shared.kubectl(&context, &stage.ann, &[]).await?;

@@ -18,7 +18,7 @@ const DIFFERING_MAX: usize = 12;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::impersonation"; whoever_is_another_may_what_the_member_lets_them]
+    cases!["shared_mode::constrained_impersonation"; constrained_impersonation_equals_the_members_decision]
 }
 
 fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
@@ -52,7 +52,7 @@ async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -
     token_of(member, within, name, &[]).await
 }
 
-async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) -> anyhow::Result<()> {
+async fn constrained_impersonation_equals_the_members_decision(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let member = &endpoint.members[0];
     let own = context.namespace("impersonation", &endpoint.members).await?;

@@ -12,8 +12,8 @@ const SOON: Duration = Duration::from_secs(60);
 const ANNOTATION: &str = "tributary.dev/cluster";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["taken_back";
-        our_annotation_is_never_stored_however_it_is_written, what_a_member_has_stored_leads_nobody_astray,
+    cases!["cluster_annotation";
+        cluster_annotation_is_never_stored_in_any_form, stored_cluster_annotation_misleads_no_client,
     ]
 }
 
@@ -140,7 +140,7 @@ async fn make(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<()
     Ok(())
 }
 
-async fn our_annotation_is_never_stored_however_it_is_written(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_annotation_is_never_stored_in_any_form(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let http = context.fixture.over_two().await?.http().await?;
     let namespace = context.namespace("taken-back", &members).await?;
@@ -216,7 +216,7 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
 
 /// Bait: an object whose annotation, stored past Tributary, names another cluster. The merged view shows its true
 /// cluster, and a write of the shown object reaches it.
-async fn what_a_member_has_stored_leads_nobody_astray(context: TestContext) -> anyhow::Result<()> {
+async fn stored_cluster_annotation_misleads_no_client(context: TestContext) -> anyhow::Result<()> {
     let members: [Arc<TestCluster>; 2] = context.fixture.pair().await?.clone();
     let tributary = context.fixture.over_two().await?;
     let (http, kubectl) = (tributary.http().await?, tributary.kubectl(context.fixture.tools().await?)?);

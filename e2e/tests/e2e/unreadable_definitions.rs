@@ -12,7 +12,9 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["unread_definitions"; columns_and_fields_of_all_namespaces, columns_of_the_one_namespace_that_may_be_read]
+    cases!["unreadable_definitions";
+        columns_and_fields_work_without_the_right_to_read_definitions, columns_work_with_rights_in_one_namespace_only,
+    ]
 }
 
 /// A custom resource in a group of its own, and an account that may read it in the first member.
@@ -111,11 +113,11 @@ fn definition(group: &str) -> Value {
     })
 }
 
-async fn columns_and_fields_of_all_namespaces(context: TestContext) -> anyhow::Result<()> {
+async fn columns_and_fields_work_without_the_right_to_read_definitions(context: TestContext) -> anyhow::Result<()> {
     check(&context, true).await
 }
 
-async fn columns_of_the_one_namespace_that_may_be_read(context: TestContext) -> anyhow::Result<()> {
+async fn columns_work_with_rights_in_one_namespace_only(context: TestContext) -> anyhow::Result<()> {
     check(&context, false).await
 }
 

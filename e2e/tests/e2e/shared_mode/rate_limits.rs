@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::governed"; a_storm_of_lists_of_one_user_takes_nothing_from_another]
+    cases!["shared_mode::rate_limits"; list_storm_of_one_user_leaves_other_users_their_rate]
 }
 
-async fn a_storm_of_lists_of_one_user_takes_nothing_from_another(context: TestContext) -> anyhow::Result<()> {
+async fn list_storm_of_one_user_leaves_other_users_their_rate(context: TestContext) -> anyhow::Result<()> {
     let members: [_; 2] = context.fixture.pair().await?.clone();
     let folder = guard::temporary_folder("governed")?;
     policies::write(folder.path(), &members, &json!({}))?;

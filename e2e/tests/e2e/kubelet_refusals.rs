@@ -13,7 +13,7 @@ use tributary_e2e::kubelet::RefusingKubelet;
 use tributary_e2e::{Kubectl, namespace};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["behind"; a_kubelets_refusal_is_told_as_it_is]
+    cases!["kubelet_refusals"; kubelet_refusal_reaches_kubectl_unchanged]
 }
 
 /// Makes a node of the bare member whose kubelet refuses, and a pod on it.
@@ -29,7 +29,7 @@ async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, Strin
 }
 
 /// kubectl prints the same and exits with the same code as with the member itself, and the cluster stays ready.
-async fn a_kubelets_refusal_is_told_as_it_is(context: TestContext) -> anyhow::Result<()> {
+async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyhow::Result<()> {
     let (_kubelet, node, namespace) = broken(&context).await?;
     let (member, tributary) = (context.fixture.bare().await?, context.fixture.over_one().await?);
     let tools = context.fixture.tools().await?;

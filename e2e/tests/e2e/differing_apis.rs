@@ -14,9 +14,12 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+pro
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["differing";
-        explain, create_is_validated, server_side_apply, openapi_of_one_is_relayed, openapi_of_several_is_joined,
-        preferred_version, clashing_kinds, columns_follow_the_crd, top, component_status,
+    cases!["differing_apis";
+        kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_one_cluster,
+        server_side_apply_works_for_a_kind_of_one_cluster, openapi_served_equally_by_all_members_is_forwarded_unchanged,
+        openapi_of_members_with_different_crds_is_merged, preferred_version_is_one_that_all_members_serve,
+        different_kinds_under_one_resource_name_are_refused, printer_columns_follow_a_changed_crd,
+        kubectl_top_shows_metrics_of_all_members, component_statuses_of_all_members_are_listed,
     ]
 }
 
@@ -106,7 +109,7 @@ fn warnings(answer: &HttpResponse) -> Vec<&str> {
     answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect()
 }
 
-async fn explain(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     eventually(SOON, async || {
         let text = setup.kubectl(&["explain", "gadgets.spec.size"]).await?;
@@ -126,7 +129,7 @@ async fn explain(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn create_is_validated(context: TestContext) -> anyhow::Result<()> {
+async fn create_is_validated_by_the_schema_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut wrong = object("v1", "Widget", "one");
     wrong["spec"]["weight"] = json!(3);
@@ -144,7 +147,7 @@ async fn create_is_validated(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn server_side_apply(context: TestContext) -> anyhow::Result<()> {
+async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("widget.json", &object("v1", "Widget", "one").to_string())?;
     for expected in ["serverside-applied", "serverside-applied"] {
@@ -176,7 +179,7 @@ async fn hashes(http: &HttpClient) -> anyhow::Result<std::collections::BTreeMap<
     Ok(paths.iter().map(|(path, entry)| (path.clone(), url(entry))).collect())
 }
 
-async fn openapi_of_one_is_relayed(context: TestContext) -> anyhow::Result<()> {
+async fn openapi_served_equally_by_all_members_is_forwarded_unchanged(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let [north, south] = [0, 1].map(|at| setup.differing.members[at].http().clone());
     let (ours, theirs) = (hashes(&setup.http).await?, hashes(&north).await?);
@@ -213,7 +216,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
     value.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
 }
 
-async fn openapi_of_several_is_joined(context: TestContext) -> anyhow::Result<()> {
+async fn openapi_of_members_with_different_crds_is_merged(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     // A member publishes the OpenAPI of a new CRD a moment after the CRD is established.
     eventually(SOON, async || {
@@ -257,7 +260,7 @@ async fn openapi_of_several_is_joined(context: TestContext) -> anyhow::Result<()
     .await
 }
 
-async fn preferred_version(context: TestContext) -> anyhow::Result<()> {
+async fn preferred_version_is_one_that_all_members_serve(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let group = setup.http.get("/apis/example.test").send().await?.expect(200)?.json()?;
     ensure!(group["preferredVersion"]["version"] == "v1beta1", "what both serve: {group}");
@@ -276,7 +279,7 @@ async fn preferred_version(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn clashing_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn different_kinds_under_one_resource_name_are_refused(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let thing = |name: &str| {
         let mut thing = object("v1", "Thing", name);
@@ -305,7 +308,7 @@ async fn clashing_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
+async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.put(0, &setup.path("v1beta1", "poles"), &object("v1beta1", "Pole", "one")).await?;
     let header = async || {
@@ -344,7 +347,7 @@ async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn top(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.as_str();
     for (metrics, cluster) in setup.differing.metrics.iter().zip(["north", "south"]) {
@@ -394,7 +397,7 @@ async fn top(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn component_status(context: TestContext) -> anyhow::Result<()> {
+async fn component_statuses_of_all_members_are_listed(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let output = setup.kubectl.run(&["get", "componentstatuses"]).await?;
     ensure!(output.stderr.matches("v1 ComponentStatus is deprecated").count() == 1, "{}", output.stderr);

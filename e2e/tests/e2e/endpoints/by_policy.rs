@@ -27,7 +27,7 @@ const ANSWERED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::chosen"; what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs]
+    cases!["endpoints::by_policy"; policy_selects_the_endpoints_and_logs_of_its_requests]
 }
 
 /// A kube-apiserver, which the test asks directly.
@@ -96,7 +96,7 @@ fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
     whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(context: TestContext) -> anyhow::Result<()> {
+async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member = TestCluster::builder("chosen").controllers(true).kwok(true).nodes(1).start(tools).await?;
