@@ -15,7 +15,7 @@ const COMPACTED: Duration = Duration::from_secs(120);
 const WRITES: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compaction"; versions_compacted_by_etcd_are_answered_like_the_member]
+    cases!["compaction"; tributary_serves_versions_that_etcd_has_compacted]
 }
 
 /// A client of one server, and its list from before the compaction.
@@ -162,7 +162,7 @@ async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn versions_compacted_by_etcd_are_answered_like_the_member(context: TestContext) -> anyhow::Result<()> {
+async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member =

@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_one_cluster,
         server_side_apply_works_for_a_kind_of_one_cluster, openapi_served_equally_by_all_members_is_forwarded_unchanged,
         openapi_of_members_with_different_crds_is_merged, preferred_version_is_one_that_all_members_serve,
-        different_kinds_under_one_resource_name_are_refused, printer_columns_follow_a_changed_crd,
+        kind_of_a_different_scope_is_left_out_with_a_warning, printer_columns_follow_a_changed_crd,
         kubectl_top_shows_metrics_of_all_members, component_statuses_of_all_members_are_listed,
     ]
 }
@@ -279,7 +279,7 @@ async fn preferred_version_is_one_that_all_members_serve(context: TestContext) -
     Ok(())
 }
 
-async fn different_kinds_under_one_resource_name_are_refused(context: TestContext) -> anyhow::Result<()> {
+async fn kind_of_a_different_scope_is_left_out_with_a_warning(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let thing = |name: &str| {
         let mut thing = object("v1", "Thing", name);

@@ -30,7 +30,7 @@ const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::impersonation_headers";
-        each_member_decides_about_impersonation, impersonation_of_masters_and_anonymous_is_refused,
+        each_member_decides_about_impersonation, impersonation_of_reserved_system_identities_is_refused,
         kubectl_impersonates_with_all_as_flags,
     ]
 }
@@ -435,7 +435,7 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
 
 /// A user who may impersonate every user and group of a member can act as `system:masters` there, but never through the
 /// endpoint.
-async fn impersonation_of_masters_and_anonymous_is_refused(context: TestContext) -> anyhow::Result<()> {
+async fn impersonation_of_reserved_system_identities_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
     let everybody = |asked: &Asked, path: &str| asked.put(zoe.here.get(path)).send();

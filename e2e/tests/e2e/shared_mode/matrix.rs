@@ -20,7 +20,7 @@ use self::{
     oracle::{Oracle, ROLES_ALONE},
     question::Question,
     roles::Bindings,
-    searched::what_others_write_names_nobody,
+    searched::leak_search_ignores_text_of_foreign_objects,
     world::World,
 };
 use super::{SOON, Shared, authorizers::behind_webhooks};
@@ -71,7 +71,7 @@ pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
         random_rights_give_the_joined_answers_of_members, random_rights_with_denying_webhooks_give_the_members_answers,
         proof_random_rights_give_the_joined_answers_of_members,
-        proof_random_rights_with_denying_webhooks_give_the_members_answers, what_others_write_names_nobody,
+        proof_random_rights_with_denying_webhooks_give_the_members_answers, leak_search_ignores_text_of_foreign_objects,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }

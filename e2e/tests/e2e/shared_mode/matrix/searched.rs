@@ -131,7 +131,7 @@ fn said_of(object: &Value) -> Value {
 
 /// Contents of another test's object never count as a cluster's name, in any form. The endpoint's additions to it do,
 /// and so does all other text.
-pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Result<()> {
+pub(super) async fn leak_search_ignores_text_of_foreign_objects(_: TestContext) -> anyhow::Result<()> {
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");
     for (namespace, owner, is_named) in [("other", "shown", false), ("other", "hidden", true), ("own", "shown", true)] {
