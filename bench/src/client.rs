@@ -1,7 +1,7 @@
-//! The client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
+//! The HTTP client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
 //!
-//! Both sides are measured with the same client. It does as little as possible, because a client that parses is itself
-//! the bottleneck.
+//! kube-apiserver and Tributary are measured with the same client. The client does as little as possible, because a
+//! client that parses is itself the bottleneck.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ impl Contestant {
         })
     }
 
+    /// Opens an HTTP/2 connection.
+    ///
     /// # Errors
     /// If the server does not answer or does not support HTTP/2.
     pub(crate) async fn connect(&self) -> anyhow::Result<ContestantConnection> {

@@ -1,6 +1,7 @@
 //! The cost of forwarding a request. The same requests go to the member itself, through haproxy, and through
-//! Tributary's path for one cluster (`/clusters/NAME`), in turns in one run: without policies, with policies and flow
-//! control, and with these for many users with rights and an audit log.
+//! Tributary's path for one cluster (`/clusters/NAME`), in turns in one run. Tributary is measured in three ways:
+//! without policies; with policies and flow control; and in shared mode with policies, flow control, RBAC and an audit
+//! log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,8 @@ use crate::reads::{ReadMeasurement, ReadScenario, Side};
 use crate::shared::{self, Watched};
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "gateway";
-/// The parts, which can be measured separately.
+/// The parts of the scenario, which `--only` can select.
 const PARTS: [&str; 5] = [GET, GET_C16, LIST, WATCH, MEMORY];
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
@@ -41,20 +41,19 @@ const IDLE: usize = 1000;
 const REST: Duration = Duration::from_secs(3);
 /// The timeout for the start of haproxy, which reads one small file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The number of policies of the governed side before the matching one; each has one rule.
+/// The number of policies before the matching policy. Each policy has one rule.
 const POLICIES: usize = 20;
-/// The limits per user on the governed sides, for concurrent requests and per second. They are never reached, so the
-/// cost of counting is measured and not a delay.
+/// The limits per user, for concurrent requests and per second. The load never reaches these limits: the scenario
+/// measures the cost of counting, and no delay.
 const MAX_REQUESTS_INFLIGHT: u32 = 1_000;
 const QPS: u32 = 1_000_000;
-/// The user of the side with many users, and the user's role.
+/// The user in shared mode, and the user's role.
 const USER: &str = "gateway-user";
 const ROLE: &str = "gateway-pods";
 
-/// The cost of forwarding a request.
+/// The results of a read scenario on all sides.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PassedRead {
-    /// The name of the scenario.
     pub(crate) name: &'static str,
     /// The member without a proxy.
     pub(crate) member: ReadMeasurement,
@@ -63,7 +62,8 @@ pub(crate) struct PassedRead {
     pub(crate) tributary: ReadMeasurement,
     /// Tributary, with policies and flow control.
     pub(crate) governed: ReadMeasurement,
-    /// Tributary with many users: one with a certificate and rights, with an audit log at level Metadata.
+    /// Tributary in shared mode, with policies, flow control and an audit log at level Metadata. The user has a
+    /// certificate and RBAC rights.
     pub(crate) many: ReadMeasurement,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct GatewayFigures {
     pub(crate) memory: Option<GatewayMemory>,
 }
 
-/// The sides with their servers, which end when this is dropped.
+/// The measured sides and their servers. Dropping the value ends the servers.
 struct GatewaySides {
     member: Side,
     haproxy: Side,
@@ -119,7 +119,7 @@ pub(crate) async fn run(
     if !PARTS.into_iter().any(&wanted) {
         return Ok(None);
     }
-    // First, while the server has not served any other request.
+    // Memory comes first, while the server has not served any other request.
     let memory = match wanted(MEMORY) {
         true => Some(memory(member).await?),
         false => None,
@@ -209,7 +209,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
     let (many, user) = start_for_many(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
-    // The rights are known shortly after the start.
+    // The server has read the user's rights shortly after its start.
     shared::listed(&many_side.target, 0).await?;
     Ok(GatewaySides {
         member: Side {
@@ -226,7 +226,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     })
 }
 
-/// Starts a server for many users with an audit log. Also returns the kubeconfig of one user.
+/// Starts a server in shared mode with an audit log. Also returns the kubeconfig of one user.
 async fn start_for_many(
     folder: &Path,
     configuration: &Path,
@@ -242,7 +242,7 @@ async fn start_for_many(
     Ok((server, user))
 }
 
-/// The side for a server's path to its cluster, from a kubeconfig of that server.
+/// Makes a side that sends requests to the server's path for its cluster.
 async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
     let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })

@@ -1,6 +1,6 @@
-//! The rights of a thousand clusters: the cost for a server with many users to follow and compile the roles and
-//! bindings of each cluster. The members are simulated in this program and the server is a separate process, so the
-//! measured memory is the server's alone. The same members without roles and bindings give the cost of everything else.
+//! The cost of the RBAC objects of a thousand clusters, which a server in shared mode watches and compiles. The members
+//! are simulated in this program. The server is a separate process, so the measured memory is the server's alone. The
+//! same members without RBAC objects give the cost of everything else.
 
 use std::fs;
 use std::path::Path;
@@ -20,13 +20,12 @@ use crate::client::Contestant;
 use crate::uniform_rbac;
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "rights-1000";
 
 const CLUSTERS: usize = 1000;
 /// The timeout until all rights are known.
 const KNOWN_WITHIN: Duration = Duration::from_secs(300);
-/// The interval of checks whether they are known.
+/// The interval between checks of the known rights.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -41,7 +40,7 @@ pub(crate) struct MirrorFigures {
     pub(crate) clusters: usize,
     /// The number of roles and bindings per cluster.
     pub(crate) objects: usize,
-    /// The size of all of them as members send them, in bytes.
+    /// The size of all roles and bindings in the members' JSON, in bytes.
     pub(crate) json_bytes: u64,
     /// The cost of a server for clusters with hardly any roles and bindings.
     pub(crate) without: ServerCost,
@@ -54,7 +53,7 @@ pub(crate) struct MirrorFigures {
 pub(crate) struct ServerCost {
     /// The seconds from the start until the rights in all clusters are known.
     pub(crate) known_seconds: f64,
-    /// The CPU time until then, in seconds.
+    /// The CPU time until the rights in all clusters are known, in seconds.
     pub(crate) cpu_seconds: f64,
     /// The memory at rest, in bytes.
     pub(crate) resident_bytes: u64,
@@ -135,7 +134,7 @@ fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> 
         json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
             "spec": {"kubeconfig": {"path": "members.kubeconfig", "context": name}, "authorization": "RBAC"}})
     });
-    // JSON is YAML.
+    // A JSON document is a YAML document, too.
     let documents: Vec<_> = clusters.map(|cluster| cluster.to_string()).collect();
     fs::write(configuration.join("clusters.yaml"), documents.join("\n---\n")).context("write the configuration")
 }

@@ -10,7 +10,7 @@ use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The number of rounds, so that a slow minute of the machine affects both sides.
+/// The number of rounds. With several rounds, a slow minute of the machine affects both sides.
 const ROUNDS: u32 = 3;
 /// The minimum number of requests per side, however long they take.
 const REQUESTS_MIN: usize = 6;
@@ -21,13 +21,12 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadScenario {
-    /// The key of the results.
     pub(crate) name: &'static str,
     path: String,
     accept: &'static str,
     /// The number of workers, each with its own connection.
     workers: usize,
-    /// Whether to follow `continue` to the last page. The measured time then includes all pages.
+    /// If true, a request follows `continue` to the last page, and the measured time includes all pages.
     paged: bool,
 }
 
@@ -41,7 +40,6 @@ pub(crate) struct Side {
 /// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ReadMeasurement {
-    /// The number of measured requests.
     pub(crate) requests: usize,
     /// The size of the last response in bytes.
     pub(crate) bytes: u64,
@@ -128,7 +126,7 @@ impl ReadScenario {
         Ok(tallies.into_iter().map(Tally::measured).collect())
     }
 
-    /// Measures a side in a round.
+    /// Measures one side for one round.
     async fn round(
         &self,
         side: &Side,

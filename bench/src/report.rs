@@ -42,13 +42,13 @@ pub(crate) struct Watch {
 pub(crate) struct Memory {
     /// The size of the JSON of all pods, as the member lists them.
     pub(crate) json_bytes: u64,
-    /// Tributary before the first request.
+    /// Tributary's memory before the first request.
     pub(crate) tributary_start: Option<u64>,
-    /// Tributary at rest, after the sync and one round of reads.
+    /// Tributary's memory at rest, after the sync and one round of reads.
     pub(crate) tributary_idle: Option<u64>,
-    /// Tributary at the end.
+    /// Tributary's memory at the end.
     pub(crate) tributary_end: Option<u64>,
-    /// The kube-apiserver at the end.
+    /// The kube-apiserver's memory at the end.
     pub(crate) member_end: Option<u64>,
 }
 
@@ -67,31 +67,30 @@ pub(crate) struct Results {
     /// The return of the watchers after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
     pub(crate) gateway: Option<GatewayFigures>,
-    /// Reads and watches of many users, compared with a single person.
+    /// Reads and watches in shared mode, compared with personal mode.
     pub(crate) shared: Option<SharedFigures>,
     pub(crate) revoked: Option<RevokedFigures>,
     pub(crate) fleet: Option<FleetFigures>,
-    /// The rights of a thousand clusters.
+    /// The cost of the RBAC objects of a thousand clusters.
     pub(crate) mirror: Option<MirrorFigures>,
     /// An overloaded token bucket.
     pub(crate) token_bucket: Option<TokenBucketFigures>,
     pub(crate) memory: Option<Memory>,
-    /// The figures with their limits.
     pub(crate) figures: Vec<Figure>,
 }
 
 impl Results {
-    /// Both sides of a read scenario.
+    /// The member's and Tributary's results of a read scenario.
     pub(crate) fn read(&self, name: &str) -> Option<(&reads::ReadMeasurement, &reads::ReadMeasurement)> {
         self.reads.iter().find(|read| read.name == name).map(|read| (&read.member, &read.tributary))
     }
 
-    /// Both sides of a watch scenario.
+    /// The results of a watch scenario.
     pub(crate) fn watch(&self, name: &str) -> Option<&Watch> {
         self.watches.iter().find(|watch| watch.name == name)
     }
 
-    /// The tables in Markdown.
+    /// Formats the results as tables in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.

@@ -19,11 +19,10 @@ use crate::client::{Contestant, ContestantConnection};
 use crate::load;
 use crate::statistics::Percentiles;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "revoked-rights";
 /// The number of users, each with two watches.
 const USERS: usize = 100;
-/// The number of times that each user loses the rights, in either way.
+/// The number of revocations per user, for each way of deletion.
 const ROUNDS: usize = 5;
 /// The timeout until granted rights are known, and until revoked rights end a watch.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,7 +66,7 @@ struct Person {
     connection: ContestantConnection,
 }
 
-/// Measures with a member that has pods.
+/// Measures the revocation of rights in a member that has pods.
 ///
 /// # Errors
 /// If a server cannot be started, or a watch cannot be opened or ends for another reason than the rights.
@@ -163,7 +162,8 @@ impl Person {
     }
 }
 
-/// Reads a watch to its end, which must tell the client to list again. Returns the time of that message.
+/// Reads a watch to its end. The last event must be an error that makes the client list again. Returns the arrival time
+/// of that error.
 async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
     let (mut last, mut told) = (Bytes::new(), Instant::now());
     while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {

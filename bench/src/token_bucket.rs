@@ -22,21 +22,21 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig, kubeconf
 
 use crate::client::{Contestant, ContestantConnection};
 
-/// The key of the results.
 pub(crate) const NAME: &str = "flow-token-bucket";
 
 /// The rate of the bucket per second, which is also its burst.
 const QPS: u32 = 10_000;
-/// The rate of each user per second. Together it is twice the bucket's rate; one user sends more than all others, and
-/// each sends more than an equal share.
+/// The rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other users
+/// together, and each user sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
-/// The time before the measurement. The saved tokens are spent within a second, because twice the rate is offered.
+/// The time before the measurement. The load empties the full bucket within a second, because the load is twice the
+/// bucket's rate.
 const SPENT_WITHIN: Duration = Duration::from_secs(4);
 /// The duration of the measurement.
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
-/// The maximum number of concurrent requests per user: requests that the server cannot even refuse are not sent.
+/// The maximum number of concurrent requests per user. At this number, no further requests are sent.
 const UNDER_WAY_MAX: usize = 1_000;
 /// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
@@ -66,7 +66,6 @@ pub(crate) struct UserRates {
     pub(crate) refused: f64,
 }
 
-/// The counts for one user.
 #[derive(Default)]
 struct Counts {
     offered: AtomicU64,
@@ -158,7 +157,7 @@ fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     let bucket = json!({"name": "bucket", "tokenBucket": {"qps": QPS, "queueing": {}}});
     let merged = json!({"dispatchPolicies": [{"rules": [all], "flowControlSchemaName": "bucket"}],
         "flowControl": {"flowControlSchemas": [bucket]}});
-    // JSON is YAML.
+    // A JSON document is a YAML document, too.
     let text =
         format!("{}\n---\n{}\n", object("UpstreamCluster", name, cluster), object("MergedEndpoint", "all", merged));
     fs::write(configuration.join("all.yaml"), text).context("write the configuration")
@@ -209,7 +208,7 @@ impl Counts {
     }
 }
 
-/// Sends a number of requests per second, whatever the responses are. Cancel: requests that were sent go on.
+/// Sends a number of requests per second, whatever the responses are. Cancellation: requests in flight continue.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
     let (room, path) = (Arc::new(Semaphore::new(UNDER_WAY_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);

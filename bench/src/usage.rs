@@ -14,7 +14,6 @@ pub(crate) struct ServerProcesses {
     pub(crate) storage: Option<u32>,
 }
 
-/// The used CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) server: Option<Duration>,

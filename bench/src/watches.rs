@@ -26,7 +26,7 @@ use crate::statistics::Percentiles;
 /// The text before the number, and the number of digits after it.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
-/// Made once, because its construction takes as long as the search in an event.
+/// Built once, because the construction takes as long as the search in an event.
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
 /// The timeout for events after the last write: a hundred times the 99th percentile.
 const GRACE: Duration = Duration::from_secs(2);
@@ -38,7 +38,6 @@ const WARM_UP: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchScenario {
-    /// The key of the results.
     pub(crate) name: &'static str,
     /// The number of watchers of all pods.
     pub(crate) watchers: usize,
@@ -57,11 +56,10 @@ pub(crate) const SCENARIOS: [WatchScenario; 3] = [
 /// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WatchMeasurement {
-    /// The number of writes.
     pub(crate) writes: usize,
     /// The number of events that reached a watcher.
     pub(crate) delivered: usize,
-    /// The number of events that did not.
+    /// The number of events that reached no watcher.
     pub(crate) lost: usize,
     /// The number of streams that ended too early.
     pub(crate) cut: usize,
@@ -71,13 +69,13 @@ pub(crate) struct WatchMeasurement {
     pub(crate) from_response: Percentiles,
     /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
-    /// The same including the writes, which only the member processes.
+    /// The server's CPU time per delivered event in milliseconds, with the writes, which only the member processes.
     pub(crate) cpu_with_writes_ms: Option<f64>,
 }
 
 /// The number of the next write. Writing an earlier number again would change nothing and cause no event.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// Runs that begin within this number of seconds use different numbers, for a member that outlives them.
+/// Runs that start within this number of seconds of each other use different numbers. A member can outlive a run.
 const RUNS: u64 = 10_000;
 /// The amount of numbers per run.
 const NUMBERS_PER_RUN: u64 = 1_000_000;
@@ -160,7 +158,7 @@ impl WatchScenario {
         let (mut alone, mut of_member, mut of_tributary) = (Run::default(), Run::default(), Run::default());
         for _ in 0..ROUNDS {
             alone.join(self.write_alone(member, time / ROUNDS, pods).await?);
-            // Tributary does not process the writes: they go to the member.
+            // The writes go to the member on both sides.
             of_member.join(self.run(member, &member.target, time / ROUNDS, pods).await?);
             of_tributary.join(self.run(tributary, &member.target, time / ROUNDS, pods).await?);
         }
@@ -206,7 +204,7 @@ impl WatchScenario {
         sleep(GRACE).await;
         let cpu = side.processes.cpu_since(before).server;
         done.store(true, Ordering::SeqCst);
-        // The watchers notice the end at their next event, so write once more.
+        // The watchers notice the end at their next event, which this last write causes.
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
@@ -333,7 +331,7 @@ async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBoo
                     });
                 }
             }
-            // The writer's last write arrives after `done` is set; an earlier end is a cut.
+            // The writer sends its last write after it sets `done`. A stream that ends before `done` is cut.
             Some(Err(_)) | None => return WatcherRecord { events, cut: !done.load(Ordering::SeqCst) },
         }
     }
@@ -350,7 +348,7 @@ impl Search {
     fn find(&mut self, piece: &[u8], mut found: impl FnMut(usize)) {
         const WHOLE: usize = MARKER.len() + DIGITS;
         if !self.rest.is_empty() {
-            // Search the rest only as far as a number that began in it can reach.
+            // A number that begins in the rest ends at most `WHOLE - 1` bytes after the rest.
             let from_rest = self.rest.len();
             self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
             let joined = std::mem::take(&mut self.rest);

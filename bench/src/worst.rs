@@ -1,5 +1,5 @@
-//! The worst requests of one client, each sent repeatedly on one connection, and the latency of another client's gets
-//! during that.
+//! The most expensive requests of one client. The client sends each request repeatedly on one connection, while another
+//! client's gets are measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A request that is expensive for the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Worst {
-    /// The key of the results.
     pub(crate) name: &'static str,
     method: Method,
     path: String,
@@ -69,7 +68,7 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // The YAML list after it is compared with the same list in JSON.
+        // This list in JSON is compared with the list in YAML below.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -93,17 +92,16 @@ fn aliases(bytes: usize, times: usize) -> String {
 /// The effect of an expensive request on another client and on the memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Endured {
-    /// The name of the request.
     pub(crate) name: String,
     /// The number of successful responses.
     pub(crate) answered: usize,
     /// The number of requests that were refused or cut off.
     pub(crate) refused: usize,
-    /// The latency of another client's get before.
+    /// The latency of another client's get before the requests.
     pub(crate) get_alone: Percentiles,
     /// The latency of another client's get during the requests.
     pub(crate) get_during: Percentiles,
-    /// The memory before, in bytes.
+    /// The memory before the requests, in bytes.
     pub(crate) idle_bytes: u64,
     /// The peak memory during the requests, in bytes.
     pub(crate) peak_bytes: u64,
@@ -131,8 +129,8 @@ impl Worst {
                         Some(true) => &answered,
                         Some(false) => &refused,
                         None => {
-                            // The server closes a connection whose requests it refuses by the thousand without reading
-                            // them. Open it again.
+                            // The server closes a connection when it refuses thousands of its requests without reading
+                            // them. The client opens a new connection.
                             sleep(PAUSE).await;
                             if let Ok(next) = target.connect().await {
                                 *connection.lock().await = next;
