@@ -177,12 +177,12 @@ struct Ports {
 
 #[derive(Debug, Default)]
 struct MemberProcesses {
-    // Dropped in this order: clients before servers, so that logs do not end with connection errors.
+    // Rust drops fields in this order: clients before servers. Otherwise the clients' logs end with connection errors.
     kwok: Option<Process>,
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    /// The processes by port.
+    /// Additional kube-apiservers by port.
     further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
@@ -192,7 +192,7 @@ struct MemberProcesses {
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Before the folder, so that no process writes into the folder while it is removed.
+    // Declared before `folder`: the processes end before the folder is removed.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -675,7 +675,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // The default is all addresses.
+        // By default kwok listens on all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }
