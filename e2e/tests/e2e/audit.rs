@@ -1,4 +1,4 @@
-//! The audit log of a real kube-apiserver, compared with the events of `tributary-audit` for the same policies and
+//! Compares the audit log of a real kube-apiserver with the events of `tributary-audit` for the same policies and
 //! requests.
 
 mod generated;
@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The events of an audit log. Only whole lines count, because the last one may be half written.
+/// Parses the events of an audit log. The last line may be half written, and does not count.
 fn events(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -1,7 +1,7 @@
-//! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime
-//! cache and a kube-rs reflector, while both members change. A generated client also writes protobuf.
+//! Clients that cache a cluster, while both members change: client-go informers (with and without WatchList), a
+//! controller-runtime cache and a kube-rs reflector. A generated client also writes protobuf.
 //!
-//! Each client runs against a bare member too, which shows that the test itself is right.
+//! Each kind of client also runs against a bare member, which shows that the test itself is right.
 
 use crate::{
     clients::follower::Follower,
@@ -21,10 +21,10 @@ use tributary_e2e::TestCluster;
 
 pub(crate) mod follower;
 
-/// Duration of the writes while a client follows.
+/// Duration of the writes that a client follows.
 const CHURN: Duration = Duration::from_secs(20);
 
-/// Longest time after the last write until a client holds the final state.
+/// Longest time from the last write until a client has the final state.
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// Pause between two writes to a member. The rate is small for a server: the test is about order and loss, not speed.
@@ -41,7 +41,6 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The kubeconfig of a client, and the state that it must hold in the end.
 struct Followed {
     kubeconfig: PathBuf,
     members: Vec<Arc<TestCluster>>,
@@ -62,10 +61,10 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
     Ok(Followed { kubeconfig: tributary.kubeconfig().to_owned(), members, namespace })
 }
 
-/// The state of one object that every client must hold: uid and the label `generation`.
+/// Name → uid and label `generation` of each object that a client must have.
 type State = BTreeMap<String, (String, String)>;
 
-/// One member's objects of a resource.
+/// Reads one member's objects of a resource.
 async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyhow::Result<State> {
     let list =
         member.http().get(&format!("/api/v1/namespaces/{namespace}/{resource}")).send().await?.expect(200)?.json()?;
@@ -83,8 +82,8 @@ async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyh
 }
 
 impl Followed {
-    /// A client must hold the objects of all members. For a name in several members, the client may hold any of their
-    /// objects.
+    /// Checks that a client has the objects of all members. For a name that several members have, the client may have
+    /// any of the objects.
     async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
         let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for member in &self.members {
@@ -120,12 +119,12 @@ impl Followed {
     }
 }
 
-/// Writes at random into one member.
+/// A writer of random changes in one member.
 struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Number of this member's writes, so that a later state has a greater number.
+    /// Number of writes so far. A later state of an object has a greater number.
     generation: u64,
 }
 
@@ -179,17 +178,17 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
-/// The lists of a client-go program.
+/// How a client-go program lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lists {
     Paged,
     /// By a watch with initial events (`WatchListClient`).
     Streamed,
-    /// Streamed, and compared with a plain list: the program panics at a difference.
+    /// By a watch with initial events that the program compares with a list. A difference is a panic.
     StreamedAndCompared,
 }
 
-/// A Go client follows while all members change, and finally holds the union of their objects.
+/// A Go client follows all members during random writes. In the end it must have the union of their objects.
 async fn follow(context: &TestContext, followed: Followed, subcommand: &str, lists: Lists) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let environment = [
@@ -244,7 +243,7 @@ async fn informer_with_list_and_watch_follows_both_members(context: TestContext)
     follow(&context, followed, "informer", Lists::Paged).await
 }
 
-/// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
+/// client-go compares the initial events with a list at the version of the bookmark, and panics at a difference.
 async fn informer_passes_the_watch_list_inconsistency_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::StreamedAndCompared).await
@@ -263,7 +262,7 @@ async fn kube_rs_streaming_reflector_follows_both_members(context: TestContext) 
     reflect(&context, kube::runtime::watcher::Config::default().streaming_lists()).await
 }
 
-/// A kube-rs reflector follows while all members change.
+/// A kube-rs reflector follows all members during random writes.
 async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) -> anyhow::Result<()> {
     use futures::StreamExt;
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -302,7 +301,7 @@ async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) 
     outcome
 }
 
-/// The outcomes of the typed client's calls: step → (code, reason, value).
+/// Returns the outcomes of the typed client's calls by step: code, reason and value.
 async fn typed(
     context: &TestContext,
     kubeconfig: &Path,
@@ -364,7 +363,7 @@ async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Res
         let event = watcher.wait_for("ADDED", SETTLE).await?;
         ensure!(event["name"] == format!("map-{index}"), "{event}");
     }
-    // A version that cannot be resumed from ends the watch, instead of causing a loop.
+    // A version that the server refuses ends the watch, and does not cause a loop.
     let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
     let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
     let event = watcher.wait_for("ERROR", SETTLE).await?;
@@ -373,7 +372,7 @@ async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// Tributary restarts while an informer follows: the informer loses no change and sees no older version.
+/// Tributary restarts while an informer runs. The informer must miss no change and see no older version.
 async fn informer_loses_no_change_over_a_restart(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("client", &members).await?;

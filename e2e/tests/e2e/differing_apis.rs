@@ -1,5 +1,5 @@
-//! Members with different APIs: a CRD in only one of them, different versions, another kind under the same name,
-//! aggregated servers. The tests read discovery, OpenAPI and kubectl's output.
+//! Members with different APIs: a CRD in only one member, different versions of a CRD, different kinds under one name,
+//! and aggregated servers. The tests check discovery, OpenAPI and kubectl's output.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::fixture::Differing;
@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A CRD: names, scope, and versions with the properties of their spec. `resource` is the plural and the group.
+/// Makes a CRD from names, scope, and versions with the properties of their spec. `resource` is `PLURAL.GROUP`.
 fn definition(resource: &str, kind: &str, scope: &str, versions: &[(&str, Value)]) -> Value {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, "example.test"));
     let versions: Vec<Value> = versions
@@ -49,7 +49,7 @@ fn definition(resource: &str, kind: &str, scope: &str, versions: &[(&str, Value)
     })
 }
 
-/// The CRDs of the two members.
+/// Returns the CRDs of each member.
 pub(crate) fn definitions() -> [Vec<Value>; 2] {
     let size = json!({"size": {"type": "integer", "description": "How large it is."}});
     let both = json!({"size": {"type": "integer"}, "colour": {"type": "string"}});
@@ -90,7 +90,6 @@ impl Setup {
         format!("/apis/example.test/{version}/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates an object directly in a member.
     async fn put(&self, member: usize, path: &str, object: &Value) -> anyhow::Result<()> {
         self.differing.members[member].http().post(path, object).send().await?.expect(201)?;
         Ok(())
@@ -114,12 +113,12 @@ async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) ->
     eventually(SOON, async || {
         let text = setup.kubectl(&["explain", "gadgets.spec.size"]).await?;
         ensure!(text.contains("FIELD: size <integer>") && text.contains("VERSION:    v1beta1"), "{text}");
-        // Each of these two CRDs exists in only one cluster.
+        // Only one cluster has the CRD of `widgets`, and only the other cluster has the CRD of `poles`.
         let text = setup.kubectl(&["explain", "widgets", "--recursive"]).await?;
         ensure!(text.contains("KIND:       Widget") && text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "poles.spec"]).await?;
         ensure!(text.contains("How large it is."), "{text}");
-        // OpenAPI v2 is a single document of all kinds.
+        // OpenAPI v2 is one document for all kinds.
         let text = setup.kubectl(&["explain", "widgets.spec", "--output=plaintext-openapiv2"]).await?;
         ensure!(text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "pods.spec.containers.image"]).await?;
@@ -154,7 +153,7 @@ async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext)
         let text = setup.kubectl(&["apply", "--server-side", "-f", &file]).await?;
         ensure!(text.contains(expected), "{text}");
     }
-    // The patch gives the field to another field manager.
+    // The patch makes another field manager the owner of the field.
     setup.kubectl(&["patch", "widget", "one", "--type=merge", "-p", r#"{"spec":{"size":8}}"#]).await?;
     let conflict = setup.kubectl.run(&["-n", &setup.namespace, "apply", "--server-side", "-f", &file]).await?;
     let conflict = conflict.failure()?;
@@ -171,7 +170,7 @@ async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext)
     Ok(())
 }
 
-/// Hashes of the documents of an index.
+/// Returns the hash of each document of the OpenAPI v3 index.
 async fn hashes(http: &HttpClient) -> anyhow::Result<std::collections::BTreeMap<String, String>> {
     let index = http.get("/openapi/v3").send().await?.expect(200)?.json()?;
     let paths = index["paths"].as_object().context("no paths")?;
@@ -198,7 +197,7 @@ async fn openapi_served_equally_by_all_members_is_forwarded_unchanged(context: T
     Ok(())
 }
 
-/// The names in one of gnostic's maps: a message within a message.
+/// Returns the keys of a map in gnostic's protobuf encoding of OpenAPI v2.
 fn names(document: &[u8], path: &[u64]) -> anyhow::Result<BTreeSet<String>> {
     let fields = wire::fields(document).collect::<Result<Vec<_>, _>>().context("not protobuf")?;
     let [number, rest @ ..] = path else {
@@ -218,7 +217,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 
 async fn openapi_of_members_with_different_crds_is_merged(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
-    // A member publishes the OpenAPI of a new CRD a moment after the CRD is established.
+    // A member publishes the OpenAPI document shortly after the CRD is established.
     eventually(SOON, async || {
         let ours = hashes(&setup.http).await?;
         let theirs =
@@ -320,7 +319,7 @@ async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::R
     ensure!(header().await? == ["NAME", "CLUSTER", "SIZE"], "{:?}", header().await?);
     let watch = setup.path("v1beta1", "poles?watch=1&allowWatchBookmarks=true");
     let mut watching = setup.http.watch(&watch).await?;
-    // Tributary knows a change that it forwards at once, and a change past it a while later.
+    // Tributary applies a CRD change that it forwards at once. A change at the member itself reaches Tributary later.
     let column = r#"{"name":"Tall","type":"integer","jsonPath":".spec.size"}"#;
     let patch = format!(r#"[{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/1","value":{column}}}]"#);
     setup.kubectl(&["patch", "crd", "poles.example.test", "--type=json", "-p", &patch]).await?;
@@ -382,7 +381,8 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // One cluster's metrics server stops: the list has the other objects, and a Warning names the cluster.
+    // The metrics server of one cluster stops. The list has the objects of the other cluster, and a Warning names the
+    // first cluster.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;

@@ -12,10 +12,10 @@ use crate::context::{Case, TestContext, cases, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Lifetime of Events in this test: the shortest for which Events share one lease for seconds (a twentieth).
+/// Lifetime of Events in this test. Events share a lease for a twentieth of their lifetime: 3 s.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
-/// Longest delay of the expiry: etcd checks each half second for expired leases, and extends leases after a restart.
+/// Longest delay of the expiry. etcd looks for expired leases every half second, and extends leases after a restart.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// Number of Events that share a lease.
@@ -37,8 +37,8 @@ fn names_of(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Twenty Events that are written within a second expire together, in one transaction of etcd. The member sends a
-/// DELETED for each, all with one version, and so does Tributary.
+/// Twenty Events expire together, in one etcd transaction. The member sends a DELETED event for each, all with one
+/// version, and so must Tributary.
 async fn events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
@@ -75,7 +75,7 @@ async fn events_that_expire_together_are_all_deleted(context: TestContext) -> an
         told.push(merged["object"]["metadata"]["name"].clone());
     }
     ensure!(own == told, "{own:?} of the member, and {told:?}");
-    // The point of this test: the member's own versions repeat.
+    // The test requires that the member repeats a version.
     shared.sort_by_key(Value::to_string);
     shared.dedup();
     ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
@@ -86,8 +86,8 @@ async fn events_that_expire_together_are_all_deleted(context: TestContext) -> an
     Ok(())
 }
 
-/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. Its initial events end with a
-/// bookmark of the present revision, from which Tributary learns the version of the collection.
+/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. The initial events end with a
+/// bookmark of the current revision, from which Tributary learns the version of the collection.
 async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
@@ -118,9 +118,9 @@ async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> any
     Ok(())
 }
 
-/// With a `Quorum` read, Tributary confirms a list of Events with the members, although their watches send no
-/// bookmarks. The list has an Event that was just written past Tributary. It also comes if the members' revision grew
-/// by other kinds, so that no Event will ever report it.
+/// With `Quorum` consistency, Tributary confirms a list of Events with the members, although watches of Events have no
+/// bookmarks. The list must have an Event that was just written to the member. The list must also succeed if only other
+/// kinds have changed since, so that no further Event arrives.
 async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;
@@ -130,7 +130,7 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
     let config = folder.path().join("registry.yaml");
     let registry = json!({
         "apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "newest"},
-        // A list that cannot be confirmed is refused, with 504 after 3 s.
+        // A list that cannot be confirmed is refused with 504 after 3 s.
         "spec": {"resources": ["events"], "consistency": "Quorum", "partial": "Deny"},
     });
     std::fs::write(&config, registry.to_string())?;
@@ -145,7 +145,7 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
     let mut written = Vec::new();
     for round in 0..4 {
         let member = &members[round % 2];
-        // In the last rounds the writes create no Event.
+        // The last rounds create no Event.
         let name = format!("e{round}");
         if round < 2 {
             member.http().post(&path, &event(&namespace, &name)).send().await?.expect(201)?;
@@ -153,7 +153,7 @@ async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> any
         } else {
             member.http().post(&maps, &map).send().await?.expect(201)?;
         }
-        // On a busy machine one answer may need more than 3 s. An answer that comes is complete.
+        // On a busy machine a list may be refused after 3 s. A successful list must be complete.
         let asked = async {
             loop {
                 let answer = http.get(&path).send().await?;

@@ -1,4 +1,4 @@
-//! Bad input and faults: the error is clear, and no data is lost.
+//! Invalid input and faults: the error names the cause, and no data is lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -34,7 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A kubeconfig with the shared members and optional broken entries.
+/// Writes a kubeconfig with the shared members and additional invalid entries.
 async fn kubeconfig_with(
     context: &TestContext,
     more: &[kubeconfig::ContextParts],
@@ -83,8 +83,8 @@ async fn serve_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()
     Ok(())
 }
 
-/// Serves `member1` and a broken second context: the first is served, and the log names the second once with its
-/// reason.
+/// Serves `member1` and a broken second context. The first must be served, and the log must name the second once with
+/// its reason.
 async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
@@ -96,7 +96,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
     ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
-    // A name that no known cluster has may exist in the unknown one.
+    // The unreachable cluster may have the name, although no other cluster has it.
     let answer = http.get("/api/v1/nodes/somewhere").send().await?;
     ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
     let health = http.get("/readyz?verbose").send().await?.text();
@@ -172,7 +172,7 @@ async fn serve_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> a
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
     let (_folder, path) = kubeconfig_with(&context, &[entries]).await?;
-    // `serve` refuses to start, or serves without that cluster. In both cases the error names the file.
+    // `serve` may refuse to start, or serve without that cluster. In both cases the error must name the file.
     let start = Tributary::builder(&path, ["member1", "fileless"]).start().await;
     let text = match start {
         Ok(tributary) => {
@@ -218,11 +218,11 @@ async fn serve_refuses_two_contexts_of_one_cluster(context: TestContext) -> anyh
     Ok(())
 }
 
-/// A member of this test alone beside `member2`, Tributary over both, and a namespace in each.
+/// The test's own member beside `member2`, Tributary over both, and a namespace in each.
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Held so that the process runs, and its log is printed when the test fails.
+    /// Keeps the process running, and its log available for a failure.
     tributary: Arc<Tributary>,
     http: HttpClient,
     namespace: String,
@@ -258,8 +258,8 @@ impl Own {
         Ok(texts.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect())
     }
 
-    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be larger by
-    /// the 5 s after which a cluster is probed again.
+    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be up to 5 s
+    /// too large, because clusters are probed every 5 s.
     async fn age_is_true(&self, frozen: Instant) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let least = frozen.elapsed().as_secs();
@@ -284,8 +284,7 @@ impl Own {
     }
 }
 
-/// A member is killed during a watch and started again: the watch stays open, reports no false deletions, and ends
-/// right.
+/// The watch stays open, reports no false deletions, and has the final state.
 async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -298,7 +297,7 @@ async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> a
     let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
 
     own.victim.kill9().await?;
-    // The victim's last known objects are still served, and the answer says that they are stale.
+    // The victim's last known objects are still served, and a Warning calls them stale.
     tokio::time::sleep(Duration::from_secs(1)).await;
     own.create(&own.other, "meanwhile").await?;
     own.names_are(&["doomed", "elsewhere", "kept", "meanwhile"]).await?;
@@ -330,7 +329,7 @@ async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> a
     Ok(())
 }
 
-/// The requests of k9s before it shows a view: a review of rights, a list as a Table, and a watch.
+/// Sends the requests of k9s before it shows a view: an access review, a list as a Table, and a watch.
 async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -369,14 +368,14 @@ async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) 
     own.create(&own.other, "meanwhile").await?;
     let event = stream.expect(SOON).await?;
     ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
-    // The deletion of the collection is refused, instead of reaching only one cluster.
+    // The deletion of the collection must be refused, because it would reach only one cluster.
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
 }
 
-/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: Tributary keeps its documents, over
-/// a restart too, and reads them anew when the member is back.
+/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves. Tributary keeps the kind's OpenAPI
+/// documents, also over a restart, and reads them again after the member's return.
 async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
@@ -412,7 +411,7 @@ async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContex
     let found = listed(&tributary).await?;
     let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
     ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
-    // The kind's objects are not known: 503, because clients read a 404 as a deletion.
+    // The objects of the kind are unknown. The answer is 503, because clients take 404 for a deletion.
     let http = tributary.http().await?;
     http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
 
@@ -429,7 +428,7 @@ async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContex
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition of a kind, and an object of it.
+/// A CustomResourceDefinition, and an object of its kind.
 fn lonely() -> (Value, Value) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer", "description": "How large it is."}}},
@@ -448,8 +447,7 @@ fn lonely() -> (Value, Value) {
     (definition, object)
 }
 
-/// A request to a dead member's own path is refused with its name. The answer has no Retry-After: kubectl would repeat
-/// the request ten times.
+/// The refusal names the member and has no Retry-After header, with which kubectl would repeat the request ten times.
 async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -474,7 +472,7 @@ async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> an
     Ok(())
 }
 
-/// A member is silent with open connections: objects of the other member stay readable, and writes to them work.
+/// The member keeps its connections open and sends nothing.
 async fn frozen_member_leaves_the_other_member_writable(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
@@ -489,7 +487,8 @@ async fn frozen_member_leaves_the_other_member_writable(context: TestContext) ->
         own.create(&own.other, "later").await?;
         let event = stream.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
-        // Much shorter than the timeout of requests to the frozen member, and long enough for a busy machine.
+        // The duration is shorter than the timeout of requests to the frozen member, and long enough for a busy
+        // machine.
         let quick = Duration::from_secs(20);
         for path in [own.maps("/other"), own.maps("/frozen"), own.maps("")] {
             let answer = tokio::time::timeout(quick, own.http.get(&path).send()).await;
@@ -513,8 +512,7 @@ async fn frozen_member_leaves_the_other_member_writable(context: TestContext) ->
     .await
 }
 
-/// A cluster is added to the kubeconfig and removed again: a stream that stays open reports its objects and their
-/// deletion.
+/// A cluster is added to the kubeconfig and removed. An open watch must report its objects and their deletion.
 async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -545,7 +543,7 @@ async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext
     Ok(())
 }
 
-/// A client that opens a watch and does not read is disconnected, and slows no other client.
+/// The client opens a watch and does not read. The server must close its connection, and must not delay other clients.
 async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -557,7 +555,7 @@ async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext)
     });
     http.post(&path, &object).send().await?.expect(201)?;
     let watch = format!("{path}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    // A separate connection: HTTP/2 windows are shared by the streams of a connection.
+    // The streams of one HTTP/2 connection share a window, so the stalled client has a separate connection.
     let stalled_client = tributary.http().await?;
     let stalled = stalled_client.get(&watch).stream().await?;
     let mut reading = http.watch(&watch).await?;
@@ -572,7 +570,7 @@ async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext)
     Ok(())
 }
 
-/// Bytes that are no HTTP, or no valid request: the server answers or closes the connection, and lives on.
+/// The bytes are no HTTP, or no valid request. The server must answer or close the connection, and continue to run.
 async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let http = tributary.http().await?;
@@ -603,7 +601,7 @@ async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyh
 
 async fn request_without_credentials_is_refused(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
-    // A client that trusts the serving certificate and sends no credential.
+    // The client trusts the serving certificate and sends no credential.
     let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
     ensure!(document.contains("certificate-authority-data"), "the kubeconfig trusts anybody");
     let config = kubeconfig::config(tributary.kubeconfig(), None).await?;
@@ -617,8 +615,8 @@ async fn request_without_credentials_is_refused(context: TestContext) -> anyhow:
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // A separate connection each time: the server closes an unauthenticated connection after its answer, and
-            // the next request could meet the close.
+            // Each request has a separate connection: the server closes an unauthenticated connection after its answer,
+            // and a second request could fail.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;
@@ -641,7 +639,7 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// SIGTERM: watches end cleanly (EOF, and a last bookmark for clients that asked), and the process ends with 0.
+/// Watches must end with EOF, after a last bookmark for clients that requested bookmarks. The process must exit with 0.
 async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
@@ -657,7 +655,7 @@ async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> a
     Ok(())
 }
 
-/// One connection carries more watches than a kube-apiserver allows streams.
+/// A kube-apiserver allows fewer streams per connection.
 async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -678,9 +676,8 @@ async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. kubectl is
-/// built from client-go, so its requests are those of any Go client. The member is simulated: a real member cannot be
-/// told to break off an answer.
+/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. The member
+/// is simulated, because a real member cannot break off an answer on demand.
 async fn kubectl_does_not_repeat_a_write_with_a_broken_answer(context: TestContext) -> anyhow::Result<()> {
     let config =
         SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };

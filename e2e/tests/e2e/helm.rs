@@ -14,7 +14,6 @@ use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A test, for one major version of Helm.
 type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -79,7 +78,7 @@ impl Setup {
         Ok(Self { helm, chart: Chart::write()?, namespace, members, _tributary: tributary })
     }
 
-    /// Arguments of Helm with the namespace; `CHART` becomes the path of the chart.
+    /// Adds the namespace to Helm's arguments, and replaces `CHART` by the path of the chart.
     fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
         let words = words.iter().map(|word| if *word == "CHART" { self.chart.path() } else { word });
         ["-n", &self.namespace].into_iter().chain(words).collect()
@@ -89,18 +88,18 @@ impl Setup {
         self.helm.ok(&self.arguments(words)).await
     }
 
-    /// The error of a Helm command that must fail.
+    /// Runs a Helm command that must fail, and returns its error.
     async fn refused(&self, words: &[&str]) -> anyhow::Result<String> {
         self.helm.run(&self.arguments(words)).await?.failure()
     }
 
-    /// The objects of the chart and Helm's records in a member, such as `configmaps/web-map`.
+    /// The chart's objects and Helm's release records in a member, such as `configmaps/web-map`.
     async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
         let found = self.found(member).await?;
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The same objects with their versions: every write changes a version.
+    /// As [`Setup::objects`], with versions: every write changes a version.
     async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
@@ -109,7 +108,7 @@ impl Setup {
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let own = items.iter().map(|item| &item["metadata"]).filter(|own| own["name"] != "kube-root-ca.crt");
-            // Controllers write the status of a Deployment, so the generation counts instead of the resourceVersion.
+            // Controllers write the status of a Deployment, so its generation counts as the version.
             let version = |own: &Value| match resource {
                 "deployments" => own["generation"].to_string(),
                 _ => text(&own["resourceVersion"]),
@@ -125,7 +124,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Revision and status of a release in `helm list`.
+    /// Revision and status of a release, from `helm list`.
     async fn listed(&self, context: &[&str], release: &str) -> anyhow::Result<(String, String)> {
         let text = self.ok(&[context, &["list", "-o", "json"]].concat()).await?;
         let list: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
@@ -139,7 +138,7 @@ impl Setup {
 /// All objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// All objects of the release after an upgrade to a chart with one more object and a hook.
+/// All objects of the release after an upgrade that adds an object and a hook.
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",
@@ -173,12 +172,13 @@ async fn release_is_installed_upgraded_and_uninstalled_in_the_merged_view(
     let manifest = setup.ok(&["get", "manifest", "web"]).await?;
     ensure!(manifest.contains("web-map") && !manifest.contains("web-more"), "{manifest}");
     setup.ok(&[&["uninstall", "web"][..], &wait].concat()).await?;
-    // A hook's objects do not belong to the release: Helm leaves them.
+    // Helm does not delete the objects of a hook with the release.
     setup.has(0, &["configmaps/web-hook"]).await?;
     setup.has(1, &[]).await
 }
 
-/// A release is installed in the second cluster, which is not the default, and changed through the merged view.
+/// The release is installed in the second cluster, which is not the default cluster, and is upgraded through the merged
+/// view.
 async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
@@ -201,7 +201,7 @@ async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyh
     setup.has(0, &[]).await
 }
 
-/// Both clusters have releases in the namespace, and the hook's only link to its release is its name.
+/// Both clusters have releases in the namespace. Only the hook's name links the hook to its release.
 async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
     context: TestContext,
     version: u8,
@@ -218,7 +218,6 @@ async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
     Ok(())
 }
 
-/// A release and all its objects go to the only cluster that has the namespace.
 async fn release_goes_to_the_cluster_of_its_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let members = context.fixture.pair().await?;
@@ -235,7 +234,7 @@ async fn release_of_both_clusters_is_refused_before_its_first_write(
 ) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
-    // The second cluster has an object with a name that the first cluster lacks, and one more revision.
+    // The second cluster has one more revision, and an object whose name the first cluster lacks.
     let second = ["--kube-context", "member2"];
     setup.ok(&[&second[..], &["install", "web", "CHART"]].concat()).await?;
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "more=true"]].concat()).await?;
@@ -247,7 +246,7 @@ async fn release_of_both_clusters_is_refused_before_its_first_write(
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
-    // Commands that read mix both clusters' records into one release, and print a Warning.
+    // Reading commands mix the records of both clusters into one release, and print a Warning.
     for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
         let read = setup.helm.run(&setup.arguments(words)).await?;
         ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");
@@ -286,14 +285,14 @@ async fn release_without_a_chosen_cluster_is_refused(context: TestContext, versi
     for member in [0, 1] {
         setup.has(member, &[]).await?;
     }
-    // An installed release needs no rule for its place.
+    // The upgrade of an installed release needs no default cluster.
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.has(0, &[]).await
 }
 
-/// A user who may write a ConfigMap in the namespace of one cluster cannot draw a release there.
+/// A user with write access to one cluster's namespace cannot attract a release to that cluster.
 async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
@@ -316,7 +315,7 @@ async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, v
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A real record does: Helm cannot tell whose release it belongs to.
+    // A real record counts: the records do not tell to which cluster the release belongs.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -329,8 +328,8 @@ async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, v
     setup.has(0, &[]).await
 }
 
-/// Reads and changes of a release in one cluster continue while another cluster is harmed. Changes to a release in the
-/// harmed cluster are refused before any write, and work again once it recovers.
+/// Other releases are readable and changeable. Changes to a release in the harmed cluster are refused before any write,
+/// and succeed after its recovery.
 async fn release_changes_while_another_cluster_is_harmed(
     context: TestContext,
     version: u8,
@@ -344,8 +343,8 @@ async fn release_changes_while_another_cluster_is_harmed(
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
-    // Tributary lists the collections before the fault: it cannot know the objects of a collection that it has never
-    // listed.
+    // The collections are listed before the fault, because Tributary cannot know objects of a collection that it has
+    // never listed.
     let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
     for path in collections {
         http.get(&format!("/{path}")).send().await?.expect(200)?;
@@ -366,7 +365,7 @@ async fn release_changes_while_another_cluster_is_harmed(
     Ok(())
 }
 
-/// Helm commands while the first member of the setup is harmed.
+/// Runs Helm commands while the first member of the setup is harmed.
 async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
@@ -374,8 +373,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Tributary still knows the objects of the dead member: it knows that a release is only in the other one, and that
-    // a new release is new.
+    // Tributary still has the cached objects of the dead member. So it knows which cluster has a release, and that
+    // another release is new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

@@ -1,5 +1,5 @@
-//! The real kubectl against Tributary over two members. The module `compared` runs it over one member, whose own
-//! answers are the oracle.
+//! The real kubectl against Tributary over two members. The module `compared` runs kubectl against Tributary over one
+//! member and against that member, the oracle.
 
 mod can_i;
 mod cluster_choice;
@@ -46,7 +46,7 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: Some(tributary) })
     }
 
-    /// The same setup without Tributary: kubectl asks the first member itself.
+    /// The same setup without Tributary: kubectl uses the first member directly.
     async fn of_a_member(context: &TestContext) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let kubectl = Kubectl::new(context.fixture.tools().await?, &members[0].kubeconfig())?;
@@ -58,7 +58,7 @@ impl Setup {
         [&["-n", self.namespace.as_str()], arguments].concat()
     }
 
-    /// Runs kubectl in the namespace; returns its standard output.
+    /// Runs kubectl in the namespace, and returns its standard output.
     async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
@@ -67,7 +67,6 @@ impl Setup {
         self.kubectl.run(&self.arguments(arguments)).await
     }
 
-    /// Creates an object directly in a member.
     async fn put(&self, member: usize, path: &str, object: &Value) -> anyhow::Result<()> {
         self.members[member].http().post(path, object).send().await?.expect(201)?;
         Ok(())
@@ -77,7 +76,7 @@ impl Setup {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates a pod on the node of a member, and waits until kwok runs it and kubectl shows that.
+    /// Creates a pod on a member's node, and waits until kubectl shows it as running.
     async fn running_pod(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let node = format!("{}-node-0", self.members[member].name());
         self.put(member, &self.path("pods"), &pod(name, &node)).await?;
@@ -93,7 +92,7 @@ impl Setup {
         .await
     }
 
-    /// Creates a config map directly in a member, and waits until kubectl shows it.
+    /// Creates a ConfigMap in a member, and waits until kubectl shows it.
     async fn map(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": "0"}});
@@ -106,7 +105,7 @@ impl Setup {
         .await
     }
 
-    /// The object in a member's storage.
+    /// Reads an object from a member directly.
     async fn stored(&self, member: usize, resource: &str, name: &str) -> anyhow::Result<Value> {
         let path = self.path(&format!("{resource}/{name}"));
         self.members[member].http().get(&path).send().await?.expect(200)?.json()
@@ -120,7 +119,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The cells of the table's line that begins with these words.
+/// The cells of the line that begins with these words.
 fn line<'a>(table: &'a str, words: &[&str]) -> anyhow::Result<Vec<&'a str>> {
     table
         .lines()

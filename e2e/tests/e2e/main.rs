@@ -4,7 +4,7 @@
 //! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
 //! E2E=conformance::bare`.
 
-// A test's `unwrap` is an assertion; clippy's exemption for tests does not recognise a custom harness.
+// An `unwrap` in a test is an assertion. clippy's exemption for tests does not recognise a custom harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -54,8 +54,8 @@ use context::Case;
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 
-/// Default number of concurrent tests, without `--test-threads`: they wait for servers more than they compute. On two
-/// cores the whole run took 475 s with four (and two members of their own at once), 406 s with six (and three).
+/// Default number of concurrent tests, without `--test-threads`. Tests wait for servers more than they compute. On two
+/// cores, the run took 475 s with four threads and 406 s with six.
 const THREADS: usize = 6;
 
 fn main() -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `serve --merge-into-kubeconfig` changes the user's own kubeconfig, which the real kubectl changes too.
+//! `serve --merge-into-kubeconfig` changes the user's kubeconfig, which the real kubectl changes, too.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -37,7 +37,7 @@ async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: Te
     let nodes = kubectl.ok(&["--context", "tributary-member2", "get", "nodes", "-o", "name"]).await?;
     ensure!(nodes == "node/member2-node-0\n", "{nodes}");
 
-    // kubectl writes the whole file anew and keeps the marks; Tributary keeps kubectl's change.
+    // kubectl rewrites the file and keeps Tributary's marks, and Tributary keeps kubectl's change.
     kubectl.ok(&["config", "set-context", "tributary-all", "--namespace=kube-system"]).await?;
     kubectl.ok(&["config", "use-context", "tributary-all"]).await?;
     drop(running);
@@ -58,8 +58,8 @@ async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: Te
     Ok(())
 }
 
-/// `KUBECONFIG=a:b`: the contexts go into the first existing file, beside the entries of both. They are refused if one
-/// file's entry would hide the other's.
+/// With `KUBECONFIG=a:b`, the contexts go into the first existing file. Tributary refuses to start if an entry of one
+/// file would hide an entry of the other.
 async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;

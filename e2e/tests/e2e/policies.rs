@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, sync::Arc, time::Duration};
 use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, namespace};
 
-/// Longest time until the server has read a change of the files.
+/// Longest time until the server has read a changed file.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -32,7 +32,7 @@ pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Valu
             "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
             "spec": spec,
         });
-        // A rename is atomic: the server would refuse a half-written file.
+        // A rename is atomic. The server would refuse a half-written file.
         let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
         fs::write(&new, object.to_string())?;
         fs::rename(new, path)?;
@@ -100,7 +100,7 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
         }
     }
 
-    // The policies change while the server runs: `DenyAll` replaces them, and freezes the cluster.
+    // `DenyAll` replaces the policies while the server runs.
     write(folder.path(), members, &json!({"dispatch": "DenyAll"}))?;
     eventually(SOON, async || {
         let listed = kubectl.ok(&list).await?;
@@ -118,7 +118,7 @@ async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) 
     Ok(())
 }
 
-/// A kube-apiserver accepts parameters that are not UTF-8: it would list and watch, although the policies saw a
+/// A kube-apiserver accepts query parameters that are not UTF-8. It could list and watch, although the policies saw a
 /// different request.
 async fn ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
@@ -155,7 +155,7 @@ async fn ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyh
     .await?;
     let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
     let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
-    // The kube-apiserver's own reading of these parameters.
+    // The kube-apiserver accepts these parameters.
     let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
     ensure!(listed.contains("\"private\""), "{listed}");
     let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();
@@ -189,7 +189,7 @@ async fn global_policy_applies_to_each_path_of_a_cluster(context: TestContext) -
         let said = kubectl.run(&["--context", place_of, "delete", "configmap/kept", "-n", &name]).await?.failure()?;
         ensure!(said.contains(&format!("nobody deletes here {place}")), "{place_of}: {said}");
     }
-    // Other requests succeed, although no policy of the MergedEndpoint takes them.
+    // Other requests succeed, although no policy of the MergedEndpoint matches them.
     kubectl.ok(&["--context", "all", "get", "configmap/kept", "-n", &name]).await?;
     kubectl.ok(&["--context", members[1].name(), "get", "configmap/kept", "-n", &name]).await?;
     fs::write(folder.path().join("new"), endpoint(json!({})).to_string())?;
