@@ -1,4 +1,4 @@
-//! Aggregated API servers behind a member: Tributary's assumptions about the discovery of a kube-apiserver.
+//! Aggregated API servers behind a member: the discovery behavior of kube-apiserver on which Tributary relies.
 
 use super::{
     Conformance, conformance,
@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// An aggregated server behind only the first member, with its own API group.
+/// An aggregated server behind the first member only, with its own API group.
 struct Aggregated {
     server: AggregatedServer,
     target: Target,
@@ -40,7 +40,7 @@ impl Aggregated {
         format!("/apis/{}/{VERSION}/namespaces/{}/{rest}", self.group, self.target.namespace)
     }
 
-    /// Serves an empty list at a path, and waits until the target answers with it.
+    /// Serves an empty list at a path, and waits until the target returns this list.
     async fn shows(&self, rest: &str) -> anyhow::Result<()> {
         let (path, api_version) = (self.path(rest), format!("{}/{VERSION}", self.group));
         let list = json!({"kind": "MetricValueList", "apiVersion": api_version, "metadata": {}, "items": []});
@@ -53,8 +53,8 @@ impl Aggregated {
         .await
     }
 
-    /// Waits for resources in the description of the version: the aggregator reads it a moment after the server
-    /// answers.
+    /// Waits until the member's discovery has resources for the version. The aggregator reads them shortly after the
+    /// server answers.
     async fn described_with_resources(&self) -> anyhow::Result<Value> {
         eventually(SOON, async || {
             let version = self.described().await?;
@@ -81,7 +81,7 @@ impl Aggregated {
     }
 }
 
-/// The aggregator of a kube-apiserver adds a parent with `"verbs": null` to a subresource without a parent.
+/// The aggregated server lists a subresource without its parent. The aggregator adds a parent with `"verbs": null`.
 async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Target) -> anyhow::Result<()> {
     let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
         "kind": "MetricValueList", "verbs": ["get"]}]);
@@ -93,13 +93,12 @@ async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Targ
     let parent = &described?["resources"][0];
     ensure!(parent["resource"] == "pods" && parent["verbs"].is_null(), "{parent}");
     ensure!(parent["subresources"][0]["verbs"] == json!(["get"]), "{parent}");
-    // Requests for built-in kinds of the cluster succeed.
+    // Requests for built-in kinds of the cluster must succeed.
     let maps = aggregated.target.http.get(&aggregated.target.maps("")).send().await?.expect(200)?;
     ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
     Ok(())
 }
 
-/// Some aggregated servers serve paths that their discovery does not list.
 async fn aggregated_path_missing_from_discovery_is_served(target: Target) -> anyhow::Result<()> {
     let aggregated = Aggregated::start(target, &json!([])).await?;
     let shown = aggregated.shows("s0-queue").await;
@@ -111,7 +110,7 @@ async fn aggregated_path_missing_from_discovery_is_served(target: Target) -> any
     Ok(())
 }
 
-/// A list and a watch of the metadata of CustomResourceDefinitions work, and show each new one.
+/// Tributary watches the metadata of CustomResourceDefinitions, and relies on this list and watch.
 async fn metadata_watch_of_custom_resource_definitions_shows_new_definitions(target: Target) -> anyhow::Result<()> {
     let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
     let list = target.http.get(&format!("{DEFINITIONS}?limit=1")).accept(&accept("PartialObjectMetadataList"));

@@ -1,5 +1,5 @@
-//! Versions in the compact form, which a server of many clusters sends: a request with one has the same answer as with
-//! the long form. A kube-apiserver's own versions have only one form, which these cases send to it.
+//! Versions in the compact form, which a server of many clusters sends. A request with a compact version must have the
+//! same answer as with the long form. A bare kube-apiserver has only one form of versions and gets this form.
 
 use super::{
     Conformance, conformance,
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// A version of clusters that do not exist: an epoch of zeros, one component.
+/// A compact version of clusters that do not exist: an epoch of zeros and one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
 async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
@@ -30,7 +30,7 @@ async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<
     let version = target.compact(&version_of(&before)).await?;
     let again = target.read(&target.maps(&format!("?resourceVersion={version}&resourceVersionMatch=Exact"))).await?;
     ensure!(again == before, "{again}\ninstead of\n{before}");
-    // Without a match parameter, a limit pins the version.
+    // With a limit and without a match parameter, a version is exact.
     let page = target.read(&target.maps(&format!("?resourceVersion={version}&limit=50"))).await?;
     ensure!(page == before, "{page}\ninstead of\n{before}");
     Ok(())
@@ -50,7 +50,7 @@ async fn list_not_older_than_a_compact_version_succeeds(target: Target) -> anyho
     Ok(())
 }
 
-/// The token of a page of this target, with its version in the compact form.
+/// Returns a continue token of this target, with its version in the compact form.
 async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)> {
     let page = target.read(&target.maps(query)).await?;
     let token = page["metadata"]["continue"].as_str().context("no continue token")?;
@@ -76,7 +76,7 @@ async fn watch_resumes_from_a_compact_version(target: Target) -> anyhow::Result<
     for (index, step) in steps.iter().enumerate() {
         target.change_map(["map-00", "map-02"][index % 2], step).await?;
     }
-    // Each watch starts from the last event's version, in the other form.
+    // Each watch starts from the last event's version, in compact form.
     for step in &steps {
         let version = target.compact(&from).await?;
         let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -117,7 +117,7 @@ async fn get_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The version of an event is a precondition in either form: true for one write, and false afterwards.
+/// A compact version of an event is a valid precondition of one write, and stale afterwards.
 async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;

@@ -79,7 +79,7 @@ async fn unaggregated_apps_group_has_version_v1(target: Target) -> anyhow::Resul
     Ok(())
 }
 
-/// Resources by name, with the fields by which clients decide.
+/// The resources by name, with the fields that clients use.
 fn resources(list: &Value) -> BTreeMap<String, Vec<Value>> {
     list["resources"]
         .as_array()
@@ -131,7 +131,6 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// Tributary's table of built-in resources agrees with the server's discovery.
 async fn built_in_resource_table_agrees_with_discovery(target: Target) -> anyhow::Result<()> {
     let mut differing = Vec::new();
     for path in ["/api", "/apis"] {
@@ -176,7 +175,7 @@ async fn aggregated_discovery_lists_apps_v1_as_current(target: Target) -> anyhow
 }
 
 async fn aggregated_discovery_with_its_etag_is_304(target: Target) -> anyhow::Result<()> {
-    // The groups of other cases' custom resources may appear or disappear between the two requests.
+    // Groups of other cases' custom resources may appear or disappear between the two requests.
     eventually(SOON, async || {
         for path in ["/api", "/apis"] {
             let first = target.http.get(path).accept(AGGREGATED).send().await?.expect(200)?;

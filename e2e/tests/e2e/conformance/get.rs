@@ -1,4 +1,4 @@
-//! Reading one object.
+//! Reads of one object.
 
 use super::{
     Conformance, conformance,
@@ -56,7 +56,7 @@ async fn get_of_a_missing_object_is_404(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A ComponentStatus is read live, and has neither uid nor version.
+/// Tributary reads a ComponentStatus from the member. A ComponentStatus has neither uid nor version.
 async fn get_returns_a_component_status_without_a_version(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
     if target.members.len() > 1 {
@@ -68,9 +68,10 @@ async fn get_returns_a_component_status_without_a_version(target: Target) -> any
     Ok(())
 }
 
-/// Names of RBAC objects, which may be any segment of a path: each name with its JSON, its path and its field selector.
+/// Names of RBAC objects, which may be any path segment: the name, its JSON form, its path form and its field selector
+/// form.
 const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
-    // A kube-apiserver writes `<` and `&` as escapes.
+    // A kube-apiserver escapes `<` and `&` in JSON.
     ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),
     (r"CORP\ann", r"CORP\\ann", "CORP%5Cann", "CORP%5C%5Cann"),
     ("a\tb\u{1b}", r"a\tb\u001b", "a%09b%1b", "a%09b%1b"),
@@ -112,7 +113,7 @@ async fn get_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()>
 
 async fn get_at_version_zero_returns_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // The list comes first: version 0 may return any state, but no state older than an earlier answer.
+    // Version 0 may return any state that is not older than an earlier answer, so a list comes first.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");

@@ -1,4 +1,4 @@
-//! Lists: contents, versions, paging, selectors, and every refused combination.
+//! Lists: contents, versions, pages, selectors, and all refused combinations.
 
 use super::{
     Conformance, conformance,
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// A refused query. `VERSION` stands for the version of a list and `TOKEN` for a continue token.
+/// A refused query. `VERSION` stands for the version of a list, and `TOKEN` for a continue token.
 struct Refused {
     name: &'static str,
     query: &'static str,
@@ -216,7 +216,7 @@ async fn field_selector_selects_pods_by_node_and_phase(target: Target) -> anyhow
     Ok(())
 }
 
-/// The list by which Helm reads the records of its releases.
+/// Helm uses this list to read its release records.
 async fn field_selector_selects_secrets_by_type(target: Target) -> anyhow::Result<()> {
     let typed = |name: &str, of_type: &str| {
         let labels = json!({"owner": "helm", "name": "r"});
@@ -252,7 +252,7 @@ async fn list_of_a_missing_namespace_is_empty(target: Target) -> anyhow::Result<
     Ok(())
 }
 
-/// Pages through the namespace and returns the pages. Every request has `always`; only the first has `first`.
+/// Reads all pages of the namespace. Every request has the parameters `always`, and only the first request has `first`.
 async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
     let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{always}{first}"))).await?];
     while let Some(token) =
@@ -269,7 +269,7 @@ async fn all_pages_of_a_list_are_one_snapshot(target: Target) -> anyhow::Result<
     let names = target.seed_maps(11).await?;
     let first = target.read(&target.maps("?limit=4")).await?;
     let token = first["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
-    // Changes between the pages do not appear in this list.
+    // Changes between the pages must not appear in this list.
     target.create_map("zz-later", &[]).await?;
     target.delete_map("map-10").await?;
     let mut all = names_of(&first);
@@ -439,7 +439,7 @@ async fn unchanged_list_item_keeps_its_version(target: Target) -> anyhow::Result
 
 async fn unknown_and_repeated_list_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
-    // Unknown parameters and a repeated one (the first value counts) are no errors.
+    // Unknown parameters are no error. For a repeated parameter, the first value counts.
     let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
     ensure!(names_of(&list).len() == 2, "{list}");
     Ok(())

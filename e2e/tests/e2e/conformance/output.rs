@@ -1,4 +1,4 @@
-//! Forms of answers: Table, PartialObjectMetadata, YAML, and forms that the server cannot produce.
+//! Media types of answers: Table, PartialObjectMetadata, YAML, and types that the server does not support.
 
 use super::{
     Conformance, conformance,
@@ -35,7 +35,7 @@ fn columns(table: &Value) -> Vec<String> {
     columns.iter().map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Checks the columns and the cells of each row, without the column that Tributary adds.
+/// Checks the columns, and the number of cells in each row, without the column that Tributary adds.
 fn check_columns(target: &Target, table: &Value, expected: &[&str]) -> anyhow::Result<()> {
     let mut shown = columns(table);
     if target.differs(&CLUSTER_COLUMN) {
@@ -240,7 +240,7 @@ async fn watch_as_yaml_is_406(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A review has no rows: the server refuses a Table of it, and uses the client's second media type if there is one.
+/// A review has no rows. The server refuses a Table of it, and uses the client's second media type if there is one.
 async fn access_review_as_a_table_is_406(target: Target) -> anyhow::Result<()> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({
@@ -260,7 +260,6 @@ async fn error_is_json_where_only_a_table_is_accepted(target: Target) -> anyhow:
     Ok(())
 }
 
-/// Every read of a deprecated version has a Warning.
 async fn deprecated_api_version_has_a_warning_header(target: Target) -> anyhow::Result<()> {
     let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "one"}});
     target.http.post(&target.core("endpoints", ""), &endpoints).send().await?.expect(201)?;

@@ -1,4 +1,4 @@
-//! Hostile and meaningless paths.
+//! Hostile and invalid paths.
 
 use super::{
     Conformance, conformance,
@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// Hostile paths. `NS` stands for the namespace of the case, which has a config map `secret`.
+/// Hostile paths. `NS` stands for the namespace of the case, which has a ConfigMap `secret`.
 const HOSTILE: [(&str, &str); 9] = [
     ("double_slash_inside", "/api/v1//namespaces/NS/configmaps/secret"),
     ("double_slash_at_the_start", "//api/v1/namespaces/NS/configmaps/secret"),
@@ -85,7 +85,7 @@ async fn root_path_lists_the_api_paths(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The parameter `timeout` limits the duration of a request.
+/// `timeout` limits the duration of a request.
 async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let maps = target.maps("");
@@ -103,12 +103,12 @@ async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow:
             ensure!(status["message"] == message && status["reason"] == "BadRequest", "{path}: {status}");
         }
     }
-    // A watch has no such limit, and the server ignores an invalid value.
+    // The parameter `timeout` does not apply to a watch, and the server ignores its value.
     target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
     Ok(())
 }
 
-/// Selectors and queries at the limits of their length, and beyond.
+/// Each selector and query is tested at its limit and one above.
 async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");
@@ -132,7 +132,6 @@ async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target
     Ok(())
 }
 
-/// A query with a pair that does not decode.
 async fn query_with_invalid_escapes_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for query in ["labelSelector=%zz", "labelSelector=a;b", "x=%ff"] {

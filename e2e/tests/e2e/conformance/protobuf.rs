@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// The contents of every field with this number.
+/// The contents of all fields with this number.
 fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
@@ -41,7 +41,7 @@ fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(one(message, number)?.to_vec())?)
 }
 
-/// The message in an envelope, which must have this kind.
+/// Unwraps a message from its envelope, which must have this kind.
 fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let type_meta = one(envelope, 1)?;
@@ -49,7 +49,7 @@ fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     one(envelope, 2)
 }
 
-/// Checks a message's metadata against an object in JSON.
+/// Checks a protobuf message's metadata against the object in JSON.
 fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     let metadata = one(message, number::METADATA)?;
     let own = (text(metadata, number::OBJECT_NAME)?, text(metadata, number::OBJECT_RESOURCE_VERSION)?);

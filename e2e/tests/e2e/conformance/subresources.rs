@@ -1,4 +1,4 @@
-//! Status, scale and eviction, and the versions and preconditions in them.
+//! The subresources status, scale and eviction, with their versions and preconditions.
 
 use super::{
     Conformance, conformance,
@@ -85,8 +85,7 @@ async fn get_of_the_scale_subresource_returns_a_scale(target: Target) -> anyhow:
 async fn update_of_the_scale_subresource_changes_the_replicas(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     crate::context::eventually(super::target::SOON, async || {
-        // A controller may change the deployment in between, so the case repeats: one write with a fresh scale must
-        // succeed.
+        // A controller may change the deployment in between, so the update is repeated with a fresh scale.
         let mut scale = target.read(&format!("{path}/scale")).await?;
         scale["spec"]["replicas"] = json!(2);
         target.http.put(&format!("{path}/scale"), &scale).send().await?.expect(200)?;

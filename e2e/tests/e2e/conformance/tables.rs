@@ -1,4 +1,4 @@
-//! Every combination of parameters, headers or methods, sent to the target and to its first member, which has all the
+//! Sends every combination of parameters, headers or methods to the target and to its first member, which has all
 //! objects. The two answers must agree.
 
 use super::{
@@ -49,7 +49,7 @@ impl Words {
     }
 }
 
-/// Creates five config maps in the first member alone; returns the placeholders' values for the target and for that
+/// Creates five ConfigMaps in the first member only. Returns the placeholders' values for the target and for the
 /// member.
 async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
     let member = target.members[0].http();
@@ -83,7 +83,7 @@ async fn compare(
     Ok(())
 }
 
-/// Every combination of these values of parameters, as queries; `None` leaves the parameter out.
+/// All combinations of the parameters' values, as queries. `None` omits the parameter.
 fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<String> {
     let mut queries = vec![base.to_owned()];
     for (name, values) in parameters {
@@ -100,7 +100,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
     queries
 }
 
-/// The parts of a Status that both servers can have alike.
+/// The parts of a Status that both servers have in common.
 fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
@@ -129,7 +129,7 @@ async fn all_combinations_of_list_options_agree_with_the_member(target: Target) 
         let metadata = &list["metadata"];
         let selects = selectors_end_pages && answer.request.contains("labelSelector");
         let goes_on = metadata["continue"].is_string() && !selects;
-        // Unless the request names an exact version, the list's version grows with the writes of other cases.
+        // The list's version grows with the writes of other cases, unless the request names an exact version.
         let exact = answer.request.contains("Exact") || answer.request.contains("continue=");
         let at_version = exact.then(|| version_of(&list) == words.version);
         format!("{:?} {goes_on} {} at the version: {at_version:?}", names_of(&list), metadata["remainingItemCount"])
@@ -161,7 +161,7 @@ async fn all_combinations_of_watch_options_agree_with_the_member(target: Target)
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // A plain bookmark may or may not come within a second.
+                // A plain bookmark may or may not arrive within a second.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
                 "ERROR" => Some(format!("ERROR {} {}", event["object"]["code"], event["object"]["reason"])),
@@ -215,7 +215,7 @@ const ACCEPTS: [&str; 38] = [
     ",,application/json,",
 ];
 
-/// The form of an answer: status, type, kind, version, and whether it is indented.
+/// Status, media type, kind, version and indentation of an answer.
 fn form(answer: &HttpResponse) -> String {
     let text = answer.text();
     let line = if text.starts_with("{\n") { &*text } else { text.lines().next().unwrap_or_default() };

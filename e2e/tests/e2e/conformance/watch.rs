@@ -42,7 +42,7 @@ pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Resu
     Ok(events)
 }
 
-/// Fails if an event other than a bookmark comes within [`QUIET`].
+/// Fails if an event other than a bookmark arrives within [`QUIET`].
 pub(super) async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
     let (events, ended) = stream.drain(QUIET).await?;
     let others: Vec<&Value> = events.iter().filter(|event| event["type"] != "BOOKMARK").collect();
@@ -134,7 +134,7 @@ async fn initial_events_end_with_a_bookmark_to_resume_from(target: Target) -> an
     let shown: Vec<String> = events.iter().map(|event| summary(event).1).collect();
     ensure!(shown == target.in_list_order(&names), "{shown:?}");
     ensure!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
-    // A watch from the bookmark's version resumes without repeated events.
+    // A watch from the bookmark's version repeats no event.
     let mut again = target.watch_maps(&format!("resourceVersion={}", version_of(&bookmark["object"]))).await?;
     nothing_more(&mut again).await?;
     target.change_map("map-01", "1").await?;
@@ -293,11 +293,12 @@ async fn watch_with_a_label_selector_adds_and_deletes_at_label_changes(target: T
     target.delete_map("moving").await?;
     let events = take(&mut stream, 5).await?;
     let shown: Vec<(String, String)> = events.iter().map(summary).map(|(kind, _, step)| (kind, step)).collect();
-    // DELETED shows an object that leaves the selection in its last state that matched.
+    // For an object that leaves the selection, DELETED has the last state that matched.
     let expected = [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2"), ("ADDED", "5"), ("DELETED", "5")];
     ensure!(shown == expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{shown:?}");
     ensure!(events[2]["object"]["metadata"]["labels"]["state"] == "in", "{}", events[2]);
-    // The DELETED event carries its own version: a client that resumes from it sees the return next.
+    // The DELETED event has its own version. A client that resumes from this version next sees the return of the
+    // object.
     let mut rest = target
         .watch_maps(&format!("resourceVersion={}&labelSelector=state%3Din", version_of(&events[2]["object"])))
         .await?;
@@ -418,8 +419,8 @@ async fn watch_event_has_the_version_of_its_write(target: Target) -> anyhow::Res
     if target.kind == Kind::OverTwoIntegers {
         version_of(&written).parse::<u64>().with_context(|| format!("not an integer: {written}"))?;
     }
-    // Over several members an event carries the vector, and a write's answer only its component: an update with either
-    // succeeds.
+    // Over several members, an event has the composite version, and the answer to a write has only the member's
+    // component. An update must succeed with each of the two versions.
     let mut object = event["object"].clone();
     object["data"]["step"] = "with the event's version".into();
     target.http.put(&target.map("one"), &object).send().await?.expect(200)?;
@@ -474,7 +475,7 @@ async fn watch_has_many_changes_of_each_object_in_order(target: Target) -> anyho
     let (written, events) =
         tokio::join!(futures::future::try_join_all(writers), take(&mut stream, 59 * target.members.len()));
     written?;
-    // The first write changes nothing (the step was 0 before), so it causes no event.
+    // The first write changes nothing, because the step is already 0, so it causes no event.
     for (index, _) in target.members.iter().enumerate() {
         let name = format!("map-{:02}", index * 2);
         let steps: Vec<String> = events

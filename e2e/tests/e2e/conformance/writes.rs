@@ -116,7 +116,7 @@ async fn create_accepts_yaml_with_aliases(target: Target) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// One text in 12 KB that aliases expand to 1.2 MB.
+/// The document has 12 KB, and its aliases expand to 1.2 MB.
 async fn create_from_yaml_with_many_aliases_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: many}\n";
@@ -156,7 +156,7 @@ async fn strict_field_validation_refuses_an_unknown_field(target: Target) -> any
     Ok(())
 }
 
-/// PUT of a config map with `data.step` set.
+/// Updates a ConfigMap with a new `data.step`.
 async fn update(target: &Target, object: &Value, step: &str) -> anyhow::Result<tributary_e2e::HttpResponse> {
     let mut object = object.clone();
     object["data"]["step"] = json!(step);
@@ -303,7 +303,7 @@ async fn json_patch_that_tests_an_old_version_is_422(target: Target) -> anyhow::
 }
 
 async fn json_patch_adds_an_annotation_to_the_shown_object(target: Target) -> anyhow::Result<()> {
-    // A client adds to the annotations that the server showed, or creates the map if there was none.
+    // A client adds to the annotations that the server returned, or creates the map if there is none.
     let shown = target.create_map("one", &[]).await?;
     let patch = match shown["metadata"].get("annotations") {
         Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),
@@ -358,7 +358,6 @@ async fn server_side_apply_with_a_stale_version_is_409(target: Target) -> anyhow
     Ok(())
 }
 
-/// An apply with a resourceVersion still creates a missing object.
 async fn server_side_apply_with_a_version_creates_a_missing_object(target: Target) -> anyhow::Result<()> {
     let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
     target.http.delete(&target.map("one")).send().await?.expect(200)?;
@@ -377,7 +376,6 @@ async fn delete_returns_the_uid_of_the_object(target: Target) -> anyhow::Result<
     Ok(())
 }
 
-/// The patch that removes the last finalizer of a deleted object deletes it, and its answer has the object.
 async fn patch_of_the_last_finalizer_deletes_and_returns_the_object(target: Target) -> anyhow::Result<()> {
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     let patch =
@@ -443,7 +441,6 @@ async fn delete_checks_the_uid_in_its_query(target: Target) -> anyhow::Result<()
     Ok(())
 }
 
-/// The server ignores options in the query of a delete with a body.
 async fn delete_with_a_body_ignores_options_in_the_query(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let path = format!("{}?dryRun=All&uid=00000000-0000-0000-0000-000000000000", target.map("one"));
@@ -481,7 +478,6 @@ async fn cluster_annotation_is_not_stored_by_an_update(target: Target) -> anyhow
     Ok(())
 }
 
-/// An error has the media type that the client requested.
 async fn write_errors_have_the_requested_media_type(target: Target) -> anyhow::Result<()> {
     let stale = target.create_map("new", &[]).await?;
     target.change_map("new", "1").await?;

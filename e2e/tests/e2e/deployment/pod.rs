@@ -1,4 +1,4 @@
-//! Runs the pod of the chart as a process: its flags, files, user, probes and grace period are those of the rendered
+//! Runs the pod of the chart as a process. Flags, files, user, probes and grace period are those of the rendered
 //! Deployment, with paths below a folder of the test.
 
 use super::{deploy, helm, render, volumes};
@@ -42,7 +42,7 @@ struct Kubelet {
     spec: Value,
     /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
     sources: BTreeMap<String, Files>,
-    /// The pod's user; `None` if the test does not run as root, which alone may choose the user.
+    /// The pod's user; `None` if the test does not run as root, because only root may change the user.
     user: Option<u32>,
 }
 
@@ -71,12 +71,12 @@ impl Kubelet {
         Ok(Self { root, spec, sources, user })
     }
 
-    /// The real path of a path in the pod.
+    /// The path on this machine for a path in the pod.
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Replaces the pod's paths in a text by the real ones.
+    /// Replaces the pod's paths in a text by paths on this machine.
     fn placed(&self, text: &str) -> String {
         let root = self.root.path().display().to_string();
         ["/etc/tributary/", "/var/lib/tributary"]
@@ -98,7 +98,7 @@ impl Kubelet {
             let volumes = self.spec["volumes"].as_array().into_iter().flatten();
             let volume = volumes.clone().find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
             if volume["emptyDir"].is_object() {
-                // The kubelet creates the folder in the same way for a group.
+                // The kubelet also creates the folder and gives it to the group.
                 fs::create_dir_all(&folder)?;
                 chown(&folder, None, group)?;
                 fs::set_permissions(&folder, Permissions::from_mode(0o2777))?;
@@ -129,7 +129,7 @@ impl Kubelet {
         let container = self.container();
         ensure!(container["command"].is_null(), "the image's own program is run: {container}");
         let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
-        // A folder that every user may read.
+        // Every user may read this folder.
         let program = self.path("/tributary");
         fs::copy(tributary::binary()?, &program).context("copy the program")?;
         let mut command = Command::new(program);
@@ -140,7 +140,7 @@ impl Kubelet {
         Process::spawn_with("pod", command, &self.path("/out"), &self.path("/err"), Stdio::null())
     }
 
-    /// Path and patience of a probe, which must use the container's own port.
+    /// Path and timeout of a probe, which must use the container's own port.
     fn probe(&self, name: &str) -> anyhow::Result<(String, Duration)> {
         let probe = &self.container()[name];
         let get = &probe["httpGet"];
@@ -150,7 +150,7 @@ impl Kubelet {
     }
 }
 
-/// The data by which a test reaches the pod.
+/// The client certificates and address of the running pod.
 struct Reached {
     people: PeopleAuthority,
     server: String,
@@ -167,7 +167,7 @@ impl Reached {
     }
 }
 
-/// Values for one real member, as a user of the chart writes them. The port is a free one of this machine.
+/// Chart values for one real member. The port is a free port of this machine.
 fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
         "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
@@ -179,7 +179,7 @@ fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
         "accessLog": {"path": "-"},
-        // The traces have no collector: they are lost without delaying a request.
+        // No collector receives the traces. Lost traces must not delay a request.
         "tracing": {"configuration": {"endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000}},
         "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
     })
@@ -226,7 +226,7 @@ async fn as_rendered(
     reached: &Reached,
     (own, ann, member): (&str, &str, &TestCluster),
 ) -> anyhow::Result<()> {
-    // A client without a credential may send the probes, as the kubelet does.
+    // The kubelet sends probes without a credential.
     let nobody = reached.client(json!({})).await?;
     let (startup, patience) = kubelet.probe("startupProbe")?;
     eventually(patience, async || nobody.get(&startup).send().await?.expect(200).map(drop)).await?;
@@ -248,7 +248,7 @@ async fn as_rendered(
     })
     .await?;
 
-    // The process reads files that the kubelet updates while it runs.
+    // The running process must read files that the kubelet updates.
     let port = u16::try_from(kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?)?;
     looks_for_replicas(process).await?;
     let mut values = chosen(member, "second", port);
@@ -262,8 +262,8 @@ async fn as_rendered(
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
 }
 
-/// The files that `tributary join` writes for a member, as they are in a Secret made of its directory. The account has
-/// a name of the test's own, and a newly issued token.
+/// Runs `tributary join` for a member, and returns the written files as the contents of a Secret. The account has a
+/// unique name and a newly issued token.
 async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, account: &str) -> anyhow::Result<Files> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?.display().to_string();
     let config = directory.display().to_string();
@@ -278,7 +278,7 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
     Ok(files)
 }
 
-/// Follows `deploy/README.md`: a Secret of the directory that `tributary join` wrote, where an UpstreamCluster names
+/// Follows `deploy/README.md`. The Secret has the directory that `tributary join` wrote: an UpstreamCluster that names
 /// the token beside it. The values are those of the committed manifests, except for the pod's address.
 async fn secret_of_joined_clusters_is_served(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
@@ -320,7 +320,7 @@ async fn secret_of_joined_clusters_is_served(context: TestContext) -> anyhow::Re
     outcome.with_context(|| format!("the pod's log: {}", process.errors()))
 }
 
-/// The pod uses the token with which it started, and the next one once the kubelet has written it.
+/// Checks that the pod uses its first token, and the next token after the kubelet has written it.
 async fn with_tokens_exchanged(
     context: &TestContext,
     kubelet: &Kubelet,
@@ -328,11 +328,11 @@ async fn with_tokens_exchanged(
     (member, directory, account): (&TestCluster, &Path, &str),
 ) -> anyhow::Result<()> {
     let forwarded = format!("/clusters/{}{maps}", member.name());
-    // The process is still starting and does not listen yet.
+    // The process may still start and not listen yet.
     for path in [maps, &forwarded] {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // A token is valid for one account, and not for a new account with the same name.
+    // The token of a deleted account is invalid for a new account with the same name.
     let path = format!("/api/v1/namespaces/{account}/serviceaccounts/{account}");
     member.http().delete(&path).send().await?.expect(200)?;
     eventually(SOON, async || {
@@ -347,7 +347,7 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// Checks that the process looks up replicas by a name, which this machine cannot resolve.
+/// Checks that the process looks up replicas by a DNS name, which this machine cannot resolve.
 async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
@@ -357,7 +357,6 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-/// Tests the chart with all values switched on.
 async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
@@ -365,14 +364,14 @@ async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> any
     let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
     let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
     ensure!(arguments.len() > 15, "{arguments:?}");
-    // The program accepts its flags, and stops at the missing configuration.
+    // The program accepts the flags, and stops because the configuration is missing.
     let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let absent = format!("--config {}", kubelet.path("/etc/tributary/configuration").display());
     ensure!(output.stderr.contains(&absent), "{}", output.stderr);
     Ok(())
 }
 
-/// Replaces the mounted ConfigMaps by the ConfigMaps in `objects`.
+/// Updates the mounted ConfigMaps with the contents in `objects`.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);
@@ -384,7 +383,7 @@ fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGTERM: the process is not ready at once, serves until the delay ends, and exits within the grace period.
+/// Sends SIGTERM. The process must be unready at once, serve until the delay ends, and exit within the grace period.
 async fn ends(
     kubelet: &Kubelet,
     process: &mut Process,

@@ -1,5 +1,5 @@
-//! Two replicas of an earlier version are replaced by this version, back, and forward again, while clients continue.
-//! Each version accepts the other's versions of lists and watches, `continue` tokens and data directory.
+//! Two replicas of an earlier version are upgraded to this version, rolled back, and upgraded again, while clients
+//! continue. Each version must accept the other version's resourceVersions, `continue` tokens and data directory.
 
 use super::rolling;
 use crate::context::{Case, TestContext};
@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use std::{path::PathBuf, time::Duration};
 use tributary_e2e::tributary;
 
-/// Names the binary of the earlier version; `e2e/proof.sh` builds it.
+/// Names the environment variable with the earlier version's binary, which `e2e/proof.sh` builds.
 const FROM: &str = "TRIBUTARY_UPGRADE_FROM_BIN";
 
-/// The test starts eight replicas and drains six, which takes some seconds each.
+/// Longest duration. The test starts eight replicas and drains six, for some seconds each.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) fn cases() -> Vec<Case> {

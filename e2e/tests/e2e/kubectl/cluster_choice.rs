@@ -1,4 +1,4 @@
-//! The choice of a cluster: for a new object, for a name that several clusters have, by a context.
+//! The choice of a cluster for a new object, for a name that several clusters have, and by a context.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -63,7 +63,8 @@ async fn create_in_flag_chooses_the_default_cluster(context: TestContext) -> any
     Ok(())
 }
 
-/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat a refused command.
+/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat the refused
+/// command.
 async fn file_with_a_repeated_name_is_refused_without_retries(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
@@ -78,7 +79,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
     .await?;
     for (name, commands) in [
         ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
-        // The object exists in member1 alone, and cannot move.
+        // Only member1 has the object, which cannot move.
         ("only", &[&["apply"], &["replace"]]),
     ] {
         let object = json!({
@@ -87,10 +88,10 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
         });
         let file = setup.kubectl.file(&format!("{name}.json"), &object.to_string())?;
         for command in commands {
-            // This level logs requests and the status codes of their answers.
+            // This log level shows requests and the status codes of their responses.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
-            // kubectl replace sends the version of member1, which member2 can never match.
+            // `kubectl replace` sends the resourceVersion of member1, which is never valid in member2.
             let reason = match (name, *command) {
                 ("only", ["replace"]) => "its resourceVersion is not of cluster member2",
                 _ => "kubectl --context member2 …",
@@ -122,7 +123,7 @@ async fn repeated_name_is_listed_twice_and_refused_by_name(context: TestContext)
             ensure!(refused.contains(word), "no {word} in {refused}");
         }
     }
-    // The name is unique at one cluster's own path.
+    // At a cluster's own path the name is unique.
     setup.ok(&["--context", "member2", "label", "configmap", "twin", "a=b"]).await?;
     ensure!(setup.stored(1, "configmaps", "twin").await?["metadata"]["labels"]["a"] == "b", "not in member2");
     ensure!(setup.stored(0, "configmaps", "twin").await?["metadata"]["labels"].is_null(), "in member1 too");

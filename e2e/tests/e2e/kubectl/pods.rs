@@ -1,4 +1,4 @@
-//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them to a member directly,
+//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them directly to a member,
 //! which shows that the fixture is right.
 
 use super::{SOON, Setup};
@@ -54,7 +54,7 @@ pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyho
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
-    // kwok reports a failed command as an error of its own, not as an exit code.
+    // kwok reports a failed command as its own error, and not as an exit code.
     ensure!(failed.code != Some(0) && failed.stderr.contains("exit status 3"), "{failed:?}");
     Ok(())
 }
@@ -67,8 +67,8 @@ async fn kubectl_exec_runs_in_the_cluster_of_the_pod(context: TestContext) -> an
     check_exec(&setup, "two", 1).await
 }
 
-/// Sends bytes through the command and reads them back. The command ends by itself after the last line, because kwok
-/// does not pass on the end of the input.
+/// Sends bytes through a command and reads them back. The command ends after the last line, because kwok does not
+/// forward the end of the input.
 async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
@@ -85,8 +85,7 @@ async fn kubectl_exec_transfers_its_whole_input(context: TestContext) -> anyhow:
 
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    // `attach` shows output from the moment when it is attached. That moment is unknown, so the text is written
-    // repeatedly.
+    // `attach` shows output from its start on. The time of the start is unknown, so the text is written repeatedly.
     let expected = format!("attached {}", setup.namespace);
     eventually(SOON, async || {
         setup.members[member].append_container_log(&expected)?;
@@ -123,7 +122,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
         let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
-        // Read until the body is complete, not until the end: kwok keeps its half of the connection open.
+        // The test reads until the body is complete, because kwok keeps its half of the connection open.
         let mut answer = Vec::new();
         let whole = async {
             while !String::from_utf8_lossy(&answer).contains("\"health\"") {

@@ -1,4 +1,4 @@
-//! Reads over two members.
+//! kubectl commands that read, over two members.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -63,7 +63,7 @@ async fn get_watch_prints_objects_of_both_members(context: TestContext) -> anyho
     setup.map(1, "in-two").await?;
     let text = watching.wait_for_output(SOON, |text| text.contains("in-one") && text.contains("in-two")).await?;
     ensure!(line(&text, &["in-two"])?[1] == "member2", "{text}");
-    // One name: kubectl watches with a field selector.
+    // For one name, kubectl watches with a field selector.
     let arguments = setup.arguments(&["get", "configmap", "in-two", "-w", "-o", "jsonpath={.data.step};"]);
     let mut watching = setup.kubectl.spawn(&arguments)?;
     watching.wait_for_output(SOON, |text| text.contains("0;")).await?;
@@ -101,7 +101,7 @@ async fn api_resources_equal_the_members(context: TestContext) -> anyhow::Result
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;
-    // Custom resources of other cases appear and disappear in between.
+    // Custom resources of other tests appear and disappear between the two commands.
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.contains(".example.com/"));
         let mut lines: Vec<String> = lines.map(str::to_owned).collect();

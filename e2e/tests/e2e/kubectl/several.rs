@@ -1,4 +1,4 @@
-//! Commands that send several requests with dependent answers, over two members.
+//! kubectl commands whose requests depend on earlier answers, over two members.
 
 use super::{SOON, Setup, deployment, line, pod};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Creates a deployment in a member, on the member's node.
+/// Creates a Deployment in a member, on the member's node.
 async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> {
     let node = format!("{}-node-0", setup.members[member].name());
     let text = deployment(name).replace("member1-node-0", &node);
@@ -97,7 +97,7 @@ async fn get_in_chunks_has_objects_of_both_members(context: TestContext) -> anyh
     let in_order = |prefix: &'static str| (0..EACH).map(move |index| format!("configmap/{prefix}-{index:02}\n"));
     let by_cluster: String = in_order("b").chain(in_order("a")).collect();
     eventually(SOON, async || {
-        // Five pages; the third one has objects of both clusters.
+        // The third of five pages has objects of both clusters.
         let output = setup.run(&["get", "configmaps", "--chunk-size=5", "-o", "name", "-v=6"]).await?;
         ensure!(output.stdout == by_cluster, "{}", output.stdout);
         let pages = output.stderr.lines().filter(|line| line.contains("limit=5")).count();
@@ -118,8 +118,7 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
     })
 }
 
-/// kubectl lists events by the object's uid: events of an object with the same name in another cluster do not belong to
-/// it.
+/// kubectl lists events by the object's uid. Events of an object with the same name in another cluster must not appear.
 async fn describe_shows_only_events_of_the_objects_uid(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
@@ -158,7 +157,7 @@ async fn kubectl_wait_supports_create_condition_and_jsonpath(context: TestContex
         let status = waiting.wait(SOON).await?;
         ensure!(status.success(), "{condition}: {}", waiting.errors());
     }
-    // The command waits by selector, in both clusters.
+    // The command waits by selector, for pods in both clusters.
     setup.running_pod(0, "one").await?;
     setup.ok(&["wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s"]).await?;
     let gone = setup.arguments(&["wait", "--for=delete", "pods", "--all", "--timeout=60s"]);
@@ -223,8 +222,8 @@ async fn apply_prune_deletes_objects_in_both_clusters(context: TestContext) -> a
     Ok(())
 }
 
-/// An object from the merged view names its cluster. A forced replace deletes and creates the object in the same
-/// cluster.
+/// An object from the merged view has the annotation with its cluster. A forced replace deletes the object and creates
+/// it in the same cluster.
 async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
@@ -241,7 +240,7 @@ async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -
     Ok(())
 }
 
-/// The object that `expose` makes names no cluster, so it goes to the default cluster, or to the cluster of the
+/// The Service that `expose` creates has no annotation, so it goes to the default cluster or to the cluster of the
 /// context.
 async fn kubectl_expose_creates_in_the_default_or_context_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
@@ -269,7 +268,8 @@ async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> an
     Ok(())
 }
 
-/// One of two clusters is unreachable: a command in its context fails, and the merged view answers with the other one.
+/// One of two clusters is unreachable. A command in its context fails, and the merged view has the objects of the other
+/// cluster.
 async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
@@ -288,7 +288,7 @@ async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext)
     let nodes = kubectl.run(&["get", "nodes"]).await?;
     ensure!(nodes.code == Some(0) && nodes.stdout.contains("member1-node-0"), "{nodes:?}");
     ensure!(nodes.stderr.contains("Warning: ") && nodes.stderr.contains("deadcluster"), "{nodes:?}");
-    // A name that member1 lacks may exist in the other cluster.
+    // The other cluster may have the name, although member1 lacks it.
     let unknown = kubectl.run(&["get", "node", "nowhere"]).await?.failure()?;
     ensure!(unknown.contains("deadcluster") && !unknown.contains("(NotFound)"), "{unknown}");
     let ready = kubectl.run(&["get", "--raw", "/readyz?verbose"]).await?;
@@ -311,7 +311,7 @@ async fn can_i_list_equals_the_members_list(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-/// An access that only one cluster allows is denied in the merged view, and the reason names the other cluster.
+/// The merged view denies an access that only one cluster allows. The reason names the cluster that denies it.
 async fn can_i_names_the_only_cluster_that_allows(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});

@@ -1,5 +1,5 @@
-//! Requests that switch protocols, by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY, to
-//! members that Tributary reaches directly and through each kind of proxy.
+//! Protocol upgrades by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY. Tributary reaches
+//! the members directly, and through each kind of proxy.
 
 use super::{Setup, pods};
 use crate::context::{Case, TestContext, cases};
@@ -10,7 +10,7 @@ use tributary_e2e::{
     tunnel_proxy::{ProxyKind, TunnelProxy},
 };
 
-/// Size in bytes of the largest copied file: many frames, and more than all buffers on the way hold.
+/// Size in bytes of the largest copied file: many frames, and more than all buffers between kubectl and the pod.
 const FILE_BYTES: usize = 8 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -45,7 +45,7 @@ async fn protocol_upgrades_work_through_a_socks5_proxy(context: TestContext) -> 
     check_through(&context, ProxyKind::Socks5).await
 }
 
-/// Tests all switched requests to a member that only a proxy can reach.
+/// Tests all protocol upgrades to a member that only a proxy can reach.
 async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result<()> {
     let (members, folder) = (context.fixture.pair().await?.clone(), guard::temporary_folder("proxied")?);
     let proxy = TunnelProxy::start(kind).await?;
@@ -54,7 +54,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     let (path, roots) = (folder.path().join("kubeconfig"), folder.path().join("proxy.ca"));
     kubeconfig::write_entries(&path, &[entries])?;
     fs::write(&roots, proxy.authority())?;
-    // Tributary verifies a proxy with the system's roots.
+    // Tributary verifies a proxy's certificate with the system's roots.
     let tributary = Tributary::builder(&path, [members[1].name()]).environment("SSL_CERT_FILE", &roots).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let kubectl: Kubectl = tributary.kubectl(context.fixture.tools().await?)?;
@@ -66,7 +66,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     pods::check_exec(&setup, "two", 1).await?;
     check_copies(&setup, "two").await?;
     pods::check_port_forward(&setup, "two").await?;
-    // Each switched request has its own connection.
+    // Each upgraded request has its own connection.
     let switched = proxy.connections() - before;
     ensure!(switched >= 8, "{switched} connections were made by the proxy");
     Ok(())

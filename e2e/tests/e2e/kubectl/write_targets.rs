@@ -1,5 +1,5 @@
-//! The cluster of a write: the cluster that the file names, or the cluster of the objects to which it refers, and never
-//! a guess.
+//! The cluster of a write is the cluster that the file names, or the cluster of the objects to which the write refers.
+//! Tributary never guesses.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A config map in the form of a file for `member2`.
+/// A ConfigMap with the annotation for `member2`.
 fn of_member2(name: &str, step: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"step": step},
@@ -45,7 +45,7 @@ async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContex
     Ok(())
 }
 
-/// A file from the merged view is valid at its own cluster: users often look there and then act in one cluster.
+/// Users often read from the merged view, and then act in the context of one cluster.
 async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
@@ -59,7 +59,7 @@ async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: Test
         ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
-    // A replace first reads the object.
+    // `kubectl replace` first reads the object.
     for (command, may_be_missing) in [("create", false), ("apply", false), ("replace", true)] {
         let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
@@ -103,7 +103,7 @@ async fn name_is_not_written_before_all_clusters_are_listed(context: TestContext
     }
     let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
     ensure!(stored["data"]["step"] == "0" && stored["metadata"]["labels"].is_null(), "it was changed: {stored}");
-    // A write that names its cluster is not refused.
+    // A write with a cluster annotation is accepted.
     let file = kubectl.file("web.json", &of_member2("web", "2"))?;
     run(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?.success()?;
     run(&["--context", "member2", "label", "configmap", "web", "a=b"]).await?.success()?;
@@ -131,7 +131,8 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
         let path = format!("/api/v1/namespaces/{only}/configmaps/{name}");
         second.http().get(&path).send().await?.expect(200)
     };
-    // Only the namespace decides the place. `--create-in member1` has no effect, because member1 lacks the namespace.
+    // The only cluster with the namespace gets the object. `--create-in member1` has no effect, because member1 lacks
+    // the namespace.
     create(&unplaced, "unplaced").await?;
     create(&setup.kubectl, "placed").await?;
     // An annotation that contradicts the namespace's cluster is refused, and the refusal names that cluster.
@@ -146,7 +147,7 @@ async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestCon
             ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
         }
     }
-    // The refusal has the same details as the member's own, for clients that read them.
+    // Clients read the details of this refusal, which must be the same as the member's.
     let missing = namespace::unique_name("missing");
     let path = format!("/api/v1/namespaces/{missing}/configmaps");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});

@@ -3,7 +3,6 @@
 
 use super::Target;
 
-/// One deliberate difference between the targets.
 #[derive(Debug)]
 pub(crate) struct Difference {
     /// A part of each spec's full name that no other spec has.
@@ -16,7 +15,7 @@ pub(crate) struct Difference {
     pub(crate) reason: &'static str,
 }
 
-/// Both targets with Tributary.
+/// The targets with Tributary.
 const TRIBUTARY: &[Target] = &[Target::OverOne, Target::OverTwo];
 
 pub(crate) const DIFFERENCES: &[Difference] = &[
@@ -37,7 +36,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
-        // The place at which the spec waits for a metric.
+        // The source line at which the spec waits for a metric.
         sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
     },
@@ -107,7 +106,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// The known difference of a spec at a target.
+/// The listed difference of a spec at a target.
 pub(crate) fn of(target: Target, spec: &str) -> Option<&'static Difference> {
     let is_known = |difference: &&Difference| difference.specs.iter().any(|part| spec.contains(part));
     DIFFERENCES.iter().find(|difference| difference.targets.contains(&target) && is_known(difference))

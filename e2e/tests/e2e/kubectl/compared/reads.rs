@@ -1,4 +1,4 @@
-//! Commands that read.
+//! Commands that read, compared between a bare member and Tributary.
 
 use super::{SHOP, Sides};
 use crate::{
@@ -18,14 +18,14 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Longest time until the outputs agree: ages change between two commands, and Tributary sees a direct write to the
-/// member a moment later.
+/// Longest time until the outputs agree. Ages change between two commands, and Tributary receives a direct write to the
+/// member later.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of pods besides the other objects: more than the tested chunk sizes.
+/// Number of pods, greater than the tested chunk sizes.
 const PODS: usize = 11;
 
-/// Fills a namespace with [`SHOP`] and pods, through the member.
+/// Creates the objects of [`SHOP`] and pods in a namespace, directly in the member.
 async fn set_up(context: &TestContext) -> anyhow::Result<Sides> {
     let sides = Sides::in_one_namespace(context).await?;
     sides.own.file("shop.yaml", SHOP)?;
@@ -50,7 +50,7 @@ async fn set_up(context: &TestContext) -> anyhow::Result<Sides> {
     Ok(sides)
 }
 
-/// Compares each command, given as words.
+/// Compares the outputs of each command.
 async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     let mut wrong = Vec::new();
@@ -121,8 +121,8 @@ async fn kubectl_get_in_chunks_equals_the_members(context: TestContext) -> anyho
     same(context, &commands).await
 }
 
-/// `get all`, in one namespace and in all. From the latter only this test's own lines count, because other objects
-/// appear and disappear.
+/// `get all` runs in one namespace and in all namespaces. In all namespaces, only the lines of the test's own namespace
+/// are compared.
 async fn kubectl_get_all_equals_the_members(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {

@@ -1,4 +1,4 @@
-//! Commands that write: the same script runs in two namespaces, which must then have the same objects.
+//! Commands that write. The same script runs in two namespaces, which must then have the same objects.
 
 use super::{SHOP, Sides};
 use crate::context::{Case, TestContext, cases};
@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Kinds of the objects that are compared after a script.
+/// Kinds of objects that are compared after a script.
 const KINDS: &str = "configmaps,secrets,services,serviceaccounts,pods,deployments,replicasets,statefulsets,daemonsets,\
                      jobs,cronjobs,hpa,ingresses,roles,rolebindings,pdb,resourcequotas";
 
@@ -23,7 +23,7 @@ struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Runs the script on both sides in turn, and compares each step and the final objects.
+    /// Runs the script on both sides in turn. Compares the output of each step, and the final objects.
     async fn run(&self, context: TestContext) -> anyhow::Result<()> {
         let sides = Sides::in_two_namespaces(&context).await?;
         for (name, text) in self.files {
@@ -32,7 +32,7 @@ impl Script<'_> {
         }
         let mut wrong = Vec::new();
         for command in self.commands {
-            // A quoted word may contain spaces.
+            // A quoted argument may contain spaces.
             let arguments: Vec<&str> =
                 command.split('\'').enumerate().flat_map(|(at, part)| words(part, at % 2 == 1)).collect();
             if let Err(error) = sides.same(&arguments).await {
@@ -48,7 +48,7 @@ fn words(part: &str, quoted: bool) -> Vec<&str> {
     if quoted { vec![part] } else { part.split_whitespace().collect() }
 }
 
-/// Compares the objects of both namespaces in the member, without values that differ on every run.
+/// Compares the objects of both namespaces in the member, without values that differ in every run.
 async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     let mut ends: Vec<Vec<Value>> = Vec::new();
     for side in [&sides.own, &sides.shown] {
