@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
         kubectl_expose_creates_in_the_default_or_context_cluster, apply_of_several_kinds_chooses_each_cluster,
         unreachable_cluster_fails_only_in_its_own_context, can_i_list_equals_the_members_list,
-        can_i_names_the_only_cluster_that_allows,
+        can_i_names_the_cluster_that_denies,
     ]
 }
 
@@ -312,7 +312,7 @@ async fn can_i_list_equals_the_members_list(context: TestContext) -> anyhow::Res
 }
 
 /// The merged view denies an access that only one cluster allows. The reason names the cluster that denies it.
-async fn can_i_names_the_only_cluster_that_allows(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_names_the_cluster_that_denies(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});
     setup.put(1, &setup.path("serviceaccounts"), &account).await?;
