@@ -1,5 +1,5 @@
-//! Clusters with hosts of their own, over two real members with the real kubectl: a kubeconfig with such a host works
-//! without any knowledge of Tributary.
+//! Clusters with their own host names, over two real members with the real kubectl. A kubeconfig with such a host must
+//! work as with a bare cluster.
 
 use super::{SOON, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -24,11 +24,11 @@ use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kub
 
 /// The host of the merged view.
 const ALL: &str = "all.fleet.test";
-/// The host of the first member, with a certificate and authorities of its own.
+/// The host of the first member, with its own certificate and client authorities.
 const FIRST: &str = "member1.fleet.test";
-/// The host of the second member, without its own.
+/// The host of the second member, without its own certificate and client authorities.
 const SECOND: &str = "member2.fleet.test";
-/// A name without a cluster, which has a certificate (`--tls-sni-cert-key`).
+/// A host name without a cluster, with a certificate (`--tls-sni-cert-key`).
 const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -39,13 +39,13 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An endpoint whose hosts are in no DNS: clients reach them through a proxy.
+/// An endpoint whose hosts are not in DNS. Clients reach the hosts through a proxy.
 struct Endpoint {
     tributary: Arc<Tributary>,
     members: [Arc<TestCluster>; 2],
     /// The authority of the serving certificates.
     servers: PeopleAuthority,
-    /// The authority of client certificates for all hosts except the first member's; the next field is that host's.
+    /// The authority of client certificates for all hosts except the first member's host.
     people: PeopleAuthority,
     people_of_first: PeopleAuthority,
     address: SocketAddr,
@@ -89,7 +89,7 @@ impl Endpoint {
         Ok(Self { tributary, members, servers, people, people_of_first, address, proxy, folder })
     }
 
-    /// A kubeconfig for this host, with a proxy that knows the address.
+    /// Writes a kubeconfig for a host, with a proxy that connects to the endpoint.
     fn kubeconfig(&self, host: &str, user: &Value) -> anyhow::Result<PathBuf> {
         let proxy = format!("http://{}", self.proxy);
         self.kubeconfig_with(json!({"server": format!("https://{host}:6443"), "proxy-url": proxy}), user)
@@ -106,7 +106,7 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(host, user)?)
     }
 
-    /// A TLS connection with this server name, with the client certificate of a user.
+    /// Opens a TLS connection with this server name and a user's client certificate.
     async fn connect(&self, server_name: &str, user: Option<&Value>) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.servers.pem().as_bytes())?)?;
@@ -124,14 +124,14 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 
-    /// The serving certificate for a server name.
+    /// Reads the serving certificate for a server name.
     async fn leaf(&self, server_name: &str) -> anyhow::Result<CertificateDer<'static>> {
         let stream = self.connect(server_name, None).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
         Ok(shown.clone().into_owned())
     }
 
-    /// The raw answer to a request for `host`, on a connection with another server name.
+    /// Sends a request for `host` on a connection with another server name. Returns the raw response.
     async fn ask(&self, server_name: &str, user: Option<&Value>, host: &str, path: &str) -> anyhow::Result<String> {
         let mut stream = self.connect(server_name, user).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -162,7 +162,7 @@ fn upstream_cluster(member: &TestCluster, fields: &Value) -> anyhow::Result<Stri
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// A proxy that connects every host to one address.
+/// Starts a proxy that connects every host to one address.
 async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let own = listener.local_addr()?;
@@ -202,7 +202,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     let user = endpoint.people_of_first.user(&ann, &[])?;
     let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
 
-    // The cluster's own objects are byte for byte the same, and objects of another cluster are absent.
+    // The member's own objects must be byte for byte the same, and objects of the other member must be absent.
     let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
     let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
     let named = |name: &str| {
@@ -216,7 +216,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     for (path, expected) in [("/healthz", "ok"), ("/livez", "ok")] {
         ensure!(kubectl.ok(&["get", "--raw", path]).await? == expected, "{path}");
     }
-    // Paths of Tributary itself do not exist at a cluster's host.
+    // Tributary's own paths do not exist at a cluster's host.
     let refused = kubectl.run(&["get", "--raw", "/tributary/status"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
     let refused = kubectl.run(&["get", "--raw", &format!("/clusters/{}/api", second.name())]).await?;
@@ -243,7 +243,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     watch.wait_for_output(SOON, |text| text.contains("made")).await?;
     first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/made")).send().await?.expect(200)?;
 
-    // The URL has an address, and the host's name is for TLS only.
+    // The URL has an IP address, and only TLS uses the host name.
     let cluster = json!({"server": endpoint.tributary.url(), "tls-server-name": FIRST});
     let by_address = Kubectl::new(context.fixture.tools().await?, &endpoint.kubeconfig_with(cluster, &user)?)?;
     let names = by_address.ok(&["-n", &own, "get", "configmaps", "-o", "name"]).await?;
@@ -251,7 +251,7 @@ async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyho
     Ok(())
 }
 
-/// Cases 18 and 23 of KubeGateway, and a connection that was opened for another host.
+/// Cases 18 and 23 of KubeGateway, and a request for another host than that of the connection.
 async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
@@ -292,7 +292,7 @@ async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: Te
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     let answer = endpoint.ask(FIRST, Some(&of_first), SECOND, "/api/v1/pods").await?;
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    // Liveness probes come by an address, and may read `/livez` without a certificate.
+    // Liveness probes use an IP address as the host, and may read `/livez` without a certificate.
     let answer = endpoint.ask(ALL, None, "10.0.0.1", "/livez").await?;
     ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = endpoint.ask(FIRST, None, FIRST, "/livez").await?;
@@ -304,7 +304,7 @@ async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestCon
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    // The certificates of the first member, of the process itself, and of a single name.
+    // The certificates of the first member's host, of the process, and of a host name without a cluster.
     let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
     for (file, names) in pairs {
         let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
@@ -342,7 +342,7 @@ async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestCon
     Ok(())
 }
 
-/// Reads until this text has come.
+/// Reads until the stream contains this text.
 async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expected: &str) -> anyhow::Result<()> {
     let read = async {
         let mut bytes = [0; 4096];
@@ -381,14 +381,14 @@ async fn watch_at_a_cluster_host_ends_with_its_clients_authority(context: TestCo
     make_config_map(first, &own, "first-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"first-one\"").await?;
 
-    // A further authority is added: the watch continues.
+    // The watch must continue after a second authority is added.
     let (others, authorities) = (PeopleAuthority::new("people")?, endpoint.folder.path().join("people-of-first.crt"));
     fs::write(&authorities, format!("{}{}", endpoint.people_of_first.pem(), others.pem()))?;
     is_answered(&others.user("bob", &[])?, "/version", "200").await?;
     make_config_map(first, &own, "second-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"second-one\"").await?;
 
-    // The authority of the watch's client is removed: the watch ends.
+    // The watch must end after the authority of its client is removed.
     fs::write(&authorities, others.pem())?;
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
@@ -396,7 +396,7 @@ async fn watch_at_a_cluster_host_ends_with_its_clients_authority(context: TestCo
     is_answered(&user, &path, "401").await
 }
 
-/// A KubeGateway manifest of a member, whose authorities for clients enable the shared mode.
+/// A KubeGateway manifest of a member with client authorities, which enable the shared mode.
 fn gateway_manifest(
     member: &TestCluster,
     servers: &PeopleAuthority,
@@ -416,7 +416,7 @@ fn gateway_manifest(
     Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
 }
 
-/// A token that only the cluster can verify (no ServiceAccount key signed it) is accepted at the cluster's host.
+/// No ServiceAccount key signed the token, so only the cluster can verify it.
 async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
@@ -429,7 +429,7 @@ async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: 
     ensure!(converted.code == Some(0) && converted.stderr.contains("tokenReview: true"), "{}", converted.stderr);
     fs::create_dir(&config)?;
     fs::write(config.join("clusters.yaml"), converted.stdout)?;
-    // No flag is needed: clientCAData enables the shared mode.
+    // `clientCAData` enables the shared mode without a flag.
     let tributary = Tributary::configured(&config).for_many().start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
@@ -444,7 +444,7 @@ async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: 
     let known = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of(&member.access().token)?)?;
     let guessed = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of("guessed")?)?;
     let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
-    // The cluster judges its administrator without the privileged group, which Tributary never sends.
+    // Tributary never sends the administrator's privileged group, so the cluster refuses the administrator.
     eventually(SOON, async || {
         let refused = known.run(&list).await?;
         ensure!(refused.stderr.contains("User \"admin\" cannot list resource"), "{}", refused.stderr);

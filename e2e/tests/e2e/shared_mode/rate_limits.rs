@@ -1,4 +1,4 @@
-//! A rate limit for each of many users: one user's lists do not use up another's rate.
+//! A rate limit for each of many users. The lists of one user must not use up another user's rate.
 
 use super::{SOON, Shared, grant};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tributary_e2e::{HttpClient, Tributary, guard};
 
-/// Number of requests that each user may send in a second, and at once.
+/// Number of requests that each user may send per second, and in a burst.
 const QPS: u32 = 20;
 /// Number of concurrent lists of the storming user, sent repeatedly.
 const STORM: usize = 16;
-/// Number of the other user's lists, and the pause between two: half of the allowed rate.
+/// Number of the other user's lists, and the pause between two lists: half of the allowed rate.
 const LISTS: usize = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest duration of a list on a busy machine.

@@ -1,4 +1,5 @@
-//! A refusal has the member's own message: the test sends the same request to the member and through the endpoint.
+//! A refusal must have the member's own message. The test sends the same request to the member and through the
+//! endpoint.
 
 use super::Shared;
 use crate::context::{Case, TestContext, cases};
@@ -13,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The parts of a refusal by which clients decide.
+/// The parts of a refusal that clients use.
 fn told(code: u16, status: &Value) -> Value {
     json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
         "details": status["details"], "status": status["status"]})
@@ -21,7 +22,7 @@ fn told(code: u16, status: &Value) -> Value {
 
 async fn forbidden_request_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
-    // A name with HTML characters, which a refusal writes in another form.
+    // The user name has HTML characters, which JSON escapes in a refusal.
     let (member, name) = (&shared.members[0], format!("{}<b>&amp", namespace::unique_name("eve")));
     let own = context.namespace("words", &shared.members).await?;
     let through = shared.http(&name, &["dev"]).await?;
@@ -75,7 +76,7 @@ async fn forbidden_request_gets_the_members_message(context: TestContext) -> any
     Ok(())
 }
 
-/// A binding names a missing role, and the refusal mentions the role.
+/// A binding refers to a missing role, and the refusal mentions the role.
 async fn binding_to_a_missing_role_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (member, name) = (&shared.members[0], namespace::unique_name("eve"));

@@ -1,4 +1,5 @@
-//! Bearer tokens over two real members: tokens of an issuer, of ServiceAccounts, and tokens that clusters review.
+//! Bearer tokens over two real members: tokens of an OIDC issuer, tokens of ServiceAccounts, and tokens that clusters
+//! review.
 
 use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
@@ -15,9 +16,9 @@ use std::{
 };
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Tributary looks for unknown keys of members every 30 s.
+/// Longest time until Tributary accepts a new key of a member. Tributary reads unknown keys every 30 s.
 pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
-/// Tributary reviews the token of a long-running request again each minute.
+/// Longest time until Tributary reviews the token of a long-running request again, which happens every minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
 /// The status for an unauthenticated request.
 const UNAUTHORIZED: u16 = 401;
@@ -31,8 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims, `member2` tokens of
-/// requests for its own path.
+/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims. `member2` reviews
+/// tokens of requests for its own path.
 pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
@@ -47,7 +48,7 @@ impl Endpoint {
         Self::start_as(context, &token, &json!({})).await
     }
 
-    /// Starts the endpoint with this token of Tributary's account in `member2`, and further fields of its
+    /// Starts the endpoint with this token of Tributary's account in `member2`, and with additional fields of the
     /// UpstreamCluster.
     async fn start_as(context: &TestContext, own_token: &str, further: &Value) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
@@ -86,12 +87,12 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(user)?)
     }
 
-    /// The status for a token, on a new connection.
+    /// The status of a request with a token, on a new connection.
     async fn status(&self, token: &str, path: &str) -> anyhow::Result<u16> {
         Ok(self.http(token).await?.get(path).send().await?.status.as_u16())
     }
 
-    /// Checks that no part of a token is in the log.
+    /// Checks that the log contains no part of these tokens.
     fn log_holds_none_of(&self, tokens: &[&str]) -> anyhow::Result<()> {
         let log = self.tributary.log();
         let quoted = tokens.iter().flat_map(|token| token.split('.')).filter(|part| part.len() > 8);
@@ -101,7 +102,7 @@ impl Endpoint {
     }
 }
 
-/// A cluster that reviews the tokens of requests for its own path.
+/// An UpstreamCluster that reviews the tokens of requests for its own path.
 fn reviewing(
     (name, member): (&str, &TestCluster),
     authority: &Path,
@@ -127,7 +128,7 @@ async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
     Ok((info["username"].as_str().unwrap_or_default().to_owned(), info["groups"].clone()))
 }
 
-/// A ServiceAccount's token; without audiences it is for the member itself.
+/// Requests a token of a ServiceAccount. Without audiences, the token is for the member itself.
 pub(super) async fn token_of(
     member: &TestCluster,
     namespace: &str,
@@ -160,7 +161,7 @@ async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let refused = kubectl.run(&["get", "pods", "-n", &own]).await?;
     ensure!(refused.stderr.contains("User \"oidc:ann\" cannot list resource \"pods\""), "{}", refused.stderr);
 
-    // kubectl gets the token from a program.
+    // kubectl gets the token from an exec plugin.
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
     });
@@ -190,7 +191,7 @@ async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&token])
 }
 
-/// A watch ends when its token expires.
+/// Checks that a watch ends when its token expires.
 async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::Result<()> {
     let http = endpoint.http(&endpoint.issuer.token("a", &[Change::Expires(8)])?).await?;
     let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
@@ -200,8 +201,8 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// Tributary reloads the file of issuers. An invalid file changes nothing, and requests with tokens of a removed issuer
-/// end.
+/// Checks that Tributary reloads the file of issuers. An invalid file must change nothing, and requests with tokens of
+/// a removed issuer must end.
 async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
     let http = endpoint.http(token).await?;
@@ -236,8 +237,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch belong to the cluster that had the name. The same account of another cluster is
-/// another account.
+/// A ServiceAccount's token and watch belong to the cluster that had the name. After the replacement, the account of
+/// the new cluster is a different user.
 async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
@@ -289,7 +290,7 @@ async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext
     })
     .await?;
     make_config_map(&members[0], &own, "late", 10).await?;
-    // The server cuts the stream, which the reader sees as an error.
+    // The server aborts the stream, which the reader sees as an error.
     let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
     ensure!(ended, "the watch goes on: {told:?}");
     let of_others =
@@ -307,7 +308,7 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
     let name = format!("system:serviceaccount:{own}:app");
-    // Accounts with the same name in two members are different.
+    // Accounts with the same name in two members are different users.
     for (member, map) in [(one, "of-one"), (two, "of-two")] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
         member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
@@ -341,7 +342,7 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     // A token with a forged signature is invalid.
     let forged = format!("{}.{}", token.rsplit_once('.').context("a JWT")?.0, "A".repeat(86));
     ensure!(endpoint.status(&forged, &maps).await? == UNAUTHORIZED);
-    // The token of a deleted account is invalid a moment later.
+    // The token of a deleted account becomes invalid.
     two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/app")).send().await?.expect(200)?;
     eventually(SOON, async || {
         let status = endpoint.status(&token, &maps).await?;
@@ -352,7 +353,8 @@ async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestCon
     endpoint.log_holds_none_of(&[&token, &elsewhere])
 }
 
-/// When a cluster no longer accepts a token, long-running requests with this token end, both from memory and forwarded.
+/// When a cluster no longer accepts a token, long-running requests with this token must end: watches from Tributary's
+/// cache, and forwarded watches.
 async fn proof_streams_of_a_deleted_service_account_end(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];
@@ -396,7 +398,7 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
     // The hub's reviews are valid for the other cluster. The other cluster's reviews are valid only for itself, and
-    // happen only for requests for its path.
+    // happen only for requests to its path.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {
@@ -412,7 +414,7 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
         Ok(())
     })
     .await?;
-    // Tributary may see the cluster's rights a moment later.
+    // Tributary may read the cluster's RBAC objects with a delay.
     eventually(SOON, async || {
         let merged = endpoint.http(&of_hub).await?.get(&maps).send().await?.expect(200)?.json()?;
         let clusters: Vec<_> = config_maps(&merged).into_iter().map(|(cluster, ..)| cluster).collect();
@@ -424,7 +426,7 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
     endpoint.log_holds_none_of(&[&of_hub, &of_two])
 }
 
-/// The manifests in docs/shared-mode.md.
+/// The roles in docs/shared-mode.md.
 fn documented_roles() -> anyhow::Result<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/shared-mode.md");
     let text = fs::read_to_string(path)?;
@@ -475,9 +477,9 @@ async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// With `tokenPassThrough`, the cluster gets a user's own token: Tributary's account needs no right to impersonate, and
-/// the cluster sees the user with all its own information. Tokens of other clusters, and other paths, work as without
-/// it.
+/// With `tokenPassThrough`, the cluster gets a user's own token. Tributary's account needs no right to impersonate, and
+/// the cluster sees all of the user's information. Tokens of other clusters, and other paths, work as without
+/// `tokenPassThrough`.
 async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
@@ -502,7 +504,7 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let (told, _) = http.watch(&format!("{theirs}?watch=1&timeoutSeconds=1")).await?.drain(SOON).await?;
     ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "made"), "{told:?}");
 
-    // The cluster's own rules decide for each user, with its own messages, also about impersonation.
+    // The cluster's own rules decide for each user, with the cluster's messages, also about impersonation.
     let http = endpoint.http(&app).await?;
     http.get(&theirs).send().await?.expect(403)?;
     grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), reads_config_maps()).await?;
@@ -513,8 +515,8 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
     ensure!(through == direct, "{through} is not {direct}");
 
-    // The hub's review is accepted, but this cluster cannot verify the hub's token, and Tributary's account may not
-    // impersonate.
+    // The hub's review accepts the token, but this cluster cannot verify the hub's token, and Tributary's account may
+    // not impersonate.
     let of_hub = endpoint.members[0].access().token;
     let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
     ensure!(answer.contains("member2"), "{answer}");
@@ -524,7 +526,7 @@ async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -
     endpoint.log_holds_none_of(&[&administrator, &app, &of_hub])
 }
 
-/// A kubeconfig of the member itself.
+/// Writes a kubeconfig of the member itself.
 fn of_member(endpoint: &Endpoint, member: &TestCluster, token: &str) -> anyhow::Result<PathBuf> {
     let path = endpoint.folder.path().join(namespace::unique_name("bare"));
     let access = kubeconfig::Access { token: token.to_owned(), ..member.access() };

@@ -120,7 +120,7 @@ impl Asked<'_> {
         Ok(Outcome { status, objects: usize::from(status == 200) })
     }
 
-    /// Checks that the answer names no cluster that the user may not know.
+    /// Checks that the answer contains no name of a cluster that must stay hidden from the user.
     fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
         for (name, known) in self.world.member_names().into_iter().zip(told.known) {
             let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
@@ -129,8 +129,8 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Returns whether a refusal has a cluster's name only because the client sent it. Any other name would get the
-    /// same refusal.
+    /// Returns whether a refusal contains a cluster's name only because the client sent the name. Any other name would
+    /// get the same refusal.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         if self.is_echo_of_selector(answer, name) {
             return true;
@@ -140,8 +140,8 @@ impl Asked<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Returns whether the only Warning with this name is about a selector that names a hidden cluster. A name without
-    /// a cluster gets the same Warning.
+    /// Returns whether the only Warning with the name is about a selector that names a hidden cluster. A name without a
+    /// cluster gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let text = "the label selector names clusters that do not exist, or where you may not read this";
         let said = format!("299 - \"{text}: {name}\"");
@@ -181,7 +181,7 @@ impl Asked<'_> {
         if form == ListForm::Whole { same(&shown, due) } else { same(&shown, &answer::metadata(due)) }
     }
 
-    /// Lists in pages of three objects.
+    /// Compares a list in pages of three objects.
     async fn pages(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let (mut shown, mut left) = (Objects::new(), None);
         let (mut next, mut seen) = (String::new(), 0);
@@ -228,7 +228,7 @@ impl Asked<'_> {
     }
 }
 
-/// Checks that exactly the same objects are shown.
+/// Checks that the answer has exactly the expected objects.
 fn same(shown: &Objects, due: &Objects) -> anyhow::Result<()> {
     for (identity, object) in due {
         match shown.get(identity) {
