@@ -1,5 +1,5 @@
 //! A thousand clusters: `tributary demo`, which simulates the members in its own process. The measured CPU and memory
-//! include both sides, so they are an upper bound for Tributary.
+//! include Tributary and the members, so they are an upper bound for Tributary.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -28,9 +28,9 @@ const GET_C16: &str = "get-c16";
 const LIST: &str = "list";
 const WATCH: &str = "watch";
 const MEMORY: &str = "memory";
-/// The number of rounds in which the sides take turns.
+/// The number of rounds. In each round, all servers are measured.
 const ROUNDS: u32 = 6;
-/// The number of watchers per side.
+/// The number of watchers per server.
 const WATCHERS: usize = 50;
 /// The number of changes during a watch.
 const CHANGES: usize = 2_000;
@@ -51,13 +51,13 @@ const QPS: u32 = 1_000_000;
 const USER: &str = "gateway-user";
 const ROLE: &str = "gateway-pods";
 
-/// The results of a read scenario on all sides.
+/// The results of a read scenario at all servers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PassedRead {
     pub(crate) name: &'static str,
     /// The member without a proxy.
     pub(crate) member: ReadMeasurement,
-    /// A plain reverse proxy with HTTP/2 and TLS on both sides.
+    /// A plain reverse proxy with HTTP/2 and TLS, both to clients and to the member.
     pub(crate) haproxy: ReadMeasurement,
     pub(crate) tributary: ReadMeasurement,
     /// Tributary, with policies and flow control.
@@ -94,7 +94,7 @@ pub(crate) struct GatewayFigures {
     pub(crate) memory: Option<GatewayMemory>,
 }
 
-/// The measured sides and their servers. Dropping the value ends the servers.
+/// The measured servers. Dropping the value ends them.
 struct GatewaySides {
     member: Side,
     haproxy: Side,
@@ -119,7 +119,7 @@ pub(crate) async fn run(
     if !PARTS.into_iter().any(&wanted) {
         return Ok(None);
     }
-    // Memory comes first, while the server has not served any other request.
+    // Memory is measured first, while the server has not served any other request.
     let memory = match wanted(MEMORY) {
         true => Some(memory(member).await?),
         false => None,
@@ -242,14 +242,14 @@ async fn start_for_many(
     Ok((server, user))
 }
 
-/// Makes a side that sends requests to the server's path for its cluster.
+/// Makes the measured server for Tributary's path for its one cluster.
 async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
     let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
 }
 
-/// Starts a minimal reverse proxy in front of the member: HTTP/2 and TLS on both sides, and shared connections to the
-/// member. Also returns a kubeconfig for it.
+/// Starts a minimal reverse proxy in front of the member: HTTP/2 and TLS both to clients and to the member, with shared
+/// connections to the member. Also returns a kubeconfig for it.
 async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, PathBuf)> {
     let program = Tools::locate().await.context("find the servers")?.haproxy().await.context("find haproxy")?;
     let (own, at) = (member.folder(), ports::free_port()?);

@@ -25,7 +25,7 @@ const JSON: &str = "application/json";
 const SAMPLE: Duration = Duration::from_millis(10);
 /// The time for memory to settle before it is read at rest.
 const REST: Duration = Duration::from_secs(3);
-/// The duration of the measurement of the other client without a storm.
+/// The duration of the measurement of another client without a storm.
 const ALONE: Duration = Duration::from_secs(2);
 /// The timeout for a storm, and for the return of all watchers.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -98,7 +98,7 @@ impl Arguments {
     }
 }
 
-/// Both sides, and the servers that this program started. Dropping the value ends the servers.
+/// The member, Tributary, and the servers that this program started. Dropping the value ends the servers.
 struct Stage {
     member: Side,
     tributary: Side,
@@ -144,7 +144,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
     }
     let mut results = Results::default();
-    // The fleet comes first, because other running servers would affect its result.
+    // The fleet is measured first, because other running servers would affect its result.
     if arguments.wants(fleet::NAME) {
         eprintln!("measuring {} …", fleet::NAME);
         results.fleet = Some(fleet::run().await?);

@@ -23,9 +23,9 @@ use crate::usage::ServerProcesses;
 pub(crate) const NAME: &str = "rights-1000";
 
 const CLUSTERS: usize = 1000;
-/// The timeout until all rights are known.
+/// The timeout until the server has read the RBAC objects of all clusters.
 const KNOWN_WITHIN: Duration = Duration::from_secs(300);
-/// The interval between checks of the known rights.
+/// The interval between checks of that state.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -51,9 +51,9 @@ pub(crate) struct MirrorFigures {
 /// The cost of a server.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct ServerCost {
-    /// The seconds from the start until the rights in all clusters are known.
+    /// The seconds from the start until the server has read the RBAC objects of all clusters.
     pub(crate) known_seconds: f64,
-    /// The CPU time until the rights in all clusters are known, in seconds.
+    /// The CPU time until the server has read the RBAC objects of all clusters, in seconds.
     pub(crate) cpu_seconds: f64,
     /// The memory at rest, in bytes.
     pub(crate) resident_bytes: u64,
@@ -69,7 +69,7 @@ impl MirrorFigures {
 /// Starts a thousand members and measures the server.
 ///
 /// # Errors
-/// If a server does not start, or does not know all rights in time.
+/// If a server does not start, or does not read all RBAC objects in time.
 pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-rights-").tempdir().context("make a folder")?;
     let members = members().await?;
@@ -139,7 +139,7 @@ fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> 
     fs::write(configuration.join("clusters.yaml"), documents.join("\n---\n")).context("write the configuration")
 }
 
-/// Measures a server until it knows all rights, and at rest.
+/// Measures a server until it has read all RBAC objects, and at rest.
 async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<ServerCost> {
     let begun = Instant::now();
     let server = Tributary::configured(&folder.join("configuration")).shared(&folder.join("clients.crt"));
@@ -162,7 +162,8 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
     Ok(ServerCost { known_seconds, cpu_seconds: cpu.as_secs_f64(), resident_bytes })
 }
 
-/// The number of clusters whose rights are known. Until any rights are known, the status is not readable.
+/// The number of clusters whose RBAC objects the server has read. The status is unreadable until the server has read
+/// the first cluster's.
 async fn count_known_clusters(target: &Contestant) -> anyhow::Result<usize> {
     let answer = target.connect().await?.send(Method::GET, STATUS, JSON, "", Bytes::new()).await?;
     let is_told = answer.status() == 200;

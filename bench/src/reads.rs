@@ -1,4 +1,4 @@
-//! Read scenarios. The sides take turns in rounds.
+//! Read scenarios. The servers are measured in alternating rounds.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The number of rounds. With several rounds, a slow minute of the machine affects both sides.
+/// The number of rounds. With several rounds, a slow minute of the machine affects all servers.
 const ROUNDS: u32 = 3;
-/// The minimum number of requests per side, however long they take.
+/// The minimum number of requests per server, however long they take.
 const REQUESTS_MIN: usize = 6;
 
 const JSON: &str = "application/json";
@@ -30,14 +30,14 @@ pub(crate) struct ReadScenario {
     paged: bool,
 }
 
-/// One side of the comparison.
+/// A server in the comparison.
 pub(crate) struct Side {
     pub(crate) target: Contestant,
     /// The processes of the server.
     pub(crate) processes: ServerProcesses,
 }
 
-/// The results of one side in a scenario.
+/// The results of one server in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ReadMeasurement {
     pub(crate) requests: usize,
@@ -49,7 +49,7 @@ pub(crate) struct ReadMeasurement {
     pub(crate) first_byte: Percentiles,
     /// The number of requests per second.
     pub(crate) per_second: f64,
-    /// The server's CPU time per request in milliseconds, if its process is known.
+    /// The server's CPU time per request in milliseconds, if its process id is known.
     pub(crate) cpu_ms: Option<f64>,
     /// The storage's CPU time per request in milliseconds.
     pub(crate) storage_cpu_ms: Option<f64>,
@@ -88,7 +88,7 @@ impl ReadScenario {
         Self { name, path, accept: JSON, workers, paged: false }
     }
 
-    /// Measures the sides in turns, each for `time` in total.
+    /// Measures the servers in alternating rounds, each server for `time` in total.
     ///
     /// # Errors
     /// If a response is not 200.
@@ -126,7 +126,7 @@ impl ReadScenario {
         Ok(tallies.into_iter().map(Tally::measured).collect())
     }
 
-    /// Measures one side for one round.
+    /// Measures one server for one round.
     async fn round(
         &self,
         side: &Side,

@@ -15,7 +15,7 @@ use crate::shared::SharedFigures;
 use crate::token_bucket::TokenBucketFigures;
 use crate::{limits, reads, watches, worst};
 
-/// A read scenario on both sides.
+/// The member's and Tributary's results of a read scenario.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadComparison {
     pub(crate) name: String,
@@ -25,7 +25,7 @@ pub(crate) struct ReadComparison {
     pub(crate) tributary: reads::ReadMeasurement,
 }
 
-/// A watch scenario on both sides.
+/// The member's and Tributary's results of a watch scenario.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Watch {
     pub(crate) name: String,
@@ -37,7 +37,7 @@ pub(crate) struct Watch {
     pub(crate) alone: watches::WriteAlone,
 }
 
-/// The memory of both sides, in bytes.
+/// The memory of the member and of Tributary, in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
     /// The size of the JSON of all pods, as the member lists them.

@@ -1,6 +1,6 @@
-//! The time until a revoked right ends an open watch. There are many users of one real member, each with a RoleBinding
-//! in one namespace and two watches, of that namespace and of all namespaces. The bindings are deleted one after the
-//! other, and all at once.
+//! The time until a revoked right ends an open watch. One real member has many users. Each user has a RoleBinding in
+//! one namespace, and watches that namespace and all namespaces. The bindings are deleted in sequence, and then all at
+//! once.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "revoked-rights";
 const USERS: usize = 100;
 /// The number of revocations per user, for each way of deletion.
 const ROUNDS: usize = 5;
-/// The timeout until granted rights are known, and until revoked rights end a watch.
+/// The timeout until granted rights take effect, and until revoked rights end a watch.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a refused watch is opened again.
 const RETRY: Duration = Duration::from_millis(50);
@@ -48,9 +48,9 @@ pub(crate) struct Outlived {
 pub(crate) struct RevokedFigures {
     /// The number of users.
     pub(crate) users: usize,
-    /// The bindings are deleted one after the other.
+    /// The result for bindings that are deleted in sequence.
     pub(crate) one_by_one: Outlived,
-    /// All bindings are deleted at once.
+    /// The result for bindings that are deleted all at once.
     pub(crate) at_once: Outlived,
 }
 

@@ -1,6 +1,6 @@
 //! The cost of shared mode. The same reads and watches go to an endpoint in personal mode and to an endpoint in shared
-//! mode. Shared mode has a user with all rights and a user with a tenth of the namespaces. All sides take turns and use
-//! one member.
+//! mode. Shared mode has a user with all rights and a user with a tenth of the namespaces. All endpoints are measured
+//! in alternating rounds, with one member.
 //!
 //! The endpoint in shared mode writes an audit log at level Metadata, one line per request. Another endpoint without an
 //! audit log shows the cost of the log.
@@ -34,11 +34,11 @@ const NAMESPACE: &str = "namespace-100";
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
 const WATCHES: &str = "watches";
-/// The number of rounds in which the sides take turns.
+/// The number of rounds. In each round, all endpoints are measured.
 const ROUNDS: u32 = 10;
 /// The user with partial rights may read one in this number of namespaces.
 const PART: usize = 10;
-/// The number of watchers per side.
+/// The number of watchers per endpoint.
 const WATCHERS: usize = 50;
 /// The number of changes during a watch. The result for partial rights needs many changes: two thirds of the measured
 /// cost are subtracted.
@@ -54,7 +54,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// A read scenario on all sides.
+/// The results of a read scenario at all endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedRead {
     pub(crate) name: &'static str,
@@ -119,14 +119,14 @@ pub(crate) struct SharedFigures {
     pub(crate) watch: Option<SharedWatch>,
 }
 
-/// The measured sides and their servers. Dropping the value ends the servers.
+/// The measured endpoints. Dropping the value ends them.
 struct SharedSides {
     personal: Side,
     all: Side,
     unaudited: Side,
     part: Side,
-    /// The user with a tenth of the namespaces, on the server without an audit log. During the watch measurement the
-    /// other server serves only the watcher with all rights. A watch writes one audit line per hour.
+    /// The user with a tenth of the namespaces, on the server without an audit log. During the watch measurement, the
+    /// server with the audit log serves only the watcher with all rights. A watch writes one audit line per hour.
     part_unaudited: Side,
     /// A server that gets no requests after it has cached the pods.
     unwatched: Side,
@@ -193,8 +193,8 @@ async fn read(sides: &SharedSides, wanted: &impl Fn(&str) -> bool) -> anyhow::Re
     Ok(reads)
 }
 
-/// Measures all sides at the same time, because the cost of a change varies by a third between minutes. For the user
-/// with a tenth of the namespaces, the server processes ten changes per event.
+/// Measures all endpoints at the same time, because the cost of a change varies by a third between minutes. For the
+/// user with a tenth of the namespaces, the server processes ten changes per event.
 async fn watch(sides: &SharedSides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
     let SharedSides { personal, all, part_unaudited, unwatched, .. } = sides;
@@ -311,7 +311,7 @@ pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u6
     }
 }
 
-/// Measures the server of each side while a number of watchers per side receives the same changes.
+/// Measures each server while its watchers receive the same changes. The number is the number of watchers.
 ///
 /// # Errors
 /// If a watch or a change is refused.
@@ -348,7 +348,8 @@ pub(crate) async fn watched(
     counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     let connection = admin.connect().await?;
     for change in 0..changes {
-        // The changes visit all namespaces in turn, so a tenth of them is in a tenth of the namespaces.
+        // The changes visit the namespaces one after the other, so a tenth of the changes is in a tenth of the
+        // namespaces.
         let number = change * 7 % pods;
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}",

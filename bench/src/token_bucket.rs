@@ -36,11 +36,11 @@ const SPENT_WITHIN: Duration = Duration::from_secs(4);
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
-/// The maximum number of concurrent requests per user. At this number, no further requests are sent.
+/// The maximum number of concurrent requests per user. At this number, the load generator waits.
 const UNDER_WAY_MAX: usize = 1_000;
 /// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
-/// The interval of checks whether the users' rights are known.
+/// The interval between checks of the users' rights.
 const PROBE: Duration = Duration::from_millis(100);
 
 const JSON: &str = "application/json";
@@ -163,7 +163,7 @@ fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     fs::write(configuration.join("all.yaml"), text).context("write the configuration")
 }
 
-/// The path of a pod, after the users' rights are known and the pods are cached.
+/// Waits until the users have their rights and the pods are cached. Returns the path of a pod.
 async fn pod(connection: &ContestantConnection) -> anyhow::Result<String> {
     loop {
         let listed = connection.read("/api/v1/pods?limit=1").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The processes of one side.
+/// The process ids of a measured server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
     /// The process that answers requests.

@@ -30,8 +30,8 @@ const DIGITS: usize = 10;
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
 /// The timeout for events after the last write: a hundred times the 99th percentile.
 const GRACE: Duration = Duration::from_secs(2);
-/// The number of rounds in which the sides take turns. The cost of a write drifts by a millisecond within a minute on a
-/// shared disk; short rounds distribute that equally.
+/// The number of rounds. In each round, all servers are measured. The cost of a write drifts by a millisecond within a
+/// minute on a shared disk, and short rounds distribute this drift equally.
 const ROUNDS: u32 = 4;
 /// The duration of unmeasured writes at the beginning, which warm up the path.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(crate) const SCENARIOS: [WatchScenario; 3] = [
     WatchScenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
 ];
 
-/// The results of one side in a scenario.
+/// The results of one server in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WatchMeasurement {
     pub(crate) writes: usize,
@@ -65,7 +65,7 @@ pub(crate) struct WatchMeasurement {
     pub(crate) cut: usize,
     /// The time from sending the write to the event.
     pub(crate) from_send: Percentiles,
-    /// The time from the response to the write to the event; negative if the event came first.
+    /// The time from the response to the write until the event; negative if the event arrived before the response.
     pub(crate) from_response: Percentiles,
     /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
@@ -111,7 +111,7 @@ struct WatcherRecord {
     cut: bool,
 }
 
-/// The results of one round of one side. Percentiles are computed over all rounds.
+/// The results of one server in one round. Percentiles are computed over all rounds.
 #[derive(Default)]
 struct Run {
     writes: usize,
@@ -119,11 +119,11 @@ struct Run {
     /// In seconds, one entry per event and watcher.
     from_send: Vec<f64>,
     from_response: Vec<f64>,
-    /// The CPU time of the side's server; `None` if it is missing in any round.
+    /// The CPU time of the server; `None` if it is missing in any round.
     cpu: Option<Duration>,
 }
 
-/// The results of the sides in a scenario, and of writes without watchers.
+/// The results of both servers in a scenario, and of writes without watchers.
 pub(crate) struct Sides {
     pub(crate) member: WatchMeasurement,
     pub(crate) tributary: WatchMeasurement,
@@ -144,7 +144,7 @@ fn count(writes_per_second: u32, time: Duration) -> usize {
 }
 
 impl WatchScenario {
-    /// Measures both sides and unwatched writes in turns, each for `time` in total.
+    /// Measures the member, Tributary and unwatched writes in alternating rounds, each for `time` in total.
     ///
     /// # Errors
     /// If a watch or a write cannot be started.
@@ -158,7 +158,7 @@ impl WatchScenario {
         let (mut alone, mut of_member, mut of_tributary) = (Run::default(), Run::default(), Run::default());
         for _ in 0..ROUNDS {
             alone.join(self.write_alone(member, time / ROUNDS, pods).await?);
-            // The writes go to the member on both sides.
+            // All writes go to the member, also when Tributary is measured.
             of_member.join(self.run(member, &member.target, time / ROUNDS, pods).await?);
             of_tributary.join(self.run(tributary, &member.target, time / ROUNDS, pods).await?);
         }
@@ -189,7 +189,7 @@ impl WatchScenario {
         })
     }
 
-    /// Measures one side for `time`.
+    /// Measures one server for `time`.
     async fn run(&self, side: &Side, writer: &Contestant, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let warm_up = count(self.writes_per_second, WARM_UP);
         let total = warm_up + count(self.writes_per_second, time);
@@ -269,7 +269,7 @@ impl Run {
         self.from_response.extend(other.from_response);
     }
 
-    /// The results. `write_cpu_ms` is the cost of a write for the side's own server, in milliseconds.
+    /// Computes the results. `write_cpu_ms` is the cost of a write for the measured server, in milliseconds.
     fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> WatchMeasurement {
         let delivered = self.from_send.len();
         let of_writes = write_cpu_ms.unwrap_or_default() * self.writes as f64;
@@ -348,7 +348,7 @@ impl Search {
     fn find(&mut self, piece: &[u8], mut found: impl FnMut(usize)) {
         const WHOLE: usize = MARKER.len() + DIGITS;
         if !self.rest.is_empty() {
-            // A number that begins in the rest ends at most `WHOLE - 1` bytes after the rest.
+            // A number that begins in the previous piece ends at most `WHOLE - 1` bytes into the new piece.
             let from_rest = self.rest.len();
             self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
             let joined = std::mem::take(&mut self.rest);

@@ -25,9 +25,9 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 /// The number of concurrent requests of the client.
 const AT_ONCE: usize = 10;
-/// The duration for which each request is sent, and of the measurement of the other client before that.
+/// The duration for which each request is sent, and of the measurement of another client before that.
 const TIME: Duration = Duration::from_secs(5);
-/// The pause between two gets of the other client, and between two memory samples.
+/// The pause between two gets of another client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A request that is expensive for the server.
@@ -68,7 +68,7 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // This list in JSON is compared with the list in YAML below.
+        // The JSON list, for comparison with the same list in YAML.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -111,7 +111,7 @@ impl Worst {
     /// Sends the request repeatedly for [`TIME`].
     ///
     /// # Errors
-    /// If a connection cannot be opened, or the other client is refused.
+    /// If a connection cannot be opened, or another client's get is refused.
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Endured> {
         let other = side.target.connect().await?;
         let (get_alone, idle_bytes) = gets(side, &other).await?;
@@ -171,7 +171,7 @@ impl Worst {
     }
 }
 
-/// Measures gets of the other client for [`TIME`], and the peak memory of the server in that time.
+/// Measures gets of another client for [`TIME`], and the peak memory of the server in that time.
 async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Percentiles, u64)> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let (mut times, mut peak) = (Vec::new(), 0);

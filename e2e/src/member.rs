@@ -316,8 +316,8 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts a further kube-apiserver on the same etcd and returns the port on 127.0.0.1. The process lives as long as
-    /// the member.
+    /// Starts an additional kube-apiserver on the same etcd and returns its port on 127.0.0.1. The process lives as
+    /// long as the member.
     ///
     /// # Errors
     /// When the process does not start or is not ready in time.
@@ -426,7 +426,7 @@ impl TestCluster {
         self.signal_apiserver(Signal::STOP).await
     }
 
-    /// Lets a frozen kube-apiserver run again.
+    /// Resumes a frozen kube-apiserver (SIGCONT).
     ///
     /// # Errors
     /// When it is not running.
@@ -442,7 +442,7 @@ impl TestCluster {
         self.signal_etcd(Signal::STOP).await
     }
 
-    /// Lets a frozen etcd run again.
+    /// Resumes a frozen etcd (SIGCONT).
     ///
     /// # Errors
     /// When it is not running.

@@ -41,8 +41,8 @@ pub enum RightsPassage {
     OpenSilent,
     /// Watches get no events: the heads of responses pass, but not the bodies. Lists pass.
     Silent,
-    /// As [`Silent`](Self::Silent), and open watches of all further resources get no more events. New watches of
-    /// further resources pass.
+    /// As [`Silent`](Self::Silent), but open watches of all other resources get no more events, either. New watches of
+    /// other resources pass.
     SilentBesideOpen,
     /// Open streams are reset, and new requests are reset without a response.
     Refused,
@@ -187,7 +187,7 @@ struct HeldBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// The value of [`GateState::turn`] at the time of the request.
+    /// The number of passage changes before the request.
     turn: u64,
     state: watch::Receiver<GateState>,
 }
@@ -201,7 +201,7 @@ impl HeldBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// Waits until the gate lets the next frame pass, and returns the frame.
+    /// Waits until the gate passes the next frame, and returns the frame.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();

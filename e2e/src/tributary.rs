@@ -102,7 +102,7 @@ impl TributaryBuilder {
         self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Runs in shared mode, which further arguments configure. The server writes no kubeconfig.
+    /// Runs in shared mode, which additional arguments configure. The server writes no kubeconfig.
     #[must_use]
     pub fn for_many(mut self) -> Self {
         self.shared = true;

@@ -105,7 +105,7 @@ impl BySide {
         Ok(self.fleet.replace(&self.name, objects))
     }
 
-    /// Creates the object on both sides, or deletes it if it exists.
+    /// Creates an RBAC object at the kube-apiserver and in the compiled rights, or deletes an existing object.
     async fn change(&mut self, object: &Object) -> anyhow::Result<()> {
         let answer = self.http.post(&object.collection(), &object.value).send().await?;
         if answer.status == 409 {
@@ -118,8 +118,8 @@ impl BySide {
         Ok(())
     }
 
-    /// Compares the decisions of both sides until they agree, because the server's authorizer lags behind its storage.
-    /// Returns whether the request is allowed.
+    /// Compares the decisions of the kube-apiserver and of the crate until they agree, because the server's authorizer
+    /// lags behind its storage. Returns whether the request is allowed.
     async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
         let attributes = question.attributes();
         let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);

@@ -86,7 +86,7 @@ async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::
     let begun = version_of(&servers[1].get(&maps).send().await?.expect(200)?.json()?);
     servers[0].get(&format!("{maps}?resourceVersion={begun}")).send().await?.expect(200)?;
 
-    // The two processes serve the pages of one list in turn, while the objects change.
+    // The two processes alternate in serving the pages of one list, while the objects change.
     let page = servers[0].get(&format!("{maps}?limit=3")).send().await?.expect(200)?.json()?;
     let version = version_of(&page);
     for (name, member) in [("map-03", &pair[0]), ("map-13", &pair[1])] {
@@ -105,7 +105,7 @@ async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::
         http.get(&format!("{maps}/map-00?resourceVersion={version}")).send().await?.expect(200)?;
     }
 
-    // After each event, the watch resumes at the other process.
+    // After each event, the watch resumes at the process that did not serve the event.
     let mut from = version;
     let mut told = BTreeSet::new();
     for http in &servers {

@@ -176,8 +176,8 @@ async fn committed_manifests_equal_the_rendered_chart(context: TestContext) -> a
     Ok(())
 }
 
-/// Runs kubectl, which must succeed without output on standard error. kubectl prints warnings of unknown fields and
-/// violated pod security there.
+/// Runs kubectl, which must succeed without output on standard error, such as warnings of unknown fields and violated
+/// pod security.
 async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Result<()> {
     let output = kubectl.run(arguments).await?;
     ensure!(output.code == Some(0) && !output.stderr.contains("Warning"), "{}: {}", output.command, output.stderr);

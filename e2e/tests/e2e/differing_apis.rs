@@ -381,8 +381,8 @@ async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyho
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // The metrics server of one cluster stops. The list has the objects of the other cluster, and a Warning names the
-    // first cluster.
+    // The metrics server of one cluster stops. The list must have the objects of the other cluster, and a Warning with
+    // the name of the first.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;

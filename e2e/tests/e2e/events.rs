@@ -119,8 +119,8 @@ async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> any
 }
 
 /// With `Quorum` consistency, Tributary confirms a list of Events with the members, although watches of Events have no
-/// bookmarks. The list must have an Event that was just written to the member. The list must also succeed if only other
-/// kinds have changed since, so that no further Event arrives.
+/// bookmarks. The list must have an Event that was just written to the member. The list must also succeed if later
+/// changes affect only other kinds, so that no later Event arrives.
 async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;

@@ -93,7 +93,7 @@ impl Setup {
         self.helm.run(&self.arguments(words)).await?.failure()
     }
 
-    /// The chart's objects and Helm's release records in a member, such as `configmaps/web-map`.
+    /// The chart's objects and Helm's release records in a member, for example `configmaps/web-map`.
     async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
         let found = self.found(member).await?;
         Ok(found.into_iter().map(|(name, _)| name).collect())
@@ -315,7 +315,7 @@ async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, v
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A real record counts: the records do not tell to which cluster the release belongs.
+    // A real record counts: the records do not show to which cluster the release belongs.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -343,7 +343,7 @@ async fn release_changes_while_another_cluster_is_harmed(
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
-    // The collections are listed before the fault, because Tributary cannot know objects of a collection that it has
+    // The collections are listed before the fault, because Tributary cannot serve objects of a collection that it has
     // never listed.
     let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
     for path in collections {
@@ -373,8 +373,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Tributary still has the cached objects of the dead member. So it knows which cluster has a release, and that
-    // another release is new.
+    // Tributary still has the cached objects of the dead member. So it finds the cluster of an existing release, and
+    // finds that another release is new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

@@ -13,8 +13,8 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Longest time until a member notices that an aggregated API server appears or disappears.
 const SEEN: Duration = Duration::from_secs(180);
 
-/// Longest time until Tributary knows a new kind: usually a second. Without the watch of definitions, it takes at least
-/// 8 s.
+/// Longest time until Tributary serves a new kind: usually a second. Without the watch of definitions, it takes at
+/// least 8 s.
 const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -43,7 +43,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not
     let elsewhere = MetricsServer::start().await?;
     metrics.redirect_to(Some(&elsewhere));
     for (http, path, code) in [(member.http(), node, 502), (&merged, node, 503), (&merged, &*below, 502)] {
-        // The merged view cannot know whether the cluster has the object.
+        // The cluster may have the object, but the merged view cannot find out.
         let answer = http.get(path).send().await?;
         ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
         ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");

@@ -88,8 +88,8 @@ impl Pair {
         .await
     }
 
-    /// While the victim refuses, Tributary serves the victim's old objects with a Warning and the reason, and the other
-    /// member's current objects.
+    /// While the victim refuses, Tributary serves the victim's old objects with a Warning and the reason, and the
+    /// current objects of `member2`.
     async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;

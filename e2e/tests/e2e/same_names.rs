@@ -114,7 +114,7 @@ async fn informers_keep_every_name_that_several_clusters_have(context: TestConte
         }
         hold(&mut follower, &members, &name).await.context("after deletions that controllers undid")?;
 
-        // Each cluster in turn deletes the namespace with all objects, and creates it again.
+        // Each cluster deletes the namespace with all objects, and creates it again.
         for member in &members {
             let path = format!("/api/v1/namespaces/{name}");
             member.http().delete(&path).send().await?.expect(200)?;

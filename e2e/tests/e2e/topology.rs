@@ -102,7 +102,7 @@ async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: 
     own.victim.back_up().await?;
     names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
 
-    // So many writes keep the revisions after the restore below the revisions before it.
+    // The number of writes keeps the revisions after the restore below the revisions before it.
     for number in 0..300 {
         own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
     }
@@ -267,8 +267,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
     ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
 
-    // A kube-apiserver does not serve its CRDs immediately after its start. Clients must see no 404 meanwhile, because
-    // a 404 means a deletion.
+    // A kube-apiserver does not serve its CRDs immediately after its start. Clients must see no 404 in this time,
+    // because a 404 means a deletion.
     victim.kill9().await?;
     let restarted = async {
         victim.start_again().await?;
@@ -343,7 +343,7 @@ async fn clients_move_between_two_processes_without_losing_changes(context: Test
 
     follow_writes(&mut informers, &members, &maps, 1).await?;
 
-    // After its restart, a process knows the past only from the versions that clients send.
+    // After its restart, a process gets past versions only from the requests of clients.
     let status = second.stop().await?;
     ensure!(status.success(), "{status}");
     let second = start().await?;
@@ -367,7 +367,7 @@ async fn clients_move_between_two_processes_without_losing_changes(context: Test
     Ok(())
 }
 
-/// Lets the informers follow writes to the members for one half of the test. The half lasts some seconds, and until
+/// Runs the informers during writes to the members, for one half of the test. The half lasts some seconds, and until
 /// each informer has enough events and requests for a useful check on a slow machine.
 async fn follow_writes(
     informers: &mut [Informer],

@@ -86,7 +86,7 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // The other objects end with the member.
+            // All other objects end with the member.
             let _gone = member.http().delete(&path).send().await;
         }
     }

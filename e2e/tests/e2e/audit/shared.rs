@@ -543,7 +543,7 @@ fn is_age_in_seconds(cell: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Adds the fields of `there` that `here` lacks.
+/// Copies to `here` the fields of `there` that it lacks.
 fn fill(here: &mut Value, there: &Value) {
     let (Some(own), Some(theirs)) = (here.as_object_mut(), there.as_object()) else { return };
     for (key, value) in theirs {

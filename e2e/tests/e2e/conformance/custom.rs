@@ -145,7 +145,7 @@ impl Gauges {
         }
     }
 
-    /// Creates gauges in the members in turn, and waits until the target lists all.
+    /// Creates gauges alternately in the members, and waits until the target lists all.
     async fn seed(&self, gauges: &[(&str, Value)]) -> anyhow::Result<()> {
         for (index, (name, spec)) in gauges.iter().enumerate() {
             let member = &self.target.members[index % self.target.members.len()];

@@ -113,7 +113,7 @@ async fn get_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()>
 
 async fn get_at_version_zero_returns_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // Version 0 may return any state that is not older than an earlier answer, so a list comes first.
+    // Version 0 may return any state that is not older than an earlier answer. The list makes such an earlier answer.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");

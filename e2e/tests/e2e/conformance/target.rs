@@ -120,8 +120,8 @@ impl Target {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
-    /// Creates ConfigMaps `map-00`, `map-01`, … directly in the members, in turn, and waits until the target lists all.
-    /// Odd numbers have the label `parity=odd`, and even numbers `parity=even`.
+    /// Creates ConfigMaps `map-00`, `map-01`, … directly and alternately in the members, and waits until the target
+    /// lists all. Odd numbers have the label `parity=odd`, and even numbers `parity=even`.
     pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for index in 0..count {

@@ -265,7 +265,7 @@ async fn watch_resumes_from_the_version_of_each_event(target: Target) -> anyhow:
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     for step in 1..=6 {
-        // Objects of the two members change in turn.
+        // The changes alternate between objects of the two members.
         target.change_map(if step % 2 == 0 { "map-00" } else { "map-02" }, &step.to_string()).await?;
     }
     let mut whole = target.watch_maps(&format!("resourceVersion={version}")).await?;

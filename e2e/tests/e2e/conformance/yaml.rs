@@ -171,7 +171,7 @@ fn odd() -> Value {
     })
 }
 
-/// Lets kubectl parse a YAML text into objects.
+/// Parses a YAML text into objects with kubectl.
 async fn read_by_kubectl(kubectl: &Kubectl, yaml: &str) -> anyhow::Result<Vec<Value>> {
     let file = kubectl.file("answer.yaml", yaml)?;
     let arguments = [

@@ -139,7 +139,7 @@ impl Fault {
     /// The requests that may fail because of this fault.
     fn reaches(self) -> &'static [Reach] {
         match self {
-            // Reads go to the other kube-apiserver. Only requests in flight to a suspended server are lost.
+            // Reads go to the healthy kube-apiserver. Only requests in flight to a suspended server are lost.
             Self::EndpointKilled | Self::RollingRestart => &[Writes(0)],
             Self::EndpointFrozen | Self::CredentialsRevoked => &[Cluster(0)],
             Self::ClusterFrozen

@@ -83,7 +83,7 @@ async fn accept(listener: TcpListener, servers: Vec<SocketAddr>, ready: Arc<Mute
         let server = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
         connections.spawn(async move {
             let Ok(mut server) = TcpStream::connect(server).await else { return };
-            // Either side may close the connection at any time.
+            // The client or the server may close the connection at any time.
             let _ended = copy_bidirectional(&mut client, &mut server).await;
         });
     }

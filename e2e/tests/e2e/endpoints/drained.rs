@@ -62,7 +62,7 @@ async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext)
         })
         .await?;
     ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
-    // Four hundred requests were sent meanwhile. A request may have chosen its endpoint before the change.
+    // Four hundred requests were sent in the meantime. One of them may have chosen its endpoint before the change.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
     let before = at_first.load(Ordering::Relaxed);
     eventually(SOON, async || {

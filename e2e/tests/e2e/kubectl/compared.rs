@@ -66,7 +66,7 @@ impl Sides {
         Ok(Self { member, own, shown })
     }
 
-    /// Runs a command on both sides and compares the outputs.
+    /// Runs a command against the member and against Tributary, and compares the outputs.
     async fn same(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let (own, shown) = tokio::try_join!(self.own.run(arguments), self.shown.run(arguments))?;
         output::compare((&self.own, &own), (&self.shown, &shown))

@@ -268,8 +268,8 @@ async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> an
     Ok(())
 }
 
-/// One of two clusters is unreachable. A command in its context fails, and the merged view has the objects of the other
-/// cluster.
+/// One of two clusters is unreachable. A command in its context fails, and the merged view has the objects of the
+/// reachable cluster.
 async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
@@ -288,7 +288,7 @@ async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext)
     let nodes = kubectl.run(&["get", "nodes"]).await?;
     ensure!(nodes.code == Some(0) && nodes.stdout.contains("member1-node-0"), "{nodes:?}");
     ensure!(nodes.stderr.contains("Warning: ") && nodes.stderr.contains("deadcluster"), "{nodes:?}");
-    // The other cluster may have the name, although member1 lacks it.
+    // The unreachable cluster may have the name, although member1 lacks it.
     let unknown = kubectl.run(&["get", "node", "nowhere"]).await?.failure()?;
     ensure!(unknown.contains("deadcluster") && !unknown.contains("(NotFound)"), "{unknown}");
     let ready = kubectl.run(&["get", "--raw", "/readyz?verbose"]).await?;

@@ -21,7 +21,7 @@ pub(crate) struct Ledger {
     /// The newest sequence number of each name.
     last: HashMap<String, u64>,
     /// The last sequence number of each name that must not skip a state. A name is included if it had an object at the
-    /// last list or [`Self::look`], or has had an event since.
+    /// last list or at the last call of [`Self::look`], or has had an event since.
     steady: HashMap<String, u64>,
     /// The objects of an incomplete list.
     listing: Option<States>,

@@ -184,7 +184,7 @@ impl Slot {
         Self { resource, name: base.clone(), base, retired: 0, sequence: 0, state: State::Absent }
     }
 
-    /// Returns the member's answer if it tells whether the write took effect.
+    /// Returns the member's answer if it shows whether the write took effect.
     async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::HttpResponse> {
         let answer = request.send().await.ok()?;
         let undecided = answer.status.is_server_error()

@@ -1,4 +1,4 @@
-//! Members whose decisions do not come from RBAC alone: a denying webhook, added while the member runs; a policy file
+//! Members whose decisions do not depend on RBAC alone: a denying webhook, added while the member runs; a policy file
 //! (ABAC); and an authorizer that allows everything (AlwaysAllow). The endpoint must show a user the same objects as
 //! the members do.
 
@@ -281,7 +281,7 @@ async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::R
     Ok(())
 }
 
-/// Checks that each member lets a user list exactly the namespaces that the endpoint shows.
+/// Checks that each member allows a user to list exactly the namespaces that the endpoint shows.
 async fn agrees(shared: &Shared, rows: &[Row<'_>]) -> anyhow::Result<()> {
     for (user, path, expected) in rows.iter().filter(|(_, path, _)| path.contains("/namespaces/")) {
         for member in &shared.members {

@@ -202,7 +202,7 @@ struct Watch {
     during: (Instant, Instant),
     /// Time at which the list arrived.
     from: Instant,
-    /// The events of the watch: place, name and time.
+    /// The events of the watch: namespace, name and time.
     told: Vec<(Place, String, Instant)>,
 }
 
@@ -289,7 +289,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Grants and revokes rights one after the other. Returns the members' decisions over time.
+    /// Grants and revokes rights in sequence. Returns the members' decisions over time.
     async fn changes(&self, mut random: StdRng) -> anyhow::Result<Timeline> {
         let mut timeline = Timeline::default();
         for person in 0..PEOPLE {
@@ -353,7 +353,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Returns whether the member itself lets a user read the namespace.
+    /// Returns whether the member itself allows a user to read the namespace.
     async fn lets(&self, Place { person, member, namespace }: Place) -> anyhow::Result<bool> {
         let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
         let list = member.http().get(&format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"));

@@ -507,7 +507,7 @@ async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow:
     })
     .await?;
 
-    // The write is executed as bob in the member that lets ann impersonate bob.
+    // The write is executed as bob in the member that allows ann to impersonate bob.
     let in_place = [&["-n", own], &with_all[..]].concat();
     ann.ok(&[&["create", "configmap", "made"], &in_place[..]].concat()).await?;
     ann.ok(&[&["label", "configmap", "made", "by=bob"], &in_place[..]].concat()).await?;

@@ -224,8 +224,8 @@ async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'sta
     bail!("{count} of {} differ:\n{}", questions.len(), differences.join("\n"))
 }
 
-/// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition also
-/// asks the members again.
+/// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition sends
+/// the request to the members again.
 async fn asked(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<(&'static str, Outcome)> {
     let mut outcome = compare(oracle, question).await;
     let end = Instant::now() + SOON;

@@ -37,12 +37,12 @@ impl Bystander {
         .await
     }
 
-    /// Sends requests one after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(self, mut random: StdRng) {
         let mut pace = self.part.pace(BYSTANDER_PACE);
         while let Some(_busy) = pace.turn().await {
             let what = random.random_range(0..10);
-            // The last cluster leaves and joins, so only the other clusters are read.
+            // The last cluster leaves and joins, so the user reads only objects of the first two clusters.
             let (home, number) = (random.random_range(0..VISITOR), random.random_range(0..MAPS));
             self.act(what, CLUSTERS[home], number).await;
         }

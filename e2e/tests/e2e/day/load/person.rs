@@ -54,7 +54,7 @@ impl Person {
         .await
     }
 
-    /// Sends requests one after the other.
+    /// Sends requests in sequence.
     pub(super) async fn live(mut self, mut random: StdRng) {
         let mut pace = self.part.pace(PACE);
         while let Some(_busy) = pace.turn().await {

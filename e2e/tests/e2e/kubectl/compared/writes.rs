@@ -23,7 +23,8 @@ struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Runs the script on both sides in turn. Compares the output of each step, and the final objects.
+    /// Runs the script against the member and against Tributary. Compares the output of each step, and the final
+    /// objects.
     async fn run(&self, context: TestContext) -> anyhow::Result<()> {
         let sides = Sides::in_two_namespaces(&context).await?;
         for (name, text) in self.files {

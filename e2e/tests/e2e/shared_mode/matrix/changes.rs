@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// The object of a name in each member; `None` in a member without the object.
 type State = [Option<Value>; 2];
 
-/// Lets a user create and write an object, and delete a collection, in a namespace that both members have.
+/// Creates and writes an object as a user, and deletes a collection, in a namespace that both members have.
 pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
     let namespaced: Vec<_> = KINDS.iter().filter(|kind| kind.namespaced).collect();
     let writer = Writer {
@@ -111,7 +111,8 @@ impl Writer<'_> {
             };
             let state = self.state(&name).await?;
             for (member, object) in state.iter().enumerate() {
-                // For a user who cannot see the existing object, the write may create an object in the other member.
+                // For a user who cannot see the existing object, the write may create an object in the member without
+                // the object.
                 let is_changed = match member == self.owner {
                     true => object.as_ref().is_none_or(is_touched),
                     false => object.is_some(),
