@@ -28,7 +28,6 @@ const CHURN: &str = "0.2";
 
 /// The timeout for the line `ready:` of the members and Tributary.
 const READY_WITHIN: Duration = Duration::from_secs(300);
-/// The timeout until all clusters are synced.
 const SYNCED_WITHIN: Duration = Duration::from_secs(300);
 /// The interval between requests to `/livez`.
 const PROBE: Duration = Duration::from_millis(20);

@@ -32,7 +32,6 @@ const MEMORY: &str = "memory";
 const ROUNDS: u32 = 6;
 /// The number of watchers per server.
 const WATCHERS: usize = 50;
-/// The number of changes during a watch.
 const CHANGES: usize = 2_000;
 /// The number of busy connections during the memory measurement, and of idle connections after it.
 const BUSY: usize = 64;
@@ -55,12 +54,10 @@ const ROLE: &str = "gateway-pods";
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PassedRead {
     pub(crate) name: &'static str,
-    /// The member without a proxy.
     pub(crate) member: ReadMeasurement,
     /// A plain reverse proxy with HTTP/2 and TLS, both to clients and to the member.
     pub(crate) haproxy: ReadMeasurement,
     pub(crate) tributary: ReadMeasurement,
-    /// Tributary, with policies and flow control.
     pub(crate) governed: ReadMeasurement,
     /// Tributary in shared mode, with policies, flow control and an audit log at level Metadata. The user has a
     /// certificate and RBAC rights.
@@ -77,7 +74,6 @@ pub(crate) struct PassedEvents {
 /// The memory of a Tributary that forwards requests, in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GatewayMemory {
-    /// Memory before the first request.
     pub(crate) start: u64,
     /// Memory while 64 connections send requests.
     pub(crate) busy: u64,
@@ -88,9 +84,7 @@ pub(crate) struct GatewayMemory {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GatewayFigures {
     pub(crate) reads: Vec<PassedRead>,
-    /// The cost of watch events, if requested.
     pub(crate) events: Option<PassedEvents>,
-    /// The memory, if requested.
     pub(crate) memory: Option<GatewayMemory>,
 }
 
@@ -242,7 +236,7 @@ async fn start_for_many(
     Ok((server, user))
 }
 
-/// Makes the measured server for Tributary's path for its one cluster.
+/// Makes a measured server from Tributary's path for its one cluster.
 async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
     let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })

@@ -56,7 +56,6 @@ pub(crate) const STORMS: [Storm; 4] = [
     },
 ];
 
-/// The results of a storm.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Weathered {
     pub(crate) name: String,
@@ -206,18 +205,15 @@ async fn peak(processes: crate::usage::ServerProcesses, over: Arc<AtomicBool>) -
     peak
 }
 
-/// Idle watchers, and their return after a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleWatchers {
-    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// The number of connections that they share.
+    /// The number of connections that the watchers share.
     pub(crate) connections: usize,
 }
 
 pub(crate) const IDLE_WATCHERS: IdleWatchers = IdleWatchers { watchers: 1000, connections: 10 };
 
-/// The cost of idle watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct IdleWatchersCost {
     pub(crate) watchers: usize,
@@ -225,10 +221,8 @@ pub(crate) struct IdleWatchersCost {
     pub(crate) bytes_each: f64,
 }
 
-/// The cost of a restart.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Resumed {
-    /// The number of watchers before and after the restart.
     pub(crate) watchers: usize,
     /// The number of watches that resumed at their version.
     pub(crate) resumed: usize,
@@ -353,7 +347,7 @@ pub(crate) async fn lists_of_pods(member: &Contestant) -> anyhow::Result<u64> {
     let text = member.connect().await?.read("/metrics").await?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().filter(|line| {
-        // A watch with initial events is counted only in this metric.
+        // The member counts a watch with initial events only in `apiserver_watch_list_duration_seconds_count`.
         (line.starts_with("apiserver_request_total{") && line.contains("verb=\"LIST\""))
             || line.starts_with("apiserver_watch_list_duration_seconds_count{")
     });

@@ -38,7 +38,7 @@ mod usage;
 mod watches;
 mod worst;
 
-/// The server uses the same allocator.
+/// The same allocator as in the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "rights-1000";
 const CLUSTERS: usize = 1000;
 /// The timeout until the server has read the RBAC objects of all clusters.
 const KNOWN_WITHIN: Duration = Duration::from_secs(300);
-/// The interval between checks of that state.
+/// The interval between checks whether the server has read all RBAC objects.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -48,7 +48,6 @@ pub(crate) struct MirrorFigures {
     pub(crate) with: ServerCost,
 }
 
-/// The cost of a server.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct ServerCost {
     /// The seconds from the start until the server has read the RBAC objects of all clusters.
@@ -95,7 +94,7 @@ pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     Ok(MirrorFigures { clusters: CLUSTERS, objects: objects.len(), json_bytes, without, with })
 }
 
-/// Starts the members. Each allows the observing user to read the status.
+/// Starts the members. Each member allows the benchmark's user to read Tributary's status.
 async fn members() -> anyhow::Result<Vec<SimulatedCluster>> {
     let mut members = Vec::with_capacity(CLUSTERS);
     for number in 0..CLUSTERS {

@@ -33,11 +33,9 @@ pub(crate) struct ReadScenario {
 /// A server in the comparison.
 pub(crate) struct Side {
     pub(crate) target: Contestant,
-    /// The processes of the server.
     pub(crate) processes: ServerProcesses,
 }
 
-/// The results of one server in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ReadMeasurement {
     pub(crate) requests: usize,
@@ -55,7 +53,6 @@ pub(crate) struct ReadMeasurement {
     pub(crate) storage_cpu_ms: Option<f64>,
 }
 
-/// All read scenarios of the comparison.
 pub(crate) fn scenarios() -> Vec<ReadScenario> {
     let namespace = load::namespace(0);
     let pods = "/api/v1/pods".to_owned();
@@ -83,7 +80,6 @@ pub(crate) fn scenarios() -> Vec<ReadScenario> {
 }
 
 impl ReadScenario {
-    /// A scenario for one path in JSON.
     pub(crate) fn plain(name: &'static str, path: String, workers: usize) -> Self {
         Self { name, path, accept: JSON, workers, paged: false }
     }

@@ -19,9 +19,7 @@ use crate::{limits, reads, watches, worst};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadComparison {
     pub(crate) name: String,
-    /// The member without Tributary.
     pub(crate) member: reads::ReadMeasurement,
-    /// Tributary in front of the member.
     pub(crate) tributary: reads::ReadMeasurement,
 }
 
@@ -29,9 +27,7 @@ pub(crate) struct ReadComparison {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Watch {
     pub(crate) name: String,
-    /// The member without Tributary.
     pub(crate) member: watches::WatchMeasurement,
-    /// Tributary in front of the member.
     pub(crate) tributary: watches::WatchMeasurement,
     /// The same writes without watchers.
     pub(crate) alone: watches::WriteAlone,
@@ -46,22 +42,18 @@ pub(crate) struct Memory {
     pub(crate) tributary_start: Option<u64>,
     /// Tributary's memory at rest, after the sync and one round of reads.
     pub(crate) tributary_idle: Option<u64>,
-    /// Tributary's memory at the end.
     pub(crate) tributary_end: Option<u64>,
-    /// The kube-apiserver's memory at the end.
     pub(crate) member_end: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
-    /// The number of pods in the member.
     pub(crate) pods: usize,
     /// The latency of the first list with an empty cache, in milliseconds.
     pub(crate) first_list_ms: f64,
     pub(crate) reads: Vec<ReadComparison>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) storms: Vec<limits::Weathered>,
-    /// The worst requests of one client.
     pub(crate) worst: Vec<worst::Endured>,
     pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// The return of the watchers after a restart.
@@ -90,7 +82,6 @@ impl Results {
         self.watches.iter().find(|watch| watch.name == name)
     }
 
-    /// Formats the results as tables in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.

@@ -37,16 +37,13 @@ const ROLE: &str = "revoked-pods";
 /// The time for which watches outlived the right, in milliseconds, from the response to the deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Outlived {
-    /// The number of watches that ended.
     pub(crate) watches: usize,
     pub(crate) times: Percentiles,
     pub(crate) longest: f64,
 }
 
-/// The results for both ways of deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct RevokedFigures {
-    /// The number of users.
     pub(crate) users: usize,
     /// The result for bindings that are deleted in sequence.
     pub(crate) one_by_one: Outlived,

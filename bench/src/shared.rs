@@ -94,12 +94,9 @@ pub(crate) struct EventCost {
     pub(crate) telling_us: f64,
 }
 
-/// The work of a server during a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// The CPU time of the server.
     pub(crate) cpu: Duration,
-    /// The number of events sent to its clients.
     pub(crate) events: u64,
 }
 
@@ -115,7 +112,6 @@ impl Watched {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedFigures {
     pub(crate) reads: Vec<SharedRead>,
-    /// The cost of watches, if requested.
     pub(crate) watch: Option<SharedWatch>,
 }
 

@@ -32,7 +32,6 @@ const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
 /// The time before the measurement. The load empties the full bucket within a second, because the load is twice the
 /// bucket's rate.
 const SPENT_WITHIN: Duration = Duration::from_secs(4);
-/// The duration of the measurement.
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
@@ -51,7 +50,6 @@ const GROUP: &str = "tenants";
 pub(crate) struct TokenBucketFigures {
     /// The rate of the bucket per second.
     pub(crate) qps: u32,
-    /// The rates of each user.
     pub(crate) users: Vec<UserRates>,
 }
 

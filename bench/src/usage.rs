@@ -8,7 +8,6 @@ use anyhow::Context;
 /// The process ids of a measured server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
-    /// The process that answers requests.
     pub(crate) server: Option<u32>,
     /// The process of its storage, if separate.
     pub(crate) storage: Option<u32>,
@@ -21,7 +20,6 @@ pub(crate) struct Cpu {
 }
 
 impl ServerProcesses {
-    /// The CPU time until now.
     pub(crate) fn cpu(&self) -> Cpu {
         Cpu { server: self.server.and_then(|pid| cpu(pid).ok()), storage: self.storage.and_then(|pid| cpu(pid).ok()) }
     }

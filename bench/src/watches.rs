@@ -39,9 +39,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchScenario {
     pub(crate) name: &'static str,
-    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// The number of connections that they share.
+    /// The number of connections that the watchers share.
     pub(crate) connections: usize,
     /// The number of writes per second.
     pub(crate) writes_per_second: u32,
@@ -53,11 +52,9 @@ pub(crate) const SCENARIOS: [WatchScenario; 3] = [
     WatchScenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
 ];
 
-/// The results of one server in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WatchMeasurement {
     pub(crate) writes: usize,
-    /// The number of events that reached a watcher.
     pub(crate) delivered: usize,
     /// The number of events that reached no watcher.
     pub(crate) lost: usize,
@@ -104,7 +101,6 @@ impl Clock {
     }
 }
 
-/// The events of one watcher.
 struct WatcherRecord {
     /// The number of the write, and the arrival time of its event.
     events: Vec<(usize, u64)>,
@@ -130,7 +126,6 @@ pub(crate) struct Sides {
     pub(crate) alone: WriteAlone,
 }
 
-/// The cost of a write without watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WriteAlone {
     /// The time from sending the write to its response.

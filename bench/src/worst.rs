@@ -30,7 +30,6 @@ const TIME: Duration = Duration::from_secs(5);
 /// The pause between two gets of another client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A request that is expensive for the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Worst {
     pub(crate) name: &'static str,
@@ -93,7 +92,6 @@ fn aliases(bytes: usize, times: usize) -> String {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Endured {
     pub(crate) name: String,
-    /// The number of successful responses.
     pub(crate) answered: usize,
     /// The number of requests that were refused or cut off.
     pub(crate) refused: usize,

@@ -27,7 +27,6 @@ const ROUND: usize = 200;
 /// Number of changed objects at the beginning of a round.
 const CHANGES: usize = 60;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
 /// Longest time until the server's authorizer has seen a change of RBAC objects.

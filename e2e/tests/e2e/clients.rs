@@ -64,7 +64,6 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
 /// Name → uid and label `generation` of each object that a client must have.
 type State = BTreeMap<String, (String, String)>;
 
-/// Reads one member's objects of a resource.
 async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyhow::Result<State> {
     let list =
         member.http().get(&format!("/api/v1/namespaces/{namespace}/{resource}")).send().await?.expect(200)?.json()?;

@@ -15,12 +15,11 @@ use tributary_e2e::{TestCluster, namespace};
 /// Longest duration of one test. After it a stuck test fails with its dump, and the other tests run on.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
-/// Shortest duration of a test that is printed.
+/// A test that runs at least this long has its duration printed.
 const LONG: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
 pub(crate) struct TestContext {
-    /// The servers that all tests share.
     pub(crate) fixture: Arc<Fixture>,
     namespaces: Arc<Mutex<Vec<OwnNamespace>>>,
 }

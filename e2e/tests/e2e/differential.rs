@@ -89,7 +89,6 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
 }
 
 impl Servers {
-    /// Creates objects of a few kinds.
     async fn fill(&self) -> anyhow::Result<()> {
         for (collection, object) in request::objects(&self.namespace) {
             let answer = self.own.post(&collection, &object).send().await?;

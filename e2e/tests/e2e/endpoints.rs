@@ -97,7 +97,6 @@ async fn killed_apiserver_is_replaced_by_the_second_endpoint(context: TestContex
     .await
 }
 
-/// Returns the number of requests through an endpoint.
 fn requests_of(metrics: &str, port: u16) -> anyhow::Result<usize> {
     let name = format!("tributary_endpoint_requests_total{{cluster=\"shared\",endpoint=\"127.0.0.1:{port}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no such metric")?;

@@ -227,7 +227,6 @@ impl Fixture {
         text
     }
 
-    /// Ends all shared servers and removes their folders.
     pub(crate) async fn shut_down(self: Arc<Self>) {
         // Every test has ended, so this is the last owner.
         drop(Arc::into_inner(self));

@@ -135,7 +135,6 @@ impl Opened<'_> {
     }
 }
 
-/// The names in a Table, in order.
 fn names(table: &Value) -> Vec<String> {
     let rows = table["rows"].as_array().into_iter().flatten();
     let name = |row: &Value| row["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();

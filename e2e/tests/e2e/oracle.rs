@@ -191,7 +191,6 @@ async fn controller_runtime_client_reads_its_own_writes(context: TestContext) ->
     Ok(())
 }
 
-/// One run of the oracle.
 struct Run {
     world: World,
     place: Place,
@@ -238,7 +237,6 @@ impl Run {
         Ok(run)
     }
 
-    /// Starts every kind of client.
     async fn observe(&mut self, context: &TestContext, kubeconfig: &Path, mode: Mode) -> anyhow::Result<()> {
         let tools = context.fixture.tools().await?;
         let namespace = self.place.namespace.clone();

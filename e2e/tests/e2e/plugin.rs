@@ -19,7 +19,6 @@ use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributa
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The name of the program in an archive.
 const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {

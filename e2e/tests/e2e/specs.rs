@@ -43,12 +43,10 @@ const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_sec
 /// specs run concurrently.
 const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
-/// The server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A kube-apiserver: the oracle.
     Bare,
-    /// Tributary over one member.
     OverOne,
     /// Tributary over two members; specs write to one of them.
     OverTwo,
@@ -57,7 +55,6 @@ pub(crate) enum Target {
 impl Target {
     const ALL: [Self; 3] = [Self::Bare, Self::OverOne, Self::OverTwo];
 
-    /// Name of the target in files and variables.
     fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -66,7 +63,6 @@ impl Target {
         }
     }
 
-    /// Name of the target in text.
     fn words(self) -> &'static str {
         match self {
             Self::Bare => "bare",

@@ -9,7 +9,6 @@ use tributary_simulator::{Relay, Weather};
 /// A fault of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// The member's processes are killed.
     Killed,
     /// The member's kube-apiserver is suspended (SIGSTOP), with its connections open.
     Frozen,

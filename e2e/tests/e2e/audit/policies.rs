@@ -17,10 +17,8 @@ use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, Stage};
 use tributary_e2e::{HttpClient, TestCluster, guard};
 
-/// Number of compared requests.
 const COUNT: usize = 500;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
 /// Longest time until an event reaches the log.

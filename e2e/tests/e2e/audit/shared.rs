@@ -61,7 +61,6 @@ const WORDS: &[&str] = &["/responseObject", "/responseStatus/message"];
 /// Fields that may differ for a request with different answers.
 const ANSWER: &[&str] = &["/responseObject", "/responseStatus"];
 
-/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// A user with a certificate.
@@ -237,7 +236,6 @@ impl Audited {
         here.get(MAPS).header("Impersonate-User", "bob").send().await?.expect(200).map(drop)
     }
 
-    /// Sends a request to both servers.
     async fn ask(&self, at: usize, question: &Question) -> anyhow::Result<()> {
         for (http, name) in self.clients[&question.who].iter().zip(["ours", "theirs"]) {
             let http = match question.who {
@@ -257,7 +255,6 @@ impl Audited {
         Ok(())
     }
 
-    /// The differences between the two servers' events.
     fn compare(&self, questions: &[Question]) -> anyhow::Result<Vec<String>> {
         let (ours, theirs) = (self.by_id("ours")?, self.by_id("theirs")?);
         let (mut unlike, mut bodies, mut through_endpoint) = (Vec::new(), 0, 0);
@@ -331,7 +328,6 @@ fn sends(who: Who, method: &str, target: impl Into<String>) -> Question {
     }
 }
 
-/// Creates objects, roles and bindings in the member.
 async fn furnish(member: &TestCluster) -> anyhow::Result<()> {
     for namespace in ["one", "two"] {
         namespace::create(namespace, &[member]).await?;
@@ -555,7 +551,6 @@ fn fill(here: &mut Value, there: &Value) {
     }
 }
 
-/// Reports each field in which two values differ.
 fn differences(place: &str, here: &Value, there: &Value, tell: &mut impl FnMut(&str, String)) {
     match (here, there) {
         (Value::Object(own), Value::Object(theirs)) => {

@@ -75,7 +75,6 @@ impl SignInIssuer {
         }})
     }
 
-    /// Gets a token from kubectl's plugin.
     async fn token(&self, name: &str) -> anyhow::Result<String> {
         let user = self.user(name);
         let arguments = user["exec"]["args"].as_array().context("arguments")?.iter().filter_map(Value::as_str);
@@ -99,7 +98,6 @@ impl SignInIssuer {
 
 pub(super) struct Places<'a> {
     pub(super) member: &'a TestCluster,
-    /// A kubeconfig of the endpoint.
     pub(super) endpoint: &'a Path,
     pub(super) folder: &'a Path,
 }

@@ -142,7 +142,6 @@ impl Person {
     }
 }
 
-/// The request of a SubjectAccessReview.
 pub(crate) enum Question {
     Resource([&'static str; 6]),
     Path(&'static str, &'static str),
@@ -182,7 +181,6 @@ impl Question {
         }
     }
 
-    /// The spec of a SubjectAccessReview.
     pub(crate) fn review_spec(&self, person: &Person) -> Value {
         let mut spec = json!({"user": person.name, "groups": person.groups});
         match *self {

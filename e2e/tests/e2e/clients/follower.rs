@@ -77,7 +77,6 @@ impl Follower {
         self.input.write_all(line.as_bytes()).context("write to the client")
     }
 
-    /// The last lines of the client's standard error.
     pub(crate) fn log_tail(&self, lines: usize) -> String {
         self.process.log_tail(lines)
     }

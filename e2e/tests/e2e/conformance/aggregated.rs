@@ -65,7 +65,6 @@ impl Aggregated {
         self.described().await
     }
 
-    /// Reads the version from the member's discovery.
     async fn described(&self) -> anyhow::Result<Value> {
         let http = self.target.members[0].http();
         let document = http.get("/apis").accept(AGGREGATED).send().await?.expect(200)?.json()?;

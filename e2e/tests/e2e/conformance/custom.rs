@@ -159,7 +159,6 @@ impl Gauges {
         .await
     }
 
-    /// Changes a gauge through the target.
     async fn change(&self, name: &str, spec: Value) -> anyhow::Result<Value> {
         let patch = json!({"spec": spec});
         self.target.http.patch(&self.one(name), "merge-patch+json", &patch).send().await?.expect(200)?.json()

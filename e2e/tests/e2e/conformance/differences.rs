@@ -3,11 +3,8 @@
 
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// The answer of kube-apiserver.
     pub(crate) kubernetes: &'static str,
-    /// The answer of Tributary.
     pub(crate) tributary: &'static str,
-    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 

@@ -125,7 +125,6 @@ async fn refuse(target: Target, refused: &Refused) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Escapes characters that a query may not contain.
 pub(super) fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
 }

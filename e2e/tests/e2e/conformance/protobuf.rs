@@ -27,7 +27,6 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// The contents of all fields with this number.
 fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())

@@ -36,7 +36,7 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // Authorizers receive new rights by watches.
+            // The members' authorizers learn new bindings by watches, with a delay.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -47,7 +47,6 @@ impl User {
         Ok(user)
     }
 
-    /// Sends a request that impersonates the user.
     async fn asks(
         &self,
         http: &HttpClient,
@@ -76,7 +75,7 @@ async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> an
         eventually(SOON, async || target.read(&target.core(resource, "/x")).await.map(drop)).await?;
     }
 
-    // Allowed requests succeed.
+    // Allowed requests must succeed.
     let made = config_map("made", &[]);
     user.asks(&target.http, &Method::POST, &target.maps(""), Some(&made)).await?.expect(201)?;
     user.asks(&target.http, &Method::GET, &target.map("made"), None).await?.expect(200)?;

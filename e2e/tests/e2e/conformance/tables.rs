@@ -20,7 +20,6 @@ pub(super) fn cases() -> Vec<Conformance> {
     ]
 }
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 24;
 
 /// The values of `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.

@@ -21,11 +21,8 @@ pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A kube-apiserver without Tributary.
     Bare,
-    /// Tributary over that kube-apiserver.
     OverOne,
-    /// Tributary over two members.
     OverTwo,
     /// Tributary over two members, with integer versions in objects.
     OverTwoIntegers,
@@ -95,7 +92,6 @@ impl Target {
         self.core("configmaps", query)
     }
 
-    /// Path of one ConfigMap.
     pub(crate) fn map(&self, name: &str) -> String {
         self.core("configmaps", &format!("/{name}"))
     }
@@ -105,7 +101,6 @@ impl Target {
         self.http.get(path).send().await?.expect(200)?.json()
     }
 
-    /// Creates a ConfigMap through the target.
     pub(crate) async fn create_map(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<Value> {
         self.http.post(&self.maps(""), &config_map(name, labels)).send().await?.expect(201)?.json()
     }
@@ -240,7 +235,6 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// A deployment without replicas.
 pub(crate) fn deployment(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",

@@ -72,7 +72,6 @@ pub(super) enum Fault {
     Compaction,
     /// Tributary reloads an unchanged configuration.
     Reload,
-    /// A minute without a fault.
     Nothing,
 }
 
@@ -104,7 +103,7 @@ const ALL: [Fault; 21] = [
 pub(super) struct Deck {
     random: StdRng,
     left: Vec<Fault>,
-    /// The only faults to draw; empty means all.
+    /// The kinds of faults to draw; empty means all.
     only: Vec<Fault>,
 }
 

@@ -22,7 +22,7 @@ const PACE: u32 = 25;
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// All clients, and the writers of their objects.
+/// The informers and watching clients, and the writers of their objects.
 pub(super) struct Followers {
     observers: Vec<Observer>,
     /// Informers of the objects that all users may read, in all clusters.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// half minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
-/// The requests that a fault affects.
+/// The kinds of requests that a fault may affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Requests that need this cluster.
@@ -33,7 +33,6 @@ pub(super) struct Needs {
     pub(super) through_front: bool,
 }
 
-/// All faults so far.
 #[derive(Debug, Default)]
 pub(super) struct Harms(Mutex<Vec<Harm>>);
 
@@ -52,7 +51,6 @@ pub(super) struct Lasting<'a> {
 }
 
 impl Harms {
-    /// Begins a fault.
     pub(super) fn begin(&self, reaches: &[Reach]) -> Lasting<'_> {
         let mut all = self.0.lock();
         let first = all.len();

@@ -1,7 +1,6 @@
 //! Kinds of requests, and the number of answers of each kind that every minute needs. A fault may excuse single
 //! requests, but not all requests of a kind.
 
-/// The kind of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Get,
@@ -86,7 +85,6 @@ impl Kind {
         self.row().2
     }
 
-    /// Smallest number of answers in a minute.
     pub(super) fn answered_min(self) -> u64 {
         self.row().3
     }

@@ -59,18 +59,16 @@ const ENDED_WITHIN: Duration = Duration::from_secs(100);
 /// Largest number of printed problems.
 const TOLD: usize = 12;
 
-/// The failure of a request.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The request failed, which a fault may excuse.
+    /// The request failed. A fault may excuse the failure.
     Lost(anyhow::Error),
-    /// The answer was wrong, which no fault excuses.
+    /// The answer was wrong. No fault excuses a wrong answer.
     Wrong(anyhow::Error),
 }
 
 pub(super) type Outcome<T = ()> = Result<T, Trouble>;
 
-/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     counts: Mutex<BTreeMap<Kind, Count>>,
@@ -79,7 +77,6 @@ pub(super) struct Met {
     busy: AtomicUsize,
 }
 
-/// The results of one kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     answered: u64,
@@ -103,7 +100,7 @@ pub(super) struct Part {
     running: watch::Receiver<bool>,
 }
 
-/// The schedule of a client's requests.
+/// The times at which a client sends its requests.
 struct Pace {
     pace: Interval,
     part: Part,
@@ -173,7 +170,6 @@ impl Part {
         let _gone = running.wait_for(|running| !*running).await;
     }
 
-    /// Sends a request and records its result.
     async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
@@ -182,7 +178,6 @@ impl Part {
 }
 
 impl Met {
-    /// Records the result of a request.
     pub(super) fn note(&self, kind: Kind, needs: Needs, sent: Instant, outcome: Outcome) {
         let mut counts = self.counts.lock();
         let (count, kind) = (counts.entry(kind).or_default(), kind.name());

@@ -23,7 +23,6 @@ const FILES_MORE: usize = 100;
 /// clients run all day. A client that has just reconnected may count twice.
 const CLIENTS_MORE: u64 = 12;
 
-/// The measured values at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Resident memory in bytes.
@@ -43,7 +42,6 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Metrics by name and labels.
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
@@ -57,7 +55,6 @@ impl Metrics {
         Ok(Self(values.collect()))
     }
 
-    /// The sum of a metric over all labels.
     fn sum(&self, name: &str) -> f64 {
         let is_of = |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()

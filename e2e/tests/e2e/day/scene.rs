@@ -59,7 +59,6 @@ rules:
 - {level: Metadata}
 ";
 
-/// The namespaces of the day.
 pub(super) struct Places {
     /// Objects that all users may read, in all clusters; they never change.
     pub(super) common: String,
@@ -71,7 +70,6 @@ pub(super) struct Places {
     pub(super) large: String,
 }
 
-/// All servers of the test.
 pub(super) struct Scene {
     pub(super) tributary: Arc<Tributary>,
     pub(super) members: [Arc<TestCluster>; 3],
@@ -291,7 +289,6 @@ impl Configuration {
         Ok(fs::rename(next, self.folder.join(name))?)
     }
 
-    /// Writes the configuration file of a cluster.
     pub(super) fn put_cluster(&self, number: usize, member: &TestCluster) -> anyhow::Result<()> {
         let name = member.name();
         self.put(&format!("{name}.ca"), &member.access().certificate_authority)?;
@@ -310,7 +307,6 @@ impl Configuration {
         self.put(&format!("{name}.yaml"), &object.to_string())
     }
 
-    /// Removes the configuration file of a cluster.
     pub(super) fn remove_cluster(&self, member: &TestCluster) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.folder.join(format!("{}.yaml", member.name())))?)
     }
@@ -367,7 +363,6 @@ impl Configuration {
 
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
-/// Creates Tributary's ServiceAccount in a cluster.
 async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     eventually(SOON, async || member.http().get(SYSTEM).send().await?.expect(200).map(drop)).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tributary"}});

@@ -79,7 +79,7 @@ fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> a
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
 }
 
-/// Writes a kubeconfig that names the member's host in this way.
+/// Writes a kubeconfig with this host name of the member.
 fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
     let server = member.access().server.replace("127.0.0.1", name);
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
@@ -88,7 +88,7 @@ fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Resul
     lay(folder, "own.json", &object.to_string())
 }
 
-/// The program in its root, and its client.
+/// The process in its root folder, and an HTTP client of it.
 struct Contained {
     process: Process,
     http: HttpClient,

@@ -35,10 +35,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A kubelet for one pod.
 struct Kubelet {
     root: tempfile::TempDir,
-    /// The spec of the pod.
     spec: Value,
     /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
     sources: BTreeMap<String, Files>,
@@ -109,7 +107,6 @@ impl Kubelet {
         Ok(())
     }
 
-    /// The files of a volume.
     fn files(&self, volume: &Value) -> anyhow::Result<Files> {
         let (source, spec) = match volume["secret"].as_object() {
             Some(_) => (format!("secret/{}", text(&volume["secret"]["secretName"])), &volume["secret"]),

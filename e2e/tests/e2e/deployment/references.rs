@@ -13,7 +13,6 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The objects of a kind.
 fn of<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
 }
@@ -151,7 +150,6 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kinds of RBAC objects.
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
 /// The chart grants the server no rights in its own cluster. The manifests for served clusters have no wildcards.

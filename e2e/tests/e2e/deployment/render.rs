@@ -4,7 +4,6 @@ use super::deploy;
 use serde_json::Value;
 use tributary_e2e::{Kubectl, kubectl::KubectlOutput};
 
-/// Namespace of the rendered objects.
 pub(super) const NAMESPACE: &str = "tributary";
 
 /// Renders the chart for a release, with additional arguments. A refusal is an output, not an error.

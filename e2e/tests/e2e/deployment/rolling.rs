@@ -93,7 +93,6 @@ impl Fleet {
     }
 }
 
-/// The results of all clients' requests.
 #[derive(Default)]
 struct Met {
     stop: AtomicBool,

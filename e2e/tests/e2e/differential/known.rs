@@ -86,7 +86,6 @@ pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Va
     }
 }
 
-/// Removes deliberate differences from a bookmark's object.
 pub(super) fn take_out_of_bookmark(object: &mut Value) {
     if let Some(object) = object.as_object_mut() {
         tracing::trace!(difference = ?BOOKMARK_OBJECT);

@@ -89,7 +89,7 @@ const BELOW: &[&str] = &[
     "/nothing/status",
 ];
 
-/// Paths of no collection.
+/// Paths that are not those of collections.
 const OTHERS: &[&str] = &[
     "/",
     "/api",
@@ -409,7 +409,6 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 impl Request {
-    /// Path and query of the request.
     pub(super) fn target(&self) -> String {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query.join("&")) }
     }
@@ -419,7 +418,6 @@ impl Request {
         self.query.iter().any(|option| option.starts_with("watch=true"))
     }
 
-    /// The value of a header.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }

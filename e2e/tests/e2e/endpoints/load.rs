@@ -50,7 +50,6 @@ pub(super) struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     pub(super) reads: AtomicUsize,
@@ -90,7 +89,6 @@ impl Scene {
         describe(self.folder.path(), &self.member, endpoints)
     }
 
-    /// Path of the member's objects.
     pub(super) fn collection(&self) -> &str {
         self.object.trim_end_matches("/one")
     }
@@ -147,7 +145,6 @@ impl Scene {
         self.metric("tributary_endpoint_outstanding_requests", &format!("127.0.0.1:{port}")).await
     }
 
-    /// A metric of an endpoint.
     pub(super) async fn metric(&self, name: &str, address: &str) -> anyhow::Result<u64> {
         let metrics = self.http.get("/metrics").send().await?.expect(200)?.text();
         let name = format!("{name}{{cluster=\"{}\",endpoint=\"{address}\"}} ", self.member.name());

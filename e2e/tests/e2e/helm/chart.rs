@@ -77,7 +77,6 @@ spec:
 ];
 
 impl Chart {
-    /// Writes the chart into a new folder.
     pub(super) fn write() -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("chart")?;
         fs::create_dir(folder.path().join("templates")).context("make a folder")?;

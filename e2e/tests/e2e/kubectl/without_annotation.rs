@@ -18,7 +18,6 @@ pub(super) fn cases() -> Vec<Case> {
 /// The beginning of the refusal of a repeated name.
 const EITHER: &str = "kubectl --context member1 … or kubectl --context member2 …: ";
 
-/// The first line of kubectl's error output.
 fn first_line(refused: &str) -> &str {
     refused.lines().next().unwrap_or_default()
 }

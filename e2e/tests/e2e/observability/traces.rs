@@ -76,7 +76,6 @@ impl Collector {
     }
 }
 
-/// The text or number of a span's attribute.
 fn attribute(of: &Value, key: &str) -> Option<String> {
     let attributes = of["attributes"].as_array()?;
     let value = &attributes.iter().find(|attribute| attribute["key"] == key)?["value"];

@@ -20,7 +20,6 @@ use tributary_e2e::TestCluster;
 /// Largest number of printed lines of Tributary's log.
 const LINES_MAX: usize = 40;
 
-/// A time without faults.
 pub(super) struct Calm {
     members: Vec<OwnClient>,
     namespace: String,

@@ -36,7 +36,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts Tributary unless it runs.
     pub(super) async fn start(&mut self) -> anyhow::Result<()> {
         if self.running.is_none() {
             let contexts = self.contexts.iter().map(String::as_str);
@@ -70,7 +69,6 @@ enum Target {
     Wire(usize),
     /// The connections between clients and Tributary.
     Front,
-    /// The process of Tributary.
     Server,
 }
 
@@ -87,7 +85,6 @@ enum Fault {
     Kill,
 }
 
-/// One fault and its time.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     /// Time since the schedule's start.

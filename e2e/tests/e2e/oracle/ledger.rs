@@ -43,12 +43,10 @@ impl Ledger {
         }
     }
 
-    /// Begins a list of the client.
     pub(crate) fn begin(&mut self) {
         self.listing = Some(States::new());
     }
 
-    /// Records an object of the list.
     pub(crate) fn listed(&mut self, metadata: &ObjectMeta) {
         let Some((key, state)) = self.read(metadata, "list") else { return };
         self.forward(&key, &state, "list");

@@ -43,7 +43,6 @@ pub(crate) struct Seen {
     pub(crate) gaps: u64,
     /// The last skipped states.
     pub(crate) skipped: Vec<String>,
-    /// The results of the client's own calls.
     pub(crate) calls: Calls,
     /// The client's summary of its events, for the report.
     pub(crate) summary: String,
@@ -108,7 +107,6 @@ impl Observer {
     }
 }
 
-/// The results of a writing client's calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) writes: u64,
@@ -211,7 +209,6 @@ impl KubeRs {
         self.ledgers.iter().all(|(_, ledger)| has_listed(ledger))
     }
 
-    /// The client's objects and records so far.
     pub(crate) fn look(&self) -> anyhow::Result<Seen> {
         let mut seen = Seen::default();
         ensure!(self.tasks.iter().all(|task| !task.is_finished()), "{}: a watcher ended", self.name);

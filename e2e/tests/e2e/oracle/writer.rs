@@ -168,7 +168,6 @@ enum State {
     Uncertain,
 }
 
-/// One name and its object.
 struct Slot {
     resource: &'static str,
     base: String,

@@ -35,11 +35,9 @@ const OBJECTS: [&str; 2] = ["a", "b"];
 /// Longest time until a member's own answers follow a change of rights.
 const MEMBER_SAYS: Duration = Duration::from_secs(20);
 
-/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
     lasts: Duration,
-    /// Pause between two changes.
     pause: Duration,
     /// Largest age of the rights that an answer may use.
     bound: Duration,

@@ -184,7 +184,6 @@ async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(own)
 }
 
-/// The rights that the test's users need.
 fn rules() -> Value {
     json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create", "delete"],
         "resources": ["pods", "pods/log", "pods/exec", "configmaps"]}])

@@ -14,7 +14,6 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// Largest number of printed differences.
 const DIFFERING_MAX: usize = 12;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 

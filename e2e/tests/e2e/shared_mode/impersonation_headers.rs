@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 use tributary_e2e::{HttpClient, HttpResponse, Kubectl, TestCluster, http::RequestBuilder, namespace};
 
-/// Number of concurrent comparisons.
 const AT_ONCE: usize = 8;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// Groups that give an impersonated user rights.
@@ -25,7 +24,7 @@ const EXTRAS: [(&str, &str); 3] = [
     ("Acme.example.com/Grün", "Impersonate-Extra-%41cme.example.com%2F%47r%c3%bcn"),
     ("plain", "Impersonate-Extra-PLAIN"),
 ];
-/// Values of these extras.
+/// Values of the extras in [`EXTRAS`].
 const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -44,7 +43,6 @@ struct Person {
     there: [HttpClient; 2],
 }
 
-/// The impersonation headers of a request.
 #[derive(Clone, Debug)]
 struct Asked {
     headers: Vec<(&'static str, String)>,

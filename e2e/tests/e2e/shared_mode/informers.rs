@@ -81,7 +81,6 @@ struct Place {
 }
 
 impl Place {
-    /// Name of a round's object. Names are unique.
     fn name(&self, round: usize) -> String {
         format!("of-{}-{round}", self.member)
     }

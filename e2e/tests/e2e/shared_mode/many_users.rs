@@ -16,7 +16,6 @@ const USERS: usize = 200;
 /// Number of rounds per user.
 const ROUNDS: usize = 3;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -141,9 +140,7 @@ struct Crowd {
     http: HttpClient,
     own: String,
     prefix: String,
-    /// The names of the two members.
     homes: [String; 2],
-    /// The PEM of a certificate request.
     request: String,
 }
 

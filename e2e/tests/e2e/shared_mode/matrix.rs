@@ -37,7 +37,6 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
     /// Number of changes of rights.
@@ -48,7 +47,6 @@ struct Pace {
     writers: usize,
 }
 
-/// Parameters in continuous integration.
 const SHORT: Pace = Pace { rounds: 2, questions: Some(400), writers: 5 };
 
 /// Parameters of the proof: all requests, in some twenty minutes on two cores.
@@ -61,10 +59,8 @@ const CHANGES: usize = 12;
 /// Number of deleted bindings per round, in both members together.
 const TAKEN: usize = 16;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 6;
 
-/// Largest number of printed differences.
 const TOLD: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -283,7 +283,7 @@ async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: Te
     Ok(())
 }
 
-/// Grants the lost right again, by the first binding.
+/// Grants the revoked right again, with the same binding.
 pub(super) async fn regain(reader: &Reader) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let binding = json!({

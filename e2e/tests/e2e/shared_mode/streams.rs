@@ -32,7 +32,6 @@ struct Person {
     name: String,
     namespace: String,
     open: Vec<Process>,
-    /// Start of each process.
     begun: Vec<Instant>,
 }
 

@@ -20,7 +20,6 @@ use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconf
 pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
 /// Longest time until Tributary reviews the token of a long-running request again, which happens every minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
-/// The status for an unauthenticated request.
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -426,7 +425,6 @@ async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow
     endpoint.log_holds_none_of(&[&of_hub, &of_two])
 }
 
-/// The roles in docs/shared-mode.md.
 fn documented_roles() -> anyhow::Result<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/shared-mode.md");
     let text = fs::read_to_string(path)?;

@@ -57,7 +57,6 @@ impl Clusters {
         }
     }
 
-    /// The kubeconfig of a client of this target.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         match &self.tributary {
             Some(tributary) => tributary.kubeconfig().to_owned(),
@@ -83,7 +82,6 @@ impl Clusters {
         Ok(())
     }
 
-    /// The end of Tributary's log.
     pub(crate) fn log_tail(&self) -> String {
         self.tributary.as_ref().map(|tributary| tributary.log_tail(40)).unwrap_or_default()
     }

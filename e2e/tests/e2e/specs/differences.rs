@@ -7,11 +7,9 @@ use super::Target;
 pub(crate) struct Difference {
     /// A part of each spec's full name that no other spec has.
     pub(crate) specs: &'static [&'static str],
-    /// Targets at which the specs fail.
     pub(crate) targets: &'static [Target],
     /// A part of the failure's text that identifies this reason.
     pub(crate) sign: &'static str,
-    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 

@@ -11,7 +11,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One attempt at one spec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     pub(crate) spec: String,
@@ -76,7 +75,6 @@ impl Ledger {
         (attempts.len(), attempts.last().is_some_and(|last| last.outcome == Outcome::Passed))
     }
 
-    /// All attempts by spec, in order.
     pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         self.state.lock().attempts.clone()
     }

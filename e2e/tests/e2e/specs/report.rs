@@ -3,7 +3,6 @@
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// The outcome of one spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
@@ -74,7 +73,6 @@ fn outcome(spec: Spec) -> Outcome {
     }
 }
 
-/// The last lines of a spec's output.
 pub(crate) fn tail(written: &str) -> String {
     let lines: Vec<&str> = written.lines().collect();
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")

@@ -7,18 +7,14 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The result of a spec at a target.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// The outcome of the last attempt.
     pub(crate) outcome: Outcome,
     pub(crate) attempts: usize,
 }
 
-/// The results of all specs at a target.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
-/// The verdicts in a ledger.
 pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     let of_spec = |(spec, attempts): (String, Vec<Attempt>)| {
         let count = attempts.len();
@@ -106,7 +102,6 @@ fn words(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Capitalizes the first letter.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

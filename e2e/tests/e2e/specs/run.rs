@@ -30,7 +30,6 @@ const CLEANING: Duration = Duration::from_secs(60);
 /// Time for ginkgo's report, before ginkgo's process is killed.
 const REPORTING: Duration = Duration::from_secs(60);
 
-/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Number of concurrent specs. Specs marked as slow do not count. Serial specs run alone after the other specs.
@@ -47,16 +46,12 @@ pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     /// The folder of `e2e.test`.
     pub(crate) specs: &'a Path,
-    /// The server under test.
     pub(crate) target: Target,
-    /// The running servers of this target.
     pub(crate) clusters: &'a Clusters,
-    /// Earlier and new results.
     pub(crate) ledger: &'a Ledger,
     pub(crate) limits: Limits,
 }
 
-/// Progress of a run, for the terminal.
 struct Progress {
     ended: AtomicUsize,
     all: usize,

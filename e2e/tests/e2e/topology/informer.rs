@@ -20,7 +20,6 @@ pub(crate) struct Informer {
     pub(crate) held: State,
     /// The objects keyed by name only, as in most clients. The value is the cluster of the last seen object.
     pub(crate) names: BTreeMap<String, String>,
-    /// Number of lists so far.
     pub(crate) lists: usize,
     /// All events, as `TYPE cluster/name`.
     pub(crate) told: Vec<String>,
@@ -30,7 +29,6 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Cluster and name of an object.
 fn key(object: &Value) -> (String, String) {
     let metadata = &object["metadata"];
     (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["name"]))

@@ -37,7 +37,6 @@ impl Bystander {
         .await
     }
 
-    /// Sends requests in sequence.
     pub(super) async fn live(self, mut random: StdRng) {
         let mut pace = self.part.pace(BYSTANDER_PACE);
         while let Some(_busy) = pace.turn().await {

@@ -10,13 +10,11 @@ use tributary_e2e::HttpClient;
 /// Number of objects on a page.
 const PAGE: usize = 9;
 
-/// Duration of a watch.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// One user's access to the common objects.
 pub(super) struct MergedMaps {
     http: HttpClient,
-    /// Path of the collection.
     path: String,
 }
 

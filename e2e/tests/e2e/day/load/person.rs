@@ -19,7 +19,6 @@ pub(super) struct Person {
     through_front: bool,
     http: HttpClient,
     maps: MergedMaps,
-    /// Number of writes so far.
     round: u64,
 }
 
@@ -54,7 +53,6 @@ impl Person {
         .await
     }
 
-    /// Sends requests in sequence.
     pub(super) async fn live(mut self, mut random: StdRng) {
         let mut pace = self.part.pace(PACE);
         while let Some(_busy) = pace.turn().await {
@@ -114,7 +112,6 @@ impl Person {
         due(self.http.get(&self.path(&self.neighbour)).send().await, 403).map(drop)
     }
 
-    /// Lists the user's own object only.
     async fn lists(&self) -> Outcome {
         let path = format!("{}?fieldSelector=metadata.name%3D{}", self.path("").trim_end_matches('/'), self.name);
         let list = json_of(due(self.http.get(&path).send().await, 200)?).map_err(Trouble::Wrong)?;

@@ -144,7 +144,7 @@ impl Tunnels {
     }
 }
 
-/// Clients that connect for a single request each.
+/// Simulates clients that connect for a single request each.
 async fn brief(part: Part) {
     let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
     let mut pace = part.pace(BRIEF_PACE);

@@ -50,7 +50,6 @@ async fn set_up(context: &TestContext) -> anyhow::Result<Sides> {
     Ok(sides)
 }
 
-/// Compares the outputs of each command.
 async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     let mut wrong = Vec::new();

@@ -14,7 +14,6 @@ pub(super) const CLUSTER: &str = "tributary.dev/cluster";
 /// Identity of an object: cluster, namespace and name.
 pub(super) type Identity = (String, String, String);
 
-/// Objects without deliberate differences.
 pub(super) type Objects = BTreeMap<Identity, Value>;
 
 /// The objects of this run in `items`. Their cluster is `cluster`, or the cluster in their annotations.
@@ -57,7 +56,6 @@ fn plain(item: &Value) -> Value {
     object
 }
 
-/// The metadata of the objects only.
 pub(super) fn metadata(objects: &Objects) -> Objects {
     let metadata = |object: &Value| serde_json::json!({"metadata": object["metadata"]});
     objects.iter().map(|(identity, object)| (identity.clone(), metadata(object))).collect()
@@ -86,7 +84,6 @@ pub(super) fn in_protobuf(world: &World, body: &[u8]) -> anyhow::Result<Vec<Iden
     Ok(found)
 }
 
-/// The contents of all fields with this number.
 pub(super) fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())

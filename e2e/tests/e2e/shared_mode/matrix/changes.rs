@@ -32,7 +32,6 @@ pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result
     writer.deletes_collection([None, Some(0), Some(1)][random.random_range(0..3)]).await
 }
 
-/// A user who writes objects of a kind.
 struct Writer<'a> {
     world: &'a World,
     person: usize,

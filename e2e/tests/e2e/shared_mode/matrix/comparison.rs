@@ -24,14 +24,12 @@ pub(super) struct Outcome {
     pub(super) objects: usize,
 }
 
-/// Checks that the endpoint gives the expected answer.
 pub(super) async fn compare(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<Outcome> {
     let told = oracle.tells(question).await?;
     let asked = Asked { world: oracle.world, question, request: question.request(oracle.world, Side::Endpoint) };
     asked.compare(&told).await.with_context(|| format!("{} of {question:?}", asked.request.path))
 }
 
-/// A request to the endpoint.
 struct Asked<'a> {
     world: &'a World,
     question: &'a Question,
@@ -208,7 +206,6 @@ impl Asked<'_> {
         same(&shown, due).context("pages")
     }
 
-    /// Compares the initial events of a watch.
     async fn watch(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let mut events = self.here().stream().await?.events()?;
         let mut items = Vec::new();

@@ -13,7 +13,6 @@ pub(super) struct Kind {
     pub(super) is_live: bool,
 }
 
-/// The group of the custom resource.
 const CUSTOM: &str = "matrix.example.com";
 
 /// Kinds of three groups: with and without namespace, with and without subresources, built in and custom, cached and

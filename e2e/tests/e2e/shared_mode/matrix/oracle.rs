@@ -44,7 +44,6 @@ pub(super) struct Oracle<'a> {
     watches: Mutex<HashMap<(usize, usize, String), u16>>,
 }
 
-/// The expected answer to a request.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) expected: Expected,
@@ -54,9 +53,7 @@ pub(super) struct Told {
 
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// The objects of a collection.
     Objects(Objects),
-    /// A single object.
     Object(Identity, Box<Value>),
     /// The answer of this member.
     Of(usize, Arc<HttpResponse>),
@@ -64,9 +61,7 @@ pub(super) enum Expected {
     Refused(u16, Vec<String>),
     /// 409, because both members have the name.
     NameInSeveral,
-    /// The collection is deleted.
     Deleted,
-    /// The result of a review.
     May(bool),
 }
 
@@ -81,7 +76,6 @@ enum Target {
 /// Key of an extra that marks a user whose requests the tests' webhooks never deny, so that only roles decide.
 pub(super) const ROLES_ALONE: &str = "roles-alone";
 
-/// Indices of the members.
 const MEMBERS: [usize; 2] = [0, 1];
 
 impl<'a> Oracle<'a> {
@@ -89,7 +83,6 @@ impl<'a> Oracle<'a> {
         Self { world, said: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// Computes the expected answer to a request.
     pub(super) async fn tells(&self, question: &Question) -> anyhow::Result<Told> {
         match &question.ask {
             Ask::List(_, selector) => self.list(question, selector).await,
@@ -106,7 +99,6 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// Returns a member's answer to a user.
     async fn says(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<Arc<HttpResponse>> {
         let key = (member, person, request.clone());
         if let Some(said) = self.said.lock().await.get(&key) {

@@ -20,7 +20,6 @@ pub(super) struct Question {
     pub(super) ask: Ask,
 }
 
-/// The operation of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     List(ListForm, Selector),
@@ -195,7 +194,6 @@ impl Selector {
     }
 }
 
-/// Escapes a text for a query.
 fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => char::from(byte).to_string(),
@@ -233,7 +231,6 @@ impl Question {
         format!("{}{slash}{name}", self.kind.path(&self.place))
     }
 
-    /// Makes the HTTP request.
     pub(super) fn request(&self, world: &World, side: Side) -> Request {
         let with = |path: String, query: &str| if query.is_empty() { path } else { format!("{path}?{query}") };
         match &self.ask {

@@ -134,7 +134,6 @@ impl Bindings {
         Ok(())
     }
 
-    /// Deletes some of the bindings.
     pub(super) async fn take(&mut self, world: &World, count: usize, random: &mut StdRng) -> anyhow::Result<()> {
         for _ in 0..count {
             let at = random.random_range(0..self.0.len());

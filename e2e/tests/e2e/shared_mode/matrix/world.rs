@@ -26,7 +26,6 @@ pub(super) const SHARED_NAME: &str = "both";
 /// Longest time until all servers serve a new definition.
 const DEFINED: Duration = Duration::from_secs(60);
 
-/// The users and objects of one run.
 pub(super) struct World {
     pub(super) shared: Shared,
     pub(super) people: Vec<Person>,
@@ -34,7 +33,6 @@ pub(super) struct World {
     pub(super) places: [String; 3],
     /// The members' discovery of each kind, in the order of [`KINDS`].
     pub(super) served: Vec<Served>,
-    /// Prefix of this run's names.
     pub(super) prefix: String,
 }
 
@@ -44,7 +42,6 @@ pub(super) struct Person {
     pub(super) http: HttpClient,
 }
 
-/// The discovery of a kind.
 pub(super) struct Served {
     pub(super) kind: &'static Kind,
     pub(super) verbs: Vec<String>,
@@ -72,7 +69,6 @@ impl World {
         Ok(world)
     }
 
-    /// Creates the objects of a member.
     async fn make_all(&self, member: usize) -> anyhow::Result<()> {
         let namespaces = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
         self.make(member, namespaces, "", &self.places[1], &json!({})).await?;
@@ -185,7 +181,6 @@ async fn define(member: &TestCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the kinds from a member's discovery.
 async fn served(member: &TestCluster) -> anyhow::Result<Vec<Served>> {
     let mut all = Vec::new();
     for kind in &KINDS {
