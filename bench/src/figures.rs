@@ -236,7 +236,7 @@ mod tests {
     use crate::statistics::Percentiles;
 
     #[test]
-    fn figures_follow_from_the_ratios() {
+    fn ratios_are_compared_with_their_limits() {
         let measured = |p50| ReadMeasurement {
             latency: Percentiles { p50, p99: p50 },
             cpu_ms: Some(p50),

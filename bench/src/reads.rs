@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn continue_tokens_are_those_of_the_list() {
+    fn continue_token_is_read_from_the_list_metadata() {
         let page =
             br#"{"kind":"PodList","metadata":{"resourceVersion":"5","continue":"abc"},"items":[{"continue":"x"}]}"#;
         assert_eq!(continue_token(page), Some("abc"));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_memory_and_time() {
+    fn memory_and_cpu_time_of_this_process_are_measured() {
         let own = ServerProcesses { server: Some(std::process::id()), storage: None };
         assert!(own.resident().is_some_and(|bytes| bytes > 100_000));
         let before = own.cpu();

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_once_wherever_pieces_end() {
+    fn numbers_split_between_pieces_are_found_once() {
         let text = br#"..."tributary-bench":"0000000001"...................................."tributary-bench":"0000000002""tributary-bench":"0000000003"."#;
         for size in 1..text.len() {
             let mut search = Search::default();
