@@ -8,7 +8,7 @@ mod shared;
 
 use crate::context::{Case, cases};
 use anyhow::Context;
-use member_logs::beside_members;
+use member_logs::audit_events_have_the_ids_of_the_members_events;
 use policies::audit_policies_select_the_levels_of_kube_apiserver;
 use serde_json::Value;
 use shared::audit_events_of_many_users_equal_kube_apiserver;
