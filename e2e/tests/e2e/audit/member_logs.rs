@@ -38,7 +38,7 @@ struct Beside {
     folder: tempfile::TempDir,
 }
 
-pub(super) async fn audit_events_have_the_ids_of_the_members_events(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_events_share_their_ids_with_the_members_events(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire_many(2).await?;
     let tools = context.fixture.tools().await?;
     let beside = Beside::start(tools).await?;

@@ -46,7 +46,9 @@ struct Question<'a> {
 /// Levels and stages of a request's events.
 type Written = BTreeSet<(&'static str, &'static str)>;
 
-pub(super) async fn audit_policies_select_the_levels_of_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("audit")?;
     let (file, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));

@@ -144,7 +144,9 @@ impl Question {
     }
 }
 
-pub(super) async fn audit_events_of_many_users_equal_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_events_of_many_users_match_kube_apiservers_events(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let audited = Audited::start(&context).await?;
     let questions = questions();

@@ -16,9 +16,9 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["discovery";
         version_endpoint_equals_the_members_version, health_endpoints_answer_ok_as_plain_text,
-        verbose_readyz_lists_its_checks, api_endpoint_lists_core_v1, unaggregated_group_list_equals_the_members,
-        unaggregated_apps_group_has_version_v1, unaggregated_core_resources_equal_the_members,
-        unaggregated_apps_resources_equal_the_members, aggregated_core_discovery_lists_pods_with_exec,
+        verbose_readyz_lists_its_checks, api_endpoint_lists_core_v1, unaggregated_group_list_equals_the_members_list,
+        unaggregated_apps_group_has_version_v1, unaggregated_core_resources_equal_the_members_resources,
+        unaggregated_apps_resources_equal_the_members_resources, aggregated_core_discovery_lists_pods_with_exec,
         aggregated_discovery_lists_apps_v1_as_current, aggregated_discovery_with_its_etag_is_304,
         unknown_group_and_unknown_resource_are_404, openapi_v3_has_the_schema_of_deployments,
         openapi_v2_is_served_as_json_and_protobuf, built_in_resource_table_agrees_with_discovery,
@@ -55,7 +55,7 @@ async fn api_endpoint_lists_core_v1(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unaggregated_group_list_equals_the_members(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_group_list_equals_the_members_list(target: Target) -> anyhow::Result<()> {
     let groups = target.read("/apis").await?;
     ensure!(groups["kind"] == "APIGroupList" && groups["apiVersion"] == "v1", "{groups}");
     let members = target.members[0].http().get("/apis").send().await?.json()?;
@@ -109,11 +109,11 @@ async fn same_resources(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unaggregated_core_resources_equal_the_members(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_core_resources_equal_the_members_resources(target: Target) -> anyhow::Result<()> {
     same_resources(&target, "/api/v1").await
 }
 
-async fn unaggregated_apps_resources_equal_the_members(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_apps_resources_equal_the_members_resources(target: Target) -> anyhow::Result<()> {
     same_resources(&target, "/apis/apps/v1").await
 }
 

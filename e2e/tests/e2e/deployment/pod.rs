@@ -30,7 +30,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::pod";
-        rendered_pod_starts_and_serves_requests, secret_of_joined_clusters_is_served,
+        rendered_pod_starts_and_serves_requests, tributary_serves_clusters_from_a_secret_written_by_join,
         rendered_flags_are_accepted_by_the_program,
     ]
 }
@@ -277,7 +277,7 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
 
 /// Follows `deploy/README.md`. The Secret has the directory that `tributary join` wrote: an UpstreamCluster that names
 /// the token beside it. The values are those of the committed manifests, except for the pod's address.
-async fn secret_of_joined_clusters_is_served(context: TestContext) -> anyhow::Result<()> {
+async fn tributary_serves_clusters_from_a_secret_written_by_join(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
     let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
     let (ann, account) = (namespace::unique_name("ann"), namespace::unique_name("tributary"));

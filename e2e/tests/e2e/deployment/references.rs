@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::references";
-        chart_objects_refer_only_to_existing_objects, chart_gives_no_rights_and_no_wildcards,
+        chart_objects_refer_only_to_existing_objects, chart_grants_no_rights_and_member_roles_have_no_wildcards,
     ]
 }
 
@@ -153,7 +153,7 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
 /// The chart grants the server no rights in its own cluster. The manifests for served clusters have no wildcards.
-async fn chart_gives_no_rights_and_no_wildcards(context: TestContext) -> anyhow::Result<()> {
+async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     for name in VALUES {
         let objects = render::chart(&helm, &["--values", &values(name)]).await?;

@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
         get_of_all_namespaces_has_a_cluster_column, get_output_formats_have_objects_of_both_members,
         get_watch_prints_objects_of_both_members, get_selects_by_name_label_and_field,
-        describe_shows_a_pod_and_a_node_of_the_second_member, api_resources_equal_the_members,
+        describe_shows_a_pod_and_a_node_of_the_second_member, kubectl_api_resources_lists_the_members_resources,
         kubectl_explain_describes_a_deployment_field, kubectl_version_shows_the_server_version,
         get_sorts_and_prints_custom_columns, kubectl_wait_ends_at_a_change_and_a_deletion,
         can_i_allows_the_administrator_to_delete_pods, kubectl_events_prints_events_of_both_members,
@@ -97,7 +97,7 @@ async fn describe_shows_a_pod_and_a_node_of_the_second_member(context: TestConte
     Ok(())
 }
 
-async fn api_resources_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_api_resources_lists_the_members_resources(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;

@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         kubectl_wait_supports_create_condition_and_jsonpath, kubectl_rollout_works_in_the_second_cluster,
         apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
         kubectl_expose_creates_in_the_default_or_context_cluster, apply_of_several_kinds_chooses_each_cluster,
-        unreachable_cluster_fails_only_in_its_own_context, can_i_list_equals_the_members_list,
+        unreachable_cluster_fails_only_in_its_own_context, can_i_list_prints_the_same_rules_as_a_member,
         can_i_names_the_cluster_that_denies,
     ]
 }
@@ -296,7 +296,7 @@ async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext)
     Ok(())
 }
 
-async fn can_i_list_equals_the_members_list(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_list_prints_the_same_rules_as_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.ok(&["auth", "can-i", "--list"]).await?;
     let own = setup.ok(&["--context", "member1", "auth", "can-i", "--list"]).await?;

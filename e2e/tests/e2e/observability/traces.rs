@@ -8,7 +8,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use tributary_e2e::{HttpClient, Process, TestCluster, Tools, Tributary, guard, kubeconfig, namespace, ports};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["observability::traces"; trace_has_spans_of_client_stages_and_member]
+    cases!["observability::traces"; trace_has_spans_of_client_tributary_and_member]
 }
 
 /// Longest time until a span is in the collector's file.
@@ -105,7 +105,7 @@ fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)
     Ok((own, stages))
 }
 
-async fn trace_has_spans_of_client_stages_and_member(context: TestContext) -> anyhow::Result<()> {
+async fn trace_has_spans_of_client_tributary_and_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let folder = guard::temporary_folder("traces")?;

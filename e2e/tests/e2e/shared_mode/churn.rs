@@ -58,26 +58,28 @@ const MINDS: Pace =
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::churn";
-        answers_equal_the_members_during_changes_of_rights, answers_equal_the_members_with_denying_webhooks,
-        proof_answers_equal_the_members_during_changes_of_rights, proof_answers_equal_the_members_with_denying_webhooks,
+        answers_match_the_members_answers_while_rights_change,
+        answers_match_the_members_answers_behind_denying_webhooks,
+        proof_answers_match_the_members_answers_while_rights_change,
+        proof_answers_match_the_members_answers_behind_denying_webhooks,
         proof_answers_follow_webhooks_with_changing_decisions,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(900))).collect()
 }
 
-async fn answers_equal_the_members_during_changes_of_rights(context: TestContext) -> anyhow::Result<()> {
+async fn answers_match_the_members_answers_while_rights_change(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, SHORT).await
 }
 
-async fn proof_answers_equal_the_members_during_changes_of_rights(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_match_the_members_answers_while_rights_change(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, LONG).await
 }
 
-async fn answers_equal_the_members_with_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn answers_match_the_members_answers_behind_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, SHORT).await
 }
 
-async fn proof_answers_equal_the_members_with_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_match_the_members_answers_behind_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, LONG).await
 }
 

@@ -65,26 +65,28 @@ const TOLD: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
-        random_rights_give_the_joined_answers_of_members, random_rights_with_denying_webhooks_give_the_members_answers,
-        proof_random_rights_give_the_joined_answers_of_members,
-        proof_random_rights_with_denying_webhooks_give_the_members_answers, leak_search_ignores_text_of_foreign_objects,
+        answers_under_random_rights_are_the_members_joined_answers,
+        answers_under_denying_webhooks_are_the_members_joined_answers,
+        proof_answers_under_random_rights_are_the_members_joined_answers,
+        proof_answers_under_denying_webhooks_are_the_members_joined_answers,
+        leak_search_ignores_text_of_foreign_objects,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }
 
-async fn random_rights_give_the_joined_answers_of_members(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, SHORT).await
 }
 
-async fn proof_random_rights_give_the_joined_answers_of_members(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, LONG).await
 }
 
-async fn random_rights_with_denying_webhooks_give_the_members_answers(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_denying_webhooks_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     where_webhooks_deny(context, SHORT).await
 }
 
-async fn proof_random_rights_with_denying_webhooks_give_the_members_answers(
+async fn proof_answers_under_denying_webhooks_are_the_members_joined_answers(
     context: TestContext,
 ) -> anyhow::Result<()> {
     where_webhooks_deny(context, LONG).await

@@ -45,7 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::stale_rights";
-        refused_reads_of_rbac_are_reported_as_behind, objects_are_not_read_while_reads_of_rbac_are_refused,
+        status_reports_stale_rights_while_reads_of_rbac_are_refused,
+        objects_are_not_read_while_reads_of_rbac_are_refused,
         proof_revocation_behind_a_silent_watch_applies_after_its_timeout,
         proof_objects_are_not_read_while_rbac_watches_are_silent, proof_rights_expire_while_reads_of_rbac_are_refused,
         proof_list_is_429_under_partial_deny_after_rights_expire, proof_rights_expire_while_rbac_watches_are_silent,
@@ -231,7 +232,7 @@ async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(contex
 }
 
 /// The member refuses reads of roles and bindings for less than the validity of known rights.
-async fn refused_reads_of_rbac_are_reported_as_behind(context: TestContext) -> anyhow::Result<()> {
+async fn status_reports_stale_rights_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     scene.gate.set(RightsPassage::Refused);

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl::compared";
-        kubectl_get_prints_the_members_output, kubectl_get_formats_equal_the_members,
-        kubectl_get_in_chunks_equals_the_members, kubectl_get_all_equals_the_members,
-        kubectl_describe_equals_the_members, discovery_commands_equal_the_members, auth_commands_equal_the_members,
-        kubectl_errors_equal_the_members, kubectl_wait_equals_the_members,
+        kubectl_get_output_matches_the_members_output, kubectl_get_output_formats_match_the_members_output,
+        chunked_kubectl_get_output_matches_the_members_output, kubectl_get_all_output_matches_the_members_output,
+        kubectl_describe_output_matches_the_members_output, discovery_command_output_matches_the_members_output,
+        auth_command_output_matches_the_members_output, kubectl_error_output_matches_the_members_output,
+        kubectl_wait_output_matches_the_members_output,
     ]
 }
 
@@ -63,7 +64,7 @@ async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn kubectl_get_prints_the_members_output(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods,services,deployments",
         "get pods,services,deployments -o name",
@@ -91,7 +92,7 @@ async fn kubectl_get_prints_the_members_output(context: TestContext) -> anyhow::
     same(context, &commands).await
 }
 
-async fn kubectl_get_formats_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_output_formats_match_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pod pod-00 -o yaml",
         "get configmaps,deployments -o yaml",
@@ -107,7 +108,7 @@ async fn kubectl_get_formats_equal_the_members(context: TestContext) -> anyhow::
     same(context, &commands).await
 }
 
-async fn kubectl_get_in_chunks_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn chunked_kubectl_get_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods --chunk-size=3",
         "get pods --chunk-size=3 -o name",
@@ -122,7 +123,7 @@ async fn kubectl_get_in_chunks_equals_the_members(context: TestContext) -> anyho
 
 /// `get all` runs in one namespace and in all namespaces. In all namespaces, only the lines of the test's own namespace
 /// are compared.
-async fn kubectl_get_all_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_all_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {
         eventually(PATIENCE, || sides.same(arguments)).await?;
@@ -142,7 +143,7 @@ async fn kubectl_get_all_equals_the_members(context: TestContext) -> anyhow::Res
     .await
 }
 
-async fn kubectl_describe_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_describe_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "describe pod pod-00",
         "describe pods",
@@ -164,7 +165,7 @@ async fn kubectl_describe_equals_the_members(context: TestContext) -> anyhow::Re
     same(context, &commands).await
 }
 
-async fn discovery_commands_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn discovery_command_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "api-resources --namespaced --verbs=list,create",
         "api-resources --api-group=apps -o wide",
@@ -183,7 +184,7 @@ async fn discovery_commands_equal_the_members(context: TestContext) -> anyhow::R
     same(context, &commands).await
 }
 
-async fn auth_commands_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn auth_command_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "auth can-i --list",
         "auth can-i create pods",
@@ -201,7 +202,7 @@ async fn auth_commands_equal_the_members(context: TestContext) -> anyhow::Result
     same(context, &commands).await
 }
 
-async fn kubectl_errors_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_error_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get nothings",
         "get pod nothing",
@@ -239,7 +240,7 @@ async fn kubectl_errors_equal_the_members(context: TestContext) -> anyhow::Resul
     same(context, &commands).await
 }
 
-async fn kubectl_wait_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "wait --for=condition=Ready pod/pod-00 --timeout=1s",
         "wait --for=condition=Ready pod/nothing --timeout=1s",

@@ -7,9 +7,11 @@ use serde_json::Value;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl::compared";
-        kubectl_apply_equals_the_members, kubectl_apply_prune_equals_the_members, kubectl_create_equals_the_members,
-        commands_that_change_objects_equal_the_members, kubectl_replace_and_expose_equal_the_members,
-        strict_validation_errors_equal_the_members,
+        kubectl_apply_has_the_same_effect_as_at_a_member, kubectl_apply_prune_has_the_same_effect_as_at_a_member,
+        kubectl_create_has_the_same_effect_as_at_a_member,
+        commands_that_change_objects_have_the_same_effect_as_at_a_member,
+        kubectl_replace_and_expose_have_the_same_effect_as_at_a_member,
+        strict_validation_errors_match_those_of_a_member,
     ]
 }
 
@@ -96,7 +98,7 @@ fn changed(text: &str) -> String {
     text.replace("colour: blue", "colour: red").replace("replicas: 2", "replicas: 3").replace("web:1", "web:2")
 }
 
-async fn kubectl_apply_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("changed.yaml", &changed(SHOP))],
         commands: &[
@@ -127,7 +129,7 @@ fn map(name: &str, labels: &str) -> String {
     )
 }
 
-async fn kubectl_apply_prune_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_prune_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let three = ["one", "two", "three"].map(|name| map(name, "app: pruned")).concat();
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {app: pruned}}\n\
                    spec: {ports: [{port: 80}]}\n---\n";
@@ -147,7 +149,7 @@ async fn kubectl_apply_prune_equals_the_members(context: TestContext) -> anyhow:
     script.run(context).await
 }
 
-async fn kubectl_create_equals_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_create_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n")],
         commands: &[
@@ -178,7 +180,7 @@ async fn kubectl_create_equals_the_members(context: TestContext) -> anyhow::Resu
     script.run(context).await
 }
 
-async fn commands_that_change_objects_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn commands_that_change_objects_have_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP)],
         commands: &[
@@ -221,7 +223,7 @@ async fn commands_that_change_objects_equal_the_members(context: TestContext) ->
     script.run(context).await
 }
 
-async fn kubectl_replace_and_expose_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_replace_and_expose_have_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let one = map("one", "app: replaced");
     let script = Script {
         files: &[
@@ -247,7 +249,7 @@ async fn kubectl_replace_and_expose_equal_the_members(context: TestContext) -> a
     script.run(context).await
 }
 
-async fn strict_validation_errors_equal_the_members(context: TestContext) -> anyhow::Result<()> {
+async fn strict_validation_errors_match_those_of_a_member(context: TestContext) -> anyhow::Result<()> {
     let unknown = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {a: b}\nnonsense: 1\n";
     let script = Script {
         files: &[
