@@ -47,8 +47,8 @@ pub(crate) struct Fixture {
     loads: Semaphore,
 }
 
-/// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and Tributary
-/// over both; creates go to `south` by default.
+/// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and
+/// Tributary over both; creates go to `south` by default.
 pub(crate) struct Differing {
     // Declared before the members: Tributary is their client, and must end first.
     pub(crate) tributary: Arc<Tributary>,
