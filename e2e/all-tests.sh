@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All tests of the workspace. Those against real servers run beside the others: they wait more than they compute, and take longer than all
-# others together. Their output comes whole, after that of the others. Fails if either does.
+# Runs all tests of the workspace. The e2e tests run concurrently with all other tests: they wait more than they compute,
+# and take longer than all other tests together. Their output is printed at the end. Fails if any test fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# How cargo runs each test program of the others: those against real servers are under way already.
+# cargo calls this script as the runner of each test program. The e2e program already runs, so it is skipped.
 if [ "${1:-}" = --runner ]; then
   shift
   case ${1##*/} in
@@ -16,8 +16,8 @@ fi
 
 servers=$(mktemp)
 trap 'rm -f "$servers"' EXIT
-# Built before, so that neither waits for the other's build. The program that both start is among it, as the server's
-# tests are.
+# Builds all programs first, so that neither of the two cargo processes waits for the build of the other. This includes
+# the program `tributary`, because the crate `server` has tests.
 cargo test --workspace --locked --no-run || exit
 
 cargo test --workspace --locked --test e2e -- "$@" >"$servers" 2>&1 &

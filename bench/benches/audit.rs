@@ -26,7 +26,6 @@ fn policy() -> AuditPolicy {
     AuditPolicy::parse(&text).unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// Processes a request from its arrival to its last audit line.
 fn line(policy: &AuditPolicy, groups: &[String]) -> Vec<u8> {
     let (path, query) = URI.split_once('?').unwrap_or((URI, ""));
     let info = RequestInfo::parse("GET", path, Some(query)).unwrap_or_else(|error| panic!("{error}"));

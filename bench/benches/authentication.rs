@@ -16,7 +16,6 @@ use tributary_authentication::{FetchDocument, TokenAuthenticator, TokenReviewer,
 const GROUPS: usize = 50;
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A reviewer that accepts every token.
 #[derive(Debug)]
 struct KnowsAll;
 
@@ -41,7 +40,7 @@ fn runtime() -> Runtime {
 
 fn authentication(criterion: &mut Criterion) {
     let cluster = ClusterName::new("hub").unwrap_or_else(|error| panic!("{error}"));
-    // The longest possible time, so that the loop always hits the cache.
+    // The lifetime of cached reviews is so long that the loop always hits the cache.
     let reviews =
         TokenReviews { cluster: Some(cluster), cache_ttl: Duration::from_secs(3600), ..TokenReviews::default() };
     let tokens = TokenAuthenticator::new(reviews, Arc::new(KnowsAll), Arc::new(KnowsAll));

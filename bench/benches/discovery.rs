@@ -46,7 +46,7 @@ fn document() -> GroupList {
     GroupList::new((0..GROUPS).map(group).collect())
 }
 
-/// Members that use a number of distinct documents in turn.
+/// Makes members that share a number of distinct discovery documents.
 fn members(count: usize, distinct: usize) -> Vec<(ClusterName, Arc<MemberDiscovery>)> {
     let documents: Vec<_> = (0..distinct).map(|_| Arc::new(document())).collect();
     (0..count)

@@ -26,7 +26,7 @@ const CHUNK: usize = 64 * 1024;
 const NODES: usize = 500;
 /// The number of watchers that share a log.
 const WATCHERS: usize = 1000;
-/// The number of changes that each watcher gets in one turn.
+/// The number of changes that each watcher gets in one iteration.
 const CHANGES: usize = 20;
 
 struct Fixture {
@@ -281,7 +281,7 @@ fn watches(criterion: &mut Criterion, fixture: &Fixture) {
     group.finish();
 }
 
-/// The number of clusters of a log with a past state, and the number of changes per cluster since that state.
+/// The number of clusters in the long log, and the number of changes per cluster since its oldest version.
 const PAST: (usize, u64) = (200, 2_000);
 
 /// A log in which each cluster has 500 small objects that changed four times each since a version; also that version.

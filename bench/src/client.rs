@@ -1,7 +1,7 @@
-//! The client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
+//! The HTTP client of all measurements: HTTP/2 over TLS, one connection at a time, bodies read and discarded.
 //!
-//! Both sides are measured with the same client. It does as little as possible, because a client that parses is itself
-//! the bottleneck.
+//! kube-apiserver and Tributary are measured with the same client. The client does as little as possible, because a
+//! client that parses is itself the bottleneck.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 /// event would be a large part of the measured time.
 const SOCKET_BUFFER: usize = 256 << 10;
 
-/// One side of the comparison: a server, and the settings to connect to it.
+/// A measured server, and the settings to connect to it.
 #[derive(Clone)]
 pub(crate) struct Contestant {
     name: &'static str,
@@ -80,6 +80,8 @@ impl Contestant {
         })
     }
 
+    /// Opens an HTTP/2 connection.
+    ///
     /// # Errors
     /// If the server does not answer or does not support HTTP/2.
     pub(crate) async fn connect(&self) -> anyhow::Result<ContestantConnection> {

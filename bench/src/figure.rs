@@ -1,17 +1,15 @@
-//! A figure with its limit.
+//! A measured value with its limit.
 
 use serde::Serialize;
 
-/// A measured figure with its limit.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// The subject of the figure.
     pub(crate) name: String,
     pub(crate) measured: f64,
     /// The largest allowed value.
     pub(crate) limit: f64,
     /// The unit of both values: `×` (a multiple of the member's value), `ms`, `MB`, or none for a count.
     pub(crate) unit: &'static str,
-    /// Whether the value is within the limit.
+    /// True if the value is within the limit.
     pub(crate) reached: bool,
 }

@@ -1,10 +1,9 @@
-//! The figures to reach, compared with the results.
+//! The limits of the measured values, and their comparison with the results.
 
 use crate::figure::Figure;
 use crate::report::{Results, Watch};
 use crate::watches::WatchMeasurement;
 
-/// The bytes per megabyte.
 const MB: f64 = 1e6;
 /// The memory that Tributary may use in addition to the objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
@@ -15,7 +14,7 @@ const GET_MEANWHILE_MS: f64 = 50.0;
 /// The tolerance for "as fast as": two measurements of the same thing on a shared machine differ by this factor.
 const AS_FAST_AS: f64 = 1.15;
 
-/// Compares the results with the limits. Figures that were not measured are left out.
+/// Compares the results with the limits. Values that were not measured are left out.
 pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     let mut judged = Judged::default();
     judged.reads(results);
@@ -45,7 +44,7 @@ impl Judged {
         }
     }
 
-    /// Reads of single objects and lists.
+    /// Judges reads of single objects and lists.
     fn reads(&mut self, results: &Results) {
         let p50 = |name: &str| p50(results, name);
         let cpu =
@@ -68,7 +67,7 @@ impl Judged {
         self.judge("forwarded GET: added p50", added, 0.5, "ms");
     }
 
-    /// Requests to a single cluster, which Tributary forwards.
+    /// Judges requests to one cluster's path, which Tributary forwards.
     fn gateway(&mut self, results: &Results) {
         let Some(gateway) = &results.gateway else { return };
         for read in &gateway.reads {
@@ -100,7 +99,7 @@ impl Judged {
         }
     }
 
-    /// Reads and watches of many users, compared with a single person.
+    /// Judges reads and watches in shared mode, compared with personal mode.
     fn shared(&mut self, results: &Results) {
         let Some(shared) = &results.shared else { return };
         for read in &shared.reads {
@@ -135,7 +134,7 @@ impl Judged {
         self.judge("shared watch, a tenth: CPU per event sent, changes not counted", Some(telling), WITHIN, "×");
     }
 
-    /// Rights that are revoked, and the rights of a thousand clusters.
+    /// Judges revoked rights, and the RBAC objects of a thousand clusters.
     fn rights(&mut self, results: &Results) {
         if let Some(revoked) = &results.revoked {
             let slower = revoked.one_by_one.times.p99.max(revoked.at_once.times.p99);
@@ -147,7 +146,7 @@ impl Judged {
         }
     }
 
-    /// The flow control of requests that are answered from memory.
+    /// Judges the flow control of requests that are answered from memory.
     fn token_bucket(&mut self, results: &Results) {
         let Some(bucket) = &results.token_bucket else { return };
         self.judge(
@@ -159,19 +158,19 @@ impl Judged {
         self.judge("token bucket: users have an equal share, but for", Some(bucket.unfair() * 100.0), 10.0, "%");
     }
 
-    /// One watcher, and many watchers.
+    /// Judges one watcher, and many watchers.
     fn watches(&mut self, results: &Results) {
         let one = results.watch("watch-1").map(|watch| watch.tributary.from_send.p50 - watch.member.from_send.p50);
         self.judge("one watcher: p50 after the member's own", one, 1.0, "ms");
         if let Some(Watch { member, tributary, alone, .. }) = results.watch("watch-500") {
-            // The delivery time is the time in addition to an unwatched write, which is the member's on both sides. It
-            // is not measured from the response: with 500 watchers, a member's response is itself later than most of
-            // their events.
+            // The delivery time is the time from a write to the event, minus the latency of a write without watchers.
+            // The response to the write is no useful start: with 500 watchers, a member responds later than most events
+            // arrive.
             let delivery = |side: &WatchMeasurement| side.from_send.p50 - alone.latency.p50;
             self.judge("500 watchers: p50 of delivery", Some(delivery(tributary) / delivery(member)), 0.5, "×");
             self.judge("500 watchers: p99 from send", Some(tributary.from_send.p99 / member.from_send.p99), 1.0, "×");
             let each = |ours: Option<f64>, theirs: Option<f64>| ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
-            // With and without the writes, which only the member processes.
+            // Two limits: with and without the CPU time of the writes, which only the member processes.
             self.judge("500 watchers: CPU per event", each(tributary.cpu_ms, member.cpu_with_writes_ms), 0.2, "×");
             self.judge(
                 "500 watchers: CPU per event, writes not counted",
@@ -184,7 +183,7 @@ impl Judged {
         }
     }
 
-    /// Reads of whole collections in other formats, with selectors, and in pages.
+    /// Judges reads of whole collections in other formats, with selectors, and in pages.
     fn whole_collections(&mut self, results: &Results) {
         let p50 = |name: &str| p50(results, name);
         self.judge("Table of all: time", p50("table-all"), 0.5, "×");
@@ -193,7 +192,7 @@ impl Judged {
         self.judge("all in pages of 200: time", p50("list-pages-200"), 0.5, "×");
     }
 
-    /// The effect of storms and of the worst requests on other clients, and the memory during storms.
+    /// Judges the effect of storms and of the worst requests on other clients, and the memory during storms.
     fn storms_and_worst(&mut self, results: &Results) {
         for storm in &results.storms {
             let ratio = storm.peak_bytes as f64 / storm.idle_bytes as f64;
@@ -210,7 +209,7 @@ impl Judged {
         }
     }
 
-    /// Idle watchers, their return after a restart, a fleet, and memory at rest.
+    /// Judges idle watchers, their return after a restart, a fleet, and memory at rest.
     fn at_rest(&mut self, results: &Results) {
         self.judge("idle watcher", results.idle.as_ref().map(|idle| idle.bytes_each / 1e3), 20.0, "KB");
         let lists = results.resumed.as_ref().map(|resumed| resumed.member_lists as f64);
@@ -237,7 +236,7 @@ mod tests {
     use crate::statistics::Percentiles;
 
     #[test]
-    fn figures_follow_from_the_ratios() {
+    fn ratios_are_compared_with_their_limits() {
         let measured = |p50| ReadMeasurement {
             latency: Percentiles { p50, p99: p50 },
             cpu_ms: Some(p50),

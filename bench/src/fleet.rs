@@ -1,5 +1,5 @@
 //! A thousand clusters: `tributary demo`, which simulates the members in its own process. The measured CPU and memory
-//! include both sides, so they are an upper bound for Tributary.
+//! include Tributary and the members, so they are an upper bound for Tributary.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +19,6 @@ use crate::client::Contestant;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "fleet-1000";
 
 const CLUSTERS: usize = 1000;
@@ -29,7 +28,6 @@ const CHURN: &str = "0.2";
 
 /// The timeout for the line `ready:` of the members and Tributary.
 const READY_WITHIN: Duration = Duration::from_secs(300);
-/// The timeout until all clusters are synced.
 const SYNCED_WITHIN: Duration = Duration::from_secs(300);
 /// The interval between requests to `/livez`.
 const PROBE: Duration = Duration::from_millis(20);
@@ -59,7 +57,7 @@ pub(crate) struct FleetFigures {
     pub(crate) page: Percentiles,
     /// The CPU without reads, as a share of one core, including the simulated members.
     pub(crate) idle_cores: f64,
-    /// The memory at that time in bytes, including the simulated members.
+    /// The memory without reads in bytes, including the simulated members.
     pub(crate) resident_bytes: u64,
 }
 
@@ -73,7 +71,7 @@ pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     command
         .args(["demo", "--clusters", &CLUSTERS.to_string(), "--pods", &PODS.to_string(), "--churn", CHURN])
         .args(["--listen", "127.0.0.1:0"])
-        // The folder in which the demo keeps its files.
+        // The demo keeps its files in this folder.
         .env("TMPDIR", folder.path())
         .current_dir(folder.path());
     let (out, log) = (folder.path().join("demo.out"), folder.path().join("demo.log"));

@@ -1,6 +1,7 @@
 //! The cost of forwarding a request. The same requests go to the member itself, through haproxy, and through
-//! Tributary's path for one cluster (`/clusters/NAME`), in turns in one run: without policies, with policies and flow
-//! control, and with these for many users with rights and an audit log.
+//! Tributary's path for one cluster (`/clusters/NAME`), in turns in one run. Tributary is measured in three ways:
+//! without policies; with policies and flow control; and in shared mode with policies, flow control, RBAC and an audit
+//! log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,20 +20,18 @@ use crate::reads::{ReadMeasurement, ReadScenario, Side};
 use crate::shared::{self, Watched};
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "gateway";
-/// The parts, which can be measured separately.
+/// The parts of the scenario, which `--only` can select.
 const PARTS: [&str; 5] = [GET, GET_C16, LIST, WATCH, MEMORY];
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
 const LIST: &str = "list";
 const WATCH: &str = "watch";
 const MEMORY: &str = "memory";
-/// The number of rounds in which the sides take turns.
+/// The number of rounds. In each round, all servers are measured.
 const ROUNDS: u32 = 6;
-/// The number of watchers per side.
+/// The number of watchers per server.
 const WATCHERS: usize = 50;
-/// The number of changes during a watch.
 const CHANGES: usize = 2_000;
 /// The number of busy connections during the memory measurement, and of idle connections after it.
 const BUSY: usize = 64;
@@ -41,29 +40,27 @@ const IDLE: usize = 1000;
 const REST: Duration = Duration::from_secs(3);
 /// The timeout for the start of haproxy, which reads one small file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The number of policies of the governed side before the matching one; each has one rule.
+/// The number of policies before the matching policy. Each policy has one rule.
 const POLICIES: usize = 20;
-/// The limits per user on the governed sides, for concurrent requests and per second. They are never reached, so the
-/// cost of counting is measured and not a delay.
+/// The limits per user, for concurrent requests and per second. The load never reaches these limits: the scenario
+/// measures the cost of counting, and no delay.
 const MAX_REQUESTS_INFLIGHT: u32 = 1_000;
 const QPS: u32 = 1_000_000;
-/// The user of the side with many users, and the user's role.
+/// The user in shared mode, and the user's role.
 const USER: &str = "gateway-user";
 const ROLE: &str = "gateway-pods";
 
-/// The cost of forwarding a request.
+/// The results of a read scenario at all servers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PassedRead {
-    /// The name of the scenario.
     pub(crate) name: &'static str,
-    /// The member without a proxy.
     pub(crate) member: ReadMeasurement,
-    /// A plain reverse proxy with HTTP/2 and TLS on both sides.
+    /// A plain reverse proxy with HTTP/2 and TLS, both to clients and to the member.
     pub(crate) haproxy: ReadMeasurement,
     pub(crate) tributary: ReadMeasurement,
-    /// Tributary, with policies and flow control.
     pub(crate) governed: ReadMeasurement,
-    /// Tributary with many users: one with a certificate and rights, with an audit log at level Metadata.
+    /// Tributary in shared mode, with policies, flow control and an audit log at level Metadata. The user has a
+    /// certificate and RBAC rights.
     pub(crate) many: ReadMeasurement,
 }
 
@@ -77,7 +74,6 @@ pub(crate) struct PassedEvents {
 /// The memory of a Tributary that forwards requests, in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GatewayMemory {
-    /// Memory before the first request.
     pub(crate) start: u64,
     /// Memory while 64 connections send requests.
     pub(crate) busy: u64,
@@ -88,13 +84,11 @@ pub(crate) struct GatewayMemory {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GatewayFigures {
     pub(crate) reads: Vec<PassedRead>,
-    /// The cost of watch events, if requested.
     pub(crate) events: Option<PassedEvents>,
-    /// The memory, if requested.
     pub(crate) memory: Option<GatewayMemory>,
 }
 
-/// The sides with their servers, which end when this is dropped.
+/// The measured servers. Dropping the value ends them.
 struct GatewaySides {
     member: Side,
     haproxy: Side,
@@ -119,7 +113,7 @@ pub(crate) async fn run(
     if !PARTS.into_iter().any(&wanted) {
         return Ok(None);
     }
-    // First, while the server has not served any other request.
+    // Memory is measured first, while the server has not served any other request.
     let memory = match wanted(MEMORY) {
         true => Some(memory(member).await?),
         false => None,
@@ -209,7 +203,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
     let (many, user) = start_for_many(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
-    // The rights are known shortly after the start.
+    // The server has read the user's rights shortly after its start.
     shared::listed(&many_side.target, 0).await?;
     Ok(GatewaySides {
         member: Side {
@@ -226,7 +220,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     })
 }
 
-/// Starts a server for many users with an audit log. Also returns the kubeconfig of one user.
+/// Starts a server in shared mode with an audit log. Also returns the kubeconfig of one user.
 async fn start_for_many(
     folder: &Path,
     configuration: &Path,
@@ -242,14 +236,14 @@ async fn start_for_many(
     Ok((server, user))
 }
 
-/// The side for a server's path to its cluster, from a kubeconfig of that server.
+/// Makes a measured server from Tributary's path for its one cluster.
 async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
     let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
 }
 
-/// Starts a minimal reverse proxy in front of the member: HTTP/2 and TLS on both sides, and shared connections to the
-/// member. Also returns a kubeconfig for it.
+/// Starts a minimal reverse proxy in front of the member: HTTP/2 and TLS both to clients and to the member, with shared
+/// connections to the member. Also returns a kubeconfig for it.
 async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, PathBuf)> {
     let program = Tools::locate().await.context("find the servers")?.haproxy().await.context("find haproxy")?;
     let (own, at) = (member.folder(), ports::free_port()?);

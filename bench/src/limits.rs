@@ -1,4 +1,4 @@
-//! The behaviour under very many concurrent requests: the memory of Tributary, and the latency for other clients.
+//! The behaviour under many concurrent requests: the memory of Tributary, and the latency for other clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,15 +25,14 @@ const JSON: &str = "application/json";
 const SAMPLE: Duration = Duration::from_millis(10);
 /// The time for memory to settle before it is read at rest.
 const REST: Duration = Duration::from_secs(3);
-/// The duration of the measurement of the other client without a storm.
+/// The duration of the measurement of another client without a storm.
 const ALONE: Duration = Duration::from_secs(2);
 /// The timeout for a storm, and for the return of all watchers.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Many concurrent requests for everything.
+/// Many concurrent reads of all pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storm {
-    /// The key of the results.
     pub(crate) name: &'static str,
     path: &'static str,
     gzip: bool,
@@ -57,14 +56,10 @@ pub(crate) const STORMS: [Storm; 4] = [
     },
 ];
 
-/// The results of a storm.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Weathered {
-    /// The name of the storm.
     pub(crate) name: String,
-    /// The number of concurrent requests.
     pub(crate) requests: usize,
-    /// The number of connections.
     pub(crate) connections: usize,
     /// The number of requests that were answered completely.
     pub(crate) answered: usize,
@@ -80,9 +75,9 @@ pub(crate) struct Weathered {
     pub(crate) get_alone: Percentiles,
     /// The latency of another client's get during the storm.
     pub(crate) get_during: Percentiles,
-    /// The latency of another client's list of 100 before the storm.
+    /// The latency of another client's list of 100 pods before the storm.
     pub(crate) list_alone: Percentiles,
-    /// The latency of another client's list of 100 during the storm.
+    /// The latency of another client's list of 100 pods during the storm.
     pub(crate) list_during: Percentiles,
 }
 
@@ -191,7 +186,7 @@ async fn measure_other_client(
         for (path, times) in [(&get, &mut gets), (&list, &mut lists)] {
             let asked = Instant::now();
             if let Err(error) = connection.discard(path, JSON).await {
-                // The time counts in spite of the error: a refusal after a long wait is the worst response.
+                // A failed request counts with its duration: a refusal after a long wait is the worst response.
                 eprintln!("  another client: {error:#}");
             }
             times.push(asked.elapsed());
@@ -210,30 +205,24 @@ async fn peak(processes: crate::usage::ServerProcesses, over: Arc<AtomicBool>) -
     peak
 }
 
-/// Idle watchers, and their return after a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleWatchers {
-    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// The number of connections that they share.
+    /// The number of connections that the watchers share.
     pub(crate) connections: usize,
 }
 
 pub(crate) const IDLE_WATCHERS: IdleWatchers = IdleWatchers { watchers: 1000, connections: 10 };
 
-/// The cost of idle watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct IdleWatchersCost {
-    /// The number of watchers.
     pub(crate) watchers: usize,
     /// The memory per watcher, in bytes.
     pub(crate) bytes_each: f64,
 }
 
-/// The cost of a restart.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Resumed {
-    /// The number of watchers before and after.
     pub(crate) watchers: usize,
     /// The number of watches that resumed at their version.
     pub(crate) resumed: usize,
@@ -257,7 +246,7 @@ impl IdleWatchers {
     /// # Errors
     /// If a watch is refused.
     pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, Open)> {
-        // The first watcher of all allocates memory that the others share.
+        // The first watcher allocates memory that all watchers share. It is open before the measurement.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
         sleep(REST).await;
@@ -270,7 +259,8 @@ impl IdleWatchers {
         Ok((IdleWatchersCost { watchers: self.watchers, bytes_each }, Open { version, streams }))
     }
 
-    /// Returns after a restart as informers do: resumes at the last version, or lists again if the version is refused.
+    /// Reconnects all watchers after a restart, as informers do. A watcher resumes at its last version, or lists again
+    /// if the server refuses the version.
     ///
     /// # Errors
     /// If a watch or list is refused for another reason.
@@ -325,18 +315,18 @@ async fn watch(connection: &ContestantConnection, version: &str) -> anyhow::Resu
     Ok(response.into_body())
 }
 
-/// Resumes one informer after the restart.
+/// Resumes one watcher after the restart.
 async fn come_back(connection: &ContestantConnection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let opened = watch(connection, version).await;
         let Ok(mut body) = opened else {
-            // 429 while the member is not known yet.
+            // The server answers 429 until it has listed the member.
             anyhow::ensure!(Instant::now() < deadline, "the watch is refused for too long");
             sleep(Duration::from_millis(200)).await;
             continue;
         };
-        // A version that cannot be resumed is refused in the stream at once; a quiet stream has resumed.
+        // The server refuses a version with an ERROR event at once. A stream without an event for 50 ms has resumed.
         return match timeout(Duration::from_millis(50), body.frame()).await {
             Ok(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"ERROR\"")) => {
                 relisted.fetch_add(1, Ordering::SeqCst);
@@ -357,7 +347,7 @@ pub(crate) async fn lists_of_pods(member: &Contestant) -> anyhow::Result<u64> {
     let text = member.connect().await?.read("/metrics").await?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().filter(|line| {
-        // A watch that begins with a list is counted only in this metric.
+        // The member counts a watch with initial events only in `apiserver_watch_list_duration_seconds_count`.
         (line.starts_with("apiserver_request_total{") && line.contains("verb=\"LIST\""))
             || line.starts_with("apiserver_watch_list_duration_seconds_count{")
     });

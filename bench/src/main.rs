@@ -38,7 +38,7 @@ mod usage;
 mod watches;
 mod worst;
 
-/// The allocator of the server, so that the client is equally fast.
+/// The same allocator as in the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -85,12 +85,12 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Whether a scenario is requested.
+    /// Returns whether `--only` selects the scenario.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
     }
 
-    /// Whether a requested scenario needs a real member.
+    /// Returns whether `--only` selects a scenario that needs a real member.
     fn needs_member(&self) -> bool {
         let simulated = [fleet::NAME, mirror::NAME, token_bucket::NAME];
         let is_simulated = |only: &String| simulated.iter().any(|name| name.contains(only.as_str()));
@@ -98,7 +98,7 @@ impl Arguments {
     }
 }
 
-/// Both sides with their servers, which end when this is dropped.
+/// The member, Tributary, and the servers that this program started. Dropping the value ends the servers.
 struct Stage {
     member: Side,
     tributary: Side,
@@ -106,7 +106,8 @@ struct Stage {
 }
 
 struct StartedServers {
-    // Tributary comes first: it must end before its member, or its log ends with connection errors.
+    // Declared before `member`: Tributary must end before its member. Otherwise Tributary's log ends with connection
+    // errors.
     tributary: Option<Tributary>,
     member: TestCluster,
     /// Tributary's data, which survives a restart.
@@ -143,7 +144,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
         bail!("--pods {}: at least {} are needed, one namespace of them", arguments.pods, load::PODS_PER_NAMESPACE);
     }
     let mut results = Results::default();
-    // First, because servers that run at the same time would affect the result.
+    // The fleet is measured first, because other running servers would affect its result.
     if arguments.wants(fleet::NAME) {
         eprintln!("measuring {} …", fleet::NAME);
         results.fleet = Some(fleet::run().await?);
@@ -211,7 +212,7 @@ async fn set_up(arguments: &Arguments) -> anyhow::Result<Stage> {
         }
         return Ok(stage);
     }
-    // Before loading for minutes: report a missing binary at once.
+    // A missing binary is reported at once, before the load, which takes minutes.
     tributary_e2e::tributary::binary()?;
     let tools = Tools::locate().await.context("build the servers")?;
     eprintln!("starting a member …");
@@ -267,8 +268,8 @@ async fn measure_watches(
     Ok(())
 }
 
-/// Measures very many concurrent requests. Idle watchers get a fresh process: memory that a storm has freed would be
-/// reused, so they would seem to need none.
+/// Measures storms of requests, and then idle watchers in a fresh process. In the old process idle watchers would reuse
+/// memory that a storm has freed, and would seem to need no memory.
 async fn measure_limits(
     stage: &mut Stage,
     wanted: &impl Fn(&str) -> bool,

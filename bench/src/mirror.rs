@@ -1,6 +1,6 @@
-//! The rights of a thousand clusters: the cost for a server with many users to follow and compile the roles and
-//! bindings of each cluster. The members are simulated in this program and the server is a separate process, so the
-//! measured memory is the server's alone. The same members without roles and bindings give the cost of everything else.
+//! The cost of the RBAC objects of a thousand clusters, which a server in shared mode watches and compiles. The members
+//! are simulated in this program. The server is a separate process, so the measured memory is the server's alone. The
+//! same members without RBAC objects give the cost of everything else.
 
 use std::fs;
 use std::path::Path;
@@ -20,13 +20,12 @@ use crate::client::Contestant;
 use crate::uniform_rbac;
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "rights-1000";
 
 const CLUSTERS: usize = 1000;
-/// The timeout until all rights are known.
+/// The timeout until the server has read the RBAC objects of all clusters.
 const KNOWN_WITHIN: Duration = Duration::from_secs(300);
-/// The interval of checks whether they are known.
+/// The interval between checks whether the server has read all RBAC objects.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
 const REST: Duration = Duration::from_secs(10);
@@ -41,7 +40,7 @@ pub(crate) struct MirrorFigures {
     pub(crate) clusters: usize,
     /// The number of roles and bindings per cluster.
     pub(crate) objects: usize,
-    /// The size of all of them as members send them, in bytes.
+    /// The size of all roles and bindings in the members' JSON, in bytes.
     pub(crate) json_bytes: u64,
     /// The cost of a server for clusters with hardly any roles and bindings.
     pub(crate) without: ServerCost,
@@ -49,12 +48,11 @@ pub(crate) struct MirrorFigures {
     pub(crate) with: ServerCost,
 }
 
-/// The cost of a server.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct ServerCost {
-    /// The seconds from the start until the rights in all clusters are known.
+    /// The seconds from the start until the server has read the RBAC objects of all clusters.
     pub(crate) known_seconds: f64,
-    /// The CPU time until then, in seconds.
+    /// The CPU time until the server has read the RBAC objects of all clusters, in seconds.
     pub(crate) cpu_seconds: f64,
     /// The memory at rest, in bytes.
     pub(crate) resident_bytes: u64,
@@ -70,7 +68,7 @@ impl MirrorFigures {
 /// Starts a thousand members and measures the server.
 ///
 /// # Errors
-/// If a server does not start, or does not know all rights in time.
+/// If a server does not start, or does not read all RBAC objects in time.
 pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-rights-").tempdir().context("make a folder")?;
     let members = members().await?;
@@ -96,7 +94,7 @@ pub(crate) async fn run() -> anyhow::Result<MirrorFigures> {
     Ok(MirrorFigures { clusters: CLUSTERS, objects: objects.len(), json_bytes, without, with })
 }
 
-/// Starts the members. Each allows the observing user to read the status.
+/// Starts the members. Each member allows the benchmark's user to read Tributary's status.
 async fn members() -> anyhow::Result<Vec<SimulatedCluster>> {
     let mut members = Vec::with_capacity(CLUSTERS);
     for number in 0..CLUSTERS {
@@ -135,12 +133,12 @@ fn configure(folder: &Path, members: &[SimulatedCluster]) -> anyhow::Result<()> 
         json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
             "spec": {"kubeconfig": {"path": "members.kubeconfig", "context": name}, "authorization": "RBAC"}})
     });
-    // JSON is YAML.
+    // A JSON document is a YAML document, too.
     let documents: Vec<_> = clusters.map(|cluster| cluster.to_string()).collect();
     fs::write(configuration.join("clusters.yaml"), documents.join("\n---\n")).context("write the configuration")
 }
 
-/// Measures a server until it knows all rights, and at rest.
+/// Measures a server until it has read all RBAC objects, and at rest.
 async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<ServerCost> {
     let begun = Instant::now();
     let server = Tributary::configured(&folder.join("configuration")).shared(&folder.join("clients.crt"));
@@ -163,7 +161,8 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
     Ok(ServerCost { known_seconds, cpu_seconds: cpu.as_secs_f64(), resident_bytes })
 }
 
-/// The number of clusters whose rights are known. Until any rights are known, the status is not readable.
+/// The number of clusters whose RBAC objects the server has read. The status is unreadable until the server has read
+/// the first cluster's.
 async fn count_known_clusters(target: &Contestant) -> anyhow::Result<usize> {
     let answer = target.connect().await?.send(Method::GET, STATUS, JSON, "", Bytes::new()).await?;
     let is_told = answer.status() == 200;

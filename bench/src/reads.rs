@@ -1,4 +1,4 @@
-//! Read scenarios. The sides take turns in rounds.
+//! Read scenarios. The servers are measured in alternating rounds.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::load;
 use crate::statistics::Percentiles;
 use crate::usage::ServerProcesses;
 
-/// The number of rounds, so that a slow minute of the machine affects both sides.
+/// The number of rounds. With several rounds, a slow minute of the machine affects all servers.
 const ROUNDS: u32 = 3;
-/// The minimum number of requests per side, however long they take.
+/// The minimum number of requests per server, however long they take.
 const REQUESTS_MIN: usize = 6;
 
 const JSON: &str = "application/json";
@@ -21,27 +21,23 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadScenario {
-    /// The key of the results.
     pub(crate) name: &'static str,
     path: String,
     accept: &'static str,
     /// The number of workers, each with its own connection.
     workers: usize,
-    /// Whether to follow `continue` to the last page. The measured time then includes all pages.
+    /// If true, a request follows `continue` to the last page, and the measured time includes all pages.
     paged: bool,
 }
 
-/// One side of the comparison.
+/// A server in the comparison.
 pub(crate) struct Side {
     pub(crate) target: Contestant,
-    /// The processes of the server.
     pub(crate) processes: ServerProcesses,
 }
 
-/// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ReadMeasurement {
-    /// The number of measured requests.
     pub(crate) requests: usize,
     /// The size of the last response in bytes.
     pub(crate) bytes: u64,
@@ -51,13 +47,12 @@ pub(crate) struct ReadMeasurement {
     pub(crate) first_byte: Percentiles,
     /// The number of requests per second.
     pub(crate) per_second: f64,
-    /// The server's CPU time per request in milliseconds, if its process is known.
+    /// The server's CPU time per request in milliseconds, if its process id is known.
     pub(crate) cpu_ms: Option<f64>,
     /// The storage's CPU time per request in milliseconds.
     pub(crate) storage_cpu_ms: Option<f64>,
 }
 
-/// All read scenarios of the comparison.
 pub(crate) fn scenarios() -> Vec<ReadScenario> {
     let namespace = load::namespace(0);
     let pods = "/api/v1/pods".to_owned();
@@ -85,12 +80,11 @@ pub(crate) fn scenarios() -> Vec<ReadScenario> {
 }
 
 impl ReadScenario {
-    /// A scenario for one path in JSON.
     pub(crate) fn plain(name: &'static str, path: String, workers: usize) -> Self {
         Self { name, path, accept: JSON, workers, paged: false }
     }
 
-    /// Measures the sides in turns, each for `time` in total.
+    /// Measures the servers in alternating rounds, each server for `time` in total.
     ///
     /// # Errors
     /// If a response is not 200.
@@ -128,7 +122,7 @@ impl ReadScenario {
         Ok(tallies.into_iter().map(Tally::measured).collect())
     }
 
-    /// Measures a side in a round.
+    /// Measures one server for one round.
     async fn round(
         &self,
         side: &Side,
@@ -220,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn continue_tokens_are_those_of_the_list() {
+    fn continue_token_is_read_from_the_list_metadata() {
         let page =
             br#"{"kind":"PodList","metadata":{"resourceVersion":"5","continue":"abc"},"items":[{"continue":"x"}]}"#;
         assert_eq!(continue_token(page), Some("abc"));

@@ -15,83 +15,73 @@ use crate::shared::SharedFigures;
 use crate::token_bucket::TokenBucketFigures;
 use crate::{limits, reads, watches, worst};
 
-/// A read scenario on both sides.
+/// The member's and Tributary's results of a read scenario.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadComparison {
     pub(crate) name: String,
-    /// The member without Tributary.
     pub(crate) member: reads::ReadMeasurement,
-    /// Tributary in front of the member.
     pub(crate) tributary: reads::ReadMeasurement,
 }
 
-/// A watch scenario on both sides.
+/// The member's and Tributary's results of a watch scenario.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Watch {
     pub(crate) name: String,
-    /// The member without Tributary.
     pub(crate) member: watches::WatchMeasurement,
-    /// Tributary in front of the member.
     pub(crate) tributary: watches::WatchMeasurement,
     /// The same writes without watchers.
     pub(crate) alone: watches::WriteAlone,
 }
 
-/// The memory of both sides, in bytes.
+/// The memory of the member and of Tributary, in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
     /// The size of the JSON of all pods, as the member lists them.
     pub(crate) json_bytes: u64,
-    /// Tributary before the first request.
+    /// Tributary's memory before the first request.
     pub(crate) tributary_start: Option<u64>,
-    /// Tributary at rest, after the sync and one round of reads.
+    /// Tributary's memory at rest, after the sync and one round of reads.
     pub(crate) tributary_idle: Option<u64>,
-    /// Tributary at the end.
     pub(crate) tributary_end: Option<u64>,
-    /// The kube-apiserver at the end.
     pub(crate) member_end: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
-    /// The number of pods in the member.
     pub(crate) pods: usize,
     /// The latency of the first list with an empty cache, in milliseconds.
     pub(crate) first_list_ms: f64,
     pub(crate) reads: Vec<ReadComparison>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) storms: Vec<limits::Weathered>,
-    /// The worst requests of one client.
     pub(crate) worst: Vec<worst::Endured>,
     pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// The return of the watchers after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
     pub(crate) gateway: Option<GatewayFigures>,
-    /// Reads and watches of many users, compared with a single person.
+    /// Reads and watches in shared mode, compared with personal mode.
     pub(crate) shared: Option<SharedFigures>,
     pub(crate) revoked: Option<RevokedFigures>,
     pub(crate) fleet: Option<FleetFigures>,
-    /// The rights of a thousand clusters.
+    /// The cost of the RBAC objects of a thousand clusters.
     pub(crate) mirror: Option<MirrorFigures>,
     /// An overloaded token bucket.
     pub(crate) token_bucket: Option<TokenBucketFigures>,
     pub(crate) memory: Option<Memory>,
-    /// The figures with their limits.
     pub(crate) figures: Vec<Figure>,
 }
 
 impl Results {
-    /// Both sides of a read scenario.
+    /// The member's and Tributary's results of a read scenario.
     pub(crate) fn read(&self, name: &str) -> Option<(&reads::ReadMeasurement, &reads::ReadMeasurement)> {
         self.reads.iter().find(|read| read.name == name).map(|read| (&read.member, &read.tributary))
     }
 
-    /// Both sides of a watch scenario.
+    /// The results of a watch scenario.
     pub(crate) fn watch(&self, name: &str) -> Option<&Watch> {
         self.watches.iter().find(|watch| watch.name == name)
     }
 
-    /// The tables in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.

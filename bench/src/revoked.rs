@@ -1,6 +1,6 @@
-//! The time until a revoked right ends an open watch. There are many users of one real member, each with a RoleBinding
-//! in one namespace and two watches, of that namespace and of all namespaces. The bindings are deleted one after the
-//! other, and all at once.
+//! The time until a revoked right ends an open watch. One real member has many users. Each user has a RoleBinding in
+//! one namespace, and watches that namespace and all namespaces. The bindings are deleted in sequence, and then all at
+//! once.
 
 use std::time::Duration;
 
@@ -19,13 +19,12 @@ use crate::client::{Contestant, ContestantConnection};
 use crate::load;
 use crate::statistics::Percentiles;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "revoked-rights";
 /// The number of users, each with two watches.
 const USERS: usize = 100;
-/// The number of times that each user loses the rights, in either way.
+/// The number of revocations per user, for each way of deletion.
 const ROUNDS: usize = 5;
-/// The timeout until granted rights are known, and until revoked rights end a watch.
+/// The timeout until granted rights take effect, and until revoked rights end a watch.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a refused watch is opened again.
 const RETRY: Duration = Duration::from_millis(50);
@@ -38,20 +37,17 @@ const ROLE: &str = "revoked-pods";
 /// The time for which watches outlived the right, in milliseconds, from the response to the deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Outlived {
-    /// The number of watches that ended.
     pub(crate) watches: usize,
     pub(crate) times: Percentiles,
     pub(crate) longest: f64,
 }
 
-/// The results for both ways of deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct RevokedFigures {
-    /// The number of users.
     pub(crate) users: usize,
-    /// The bindings are deleted one after the other.
+    /// The result for bindings that are deleted in sequence.
     pub(crate) one_by_one: Outlived,
-    /// All bindings are deleted at once.
+    /// The result for bindings that are deleted all at once.
     pub(crate) at_once: Outlived,
 }
 
@@ -67,7 +63,7 @@ struct Person {
     connection: ContestantConnection,
 }
 
-/// Measures with a member that has pods.
+/// Measures the revocation of rights in a member that has pods.
 ///
 /// # Errors
 /// If a server cannot be started, or a watch cannot be opened or ends for another reason than the rights.
@@ -163,7 +159,8 @@ impl Person {
     }
 }
 
-/// Reads a watch to its end, which must tell the client to list again. Returns the time of that message.
+/// Reads a watch to its end. The last event must be an error that makes the client list again. Returns the arrival time
+/// of that error.
 async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
     let (mut last, mut told) = (Bytes::new(), Instant::now());
     while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {

@@ -1,7 +1,9 @@
-//! The cost of sharing the endpoint between many users. The same reads and watches are sent to a personal endpoint by
-//! its one person, and to a shared endpoint by a user with all rights and by a user with a tenth of the namespaces, in
-//! turns and with one member. The shared endpoint writes an audit log at level Metadata, one line per request; another
-//! endpoint without an audit log shows the cost of that.
+//! The cost of shared mode. The same reads and watches go to an endpoint in personal mode and to an endpoint in shared
+//! mode. Shared mode has a user with all rights and a user with a tenth of the namespaces. All endpoints are measured
+//! in alternating rounds, with one member.
+//!
+//! The endpoint in shared mode writes an audit log at level Metadata, one line per request. Another endpoint without an
+//! audit log shows the cost of the log.
 
 use std::fs;
 use std::path::Path;
@@ -24,23 +26,22 @@ use crate::load;
 use crate::reads::{ReadMeasurement, ReadScenario, Side};
 use crate::usage::ServerProcesses;
 
-/// The key of the results.
 pub(crate) const NAME: &str = "many-users";
-/// The parts, which can be measured separately.
+/// The parts of the scenario, which `--only` can select.
 const PARTS: [&str; 5] = [LIST_ALL, NAMESPACE, GET, GET_C16, WATCHES];
 const LIST_ALL: &str = "list-all";
 const NAMESPACE: &str = "namespace-100";
 const GET: &str = "get";
 const GET_C16: &str = "get-c16";
 const WATCHES: &str = "watches";
-/// The number of rounds in which the sides take turns.
+/// The number of rounds. In each round, all endpoints are measured.
 const ROUNDS: u32 = 10;
-/// The user with partial rights may read one of this number of namespaces.
+/// The user with partial rights may read one in this number of namespaces.
 const PART: usize = 10;
-/// The number of watchers per side.
+/// The number of watchers per endpoint.
 const WATCHERS: usize = 50;
-/// The number of changes during a watch. Two thirds of the cost of the partial watch are subtracted from it, so it
-/// needs many changes.
+/// The number of changes during a watch. The result for partial rights needs many changes: two thirds of the measured
+/// cost are subtracted.
 const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
 /// The timeout for the last events.
@@ -53,13 +54,13 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// A read scenario on all sides.
+/// The results of a read scenario at all endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedRead {
     pub(crate) name: &'static str,
     /// The share of the objects that the user with partial rights sees.
     pub(crate) share: f64,
-    /// The one person of the personal endpoint.
+    /// The user of the endpoint in personal mode.
     pub(crate) personal: ReadMeasurement,
     /// The user with all rights.
     pub(crate) all: ReadMeasurement,
@@ -74,7 +75,7 @@ pub(crate) struct SharedRead {
 /// The cost of watches for a server, per event sent to a client.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct SharedWatch {
-    /// The one person of the personal endpoint.
+    /// The user of the endpoint in personal mode.
     pub(crate) personal: EventCost,
     /// The user with all rights, at the same time.
     pub(crate) all: EventCost,
@@ -88,17 +89,14 @@ pub(crate) struct SharedWatch {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct EventCost {
     pub(crate) us: f64,
-    /// The time without the cost of the changes themselves: a user with a tenth of the rights gets one of ten events
-    /// that the server reads.
+    /// The CPU time without the cost of processing changes. The server processes ten changes for each event of a user
+    /// with a tenth of the namespaces.
     pub(crate) telling_us: f64,
 }
 
-/// The work of a server during a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// The CPU time of the server.
     pub(crate) cpu: Duration,
-    /// The number of events sent to its clients.
     pub(crate) events: u64,
 }
 
@@ -114,18 +112,17 @@ impl Watched {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SharedFigures {
     pub(crate) reads: Vec<SharedRead>,
-    /// The cost of watches, if requested.
     pub(crate) watch: Option<SharedWatch>,
 }
 
-/// The sides with their servers, which end when this is dropped.
+/// The measured endpoints. Dropping the value ends them.
 struct SharedSides {
     personal: Side,
     all: Side,
     unaudited: Side,
     part: Side,
-    /// The same user on the server without an audit log. A watch is one line per hour, and the watcher with all rights
-    /// uses the other server alone.
+    /// The user with a tenth of the namespaces, on the server without an audit log. During the watch measurement, the
+    /// server with the audit log serves only the watcher with all rights. A watch writes one audit line per hour.
     part_unaudited: Side,
     /// A server that gets no requests after it has cached the pods.
     unwatched: Side,
@@ -133,8 +130,8 @@ struct SharedSides {
     _folder: tempfile::TempDir,
 }
 
-/// Whether one of these texts requests a part: it is contained in the name of the whole, or in the name with the part
-/// (`many-users-get`).
+/// Returns whether one of the texts in `only` selects a part. A text matches if it is contained in the scenario's name,
+/// or in the name with the part (`many-users-get`).
 pub(crate) fn wants(only: &[String], whole: &str, part: &str) -> bool {
     let name = format!("{whole}-{part}");
     only.is_empty() || only.iter().any(|only| whole.contains(only.as_str()) || name.starts_with(only.as_str()))
@@ -192,8 +189,8 @@ async fn read(sides: &SharedSides, wanted: &impl Fn(&str) -> bool) -> anyhow::Re
     Ok(reads)
 }
 
-/// Measures all sides at the same time, because the cost of a change varies by a third between minutes, and the user
-/// with a tenth of the rights causes ten reads per event.
+/// Measures all endpoints at the same time, because the cost of a change varies by a third between minutes. For the
+/// user with a tenth of the namespaces, the server processes ten changes per event.
 async fn watch(sides: &SharedSides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
     let SharedSides { personal, all, part_unaudited, unwatched, .. } = sides;
@@ -232,7 +229,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let part_unaudited = side("a tenth, unaudited", &quiet, &of_user(&quiet, "part")?).await?;
     let unwatched = side("nobody", &idle, &of_user(&idle, "all")?).await?;
     let whole = listed(&personal.target, 0).await?;
-    // The list grows while rights become known.
+    // The list grows until the server has read all rights.
     let a_tenth = whole / PART as u64 / 2;
     let shown = [listed(&all.target, whole).await?, listed(&part.target, a_tenth).await?];
     for (side, least) in [(&unaudited, whole), (&part_unaudited, a_tenth), (&unwatched, whole)] {
@@ -248,7 +245,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
 /// # Errors
 /// If the policy cannot be written.
 pub(crate) fn audited(server: TributaryBuilder, folder: &Path) -> anyhow::Result<TributaryBuilder> {
-    // A separate folder for the log, because the folder of the configuration is watched for changes.
+    // The log has a separate folder, because the server watches the configuration's folder for changes.
     let (policy, logs) = (folder.join("policy.yaml"), folder.join("logs"));
     fs::create_dir(&logs).context("make a folder for the log")?;
     fs::write(&policy, AUDIT_POLICY).context("write the audit policy")?;
@@ -310,7 +307,7 @@ pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u6
     }
 }
 
-/// Measures the server of each side while a number of watchers per side receives the same changes.
+/// Measures each server while its watchers receive the same changes. The number is the number of watchers.
 ///
 /// # Errors
 /// If a watch or a change is refused.
@@ -347,7 +344,8 @@ pub(crate) async fn watched(
     counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     let connection = admin.connect().await?;
     for change in 0..changes {
-        // The changes visit all namespaces in turn, so a tenth of them is in a tenth of the namespaces.
+        // The changes visit the namespaces one after the other, so a tenth of the changes is in a tenth of the
+        // namespaces.
         let number = change * 7 % pods;
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}",

@@ -1,4 +1,4 @@
-//! Percentiles.
+//! Percentiles of measured times.
 
 use std::time::Duration;
 

@@ -22,25 +22,24 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig, kubeconf
 
 use crate::client::{Contestant, ContestantConnection};
 
-/// The key of the results.
 pub(crate) const NAME: &str = "flow-token-bucket";
 
 /// The rate of the bucket per second, which is also its burst.
 const QPS: u32 = 10_000;
-/// The rate of each user per second. Together it is twice the bucket's rate; one user sends more than all others, and
-/// each sends more than an equal share.
+/// The rate of each user per second. The sum is twice the bucket's rate. One user sends more than all other users
+/// together, and each user sends more than an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
-/// The time before the measurement. The saved tokens are spent within a second, because twice the rate is offered.
+/// The time before the measurement. The load empties the full bucket within a second, because the load is twice the
+/// bucket's rate.
 const SPENT_WITHIN: Duration = Duration::from_secs(4);
-/// The duration of the measurement.
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
-/// The maximum number of concurrent requests per user: requests that the server cannot even refuse are not sent.
+/// The maximum number of concurrent requests per user. At this number, the load generator waits.
 const UNDER_WAY_MAX: usize = 1_000;
 /// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
-/// The interval of checks whether the users' rights are known.
+/// The interval between checks of the users' rights.
 const PROBE: Duration = Duration::from_millis(100);
 
 const JSON: &str = "application/json";
@@ -51,7 +50,6 @@ const GROUP: &str = "tenants";
 pub(crate) struct TokenBucketFigures {
     /// The rate of the bucket per second.
     pub(crate) qps: u32,
-    /// The rates of each user.
     pub(crate) users: Vec<UserRates>,
 }
 
@@ -66,7 +64,6 @@ pub(crate) struct UserRates {
     pub(crate) refused: f64,
 }
 
-/// The counts for one user.
 #[derive(Default)]
 struct Counts {
     offered: AtomicU64,
@@ -158,13 +155,13 @@ fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
     let bucket = json!({"name": "bucket", "tokenBucket": {"qps": QPS, "queueing": {}}});
     let merged = json!({"dispatchPolicies": [{"rules": [all], "flowControlSchemaName": "bucket"}],
         "flowControl": {"flowControlSchemas": [bucket]}});
-    // JSON is YAML.
+    // A JSON document is a YAML document, too.
     let text =
         format!("{}\n---\n{}\n", object("UpstreamCluster", name, cluster), object("MergedEndpoint", "all", merged));
     fs::write(configuration.join("all.yaml"), text).context("write the configuration")
 }
 
-/// The path of a pod, after the users' rights are known and the pods are cached.
+/// Waits until the users have their rights and the pods are cached. Returns the path of a pod.
 async fn pod(connection: &ContestantConnection) -> anyhow::Result<String> {
     loop {
         let listed = connection.read("/api/v1/pods?limit=1").await;
@@ -209,7 +206,7 @@ impl Counts {
     }
 }
 
-/// Sends a number of requests per second, whatever the responses are. Cancel: requests that were sent go on.
+/// Sends a number of requests per second, whatever the responses are. Cancellation: requests in flight continue.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
     let (room, path) = (Arc::new(Semaphore::new(UNDER_WAY_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The processes of one side.
+/// The process ids of a measured server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
-    /// The process that answers requests.
     pub(crate) server: Option<u32>,
     /// The process of its storage, if separate.
     pub(crate) storage: Option<u32>,
 }
 
-/// The used CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) server: Option<Duration>,
@@ -22,7 +20,6 @@ pub(crate) struct Cpu {
 }
 
 impl ServerProcesses {
-    /// The CPU time until now.
     pub(crate) fn cpu(&self) -> Cpu {
         Cpu { server: self.server.and_then(|pid| cpu(pid).ok()), storage: self.storage.and_then(|pid| cpu(pid).ok()) }
     }
@@ -65,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_memory_and_time() {
+    fn memory_and_cpu_time_of_this_process_are_measured() {
         let own = ServerProcesses { server: Some(std::process::id()), storage: None };
         assert!(own.resident().is_some_and(|bytes| bytes > 100_000));
         let before = own.cpu();

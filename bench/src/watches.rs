@@ -26,23 +26,21 @@ use crate::statistics::Percentiles;
 /// The text before the number, and the number of digits after it.
 const MARKER: &[u8] = b"\"tributary-bench\":\"";
 const DIGITS: usize = 10;
-/// Made once, because its construction takes as long as the search in an event.
+/// Built once, because the construction takes as long as the search in an event.
 static FINDER: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(MARKER));
 /// The timeout for events after the last write: a hundred times the 99th percentile.
 const GRACE: Duration = Duration::from_secs(2);
-/// The number of rounds in which the sides take turns. The cost of a write drifts by a millisecond within a minute on a
-/// shared disk; short rounds distribute that equally.
+/// The number of rounds. In each round, all servers are measured. The cost of a write drifts by a millisecond within a
+/// minute on a shared disk, and short rounds distribute this drift equally.
 const ROUNDS: u32 = 4;
 /// The duration of unmeasured writes at the beginning, which warm up the path.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchScenario {
-    /// The key of the results.
     pub(crate) name: &'static str,
-    /// The number of watchers of all pods.
     pub(crate) watchers: usize,
-    /// The number of connections that they share.
+    /// The number of connections that the watchers share.
     pub(crate) connections: usize,
     /// The number of writes per second.
     pub(crate) writes_per_second: u32,
@@ -54,30 +52,27 @@ pub(crate) const SCENARIOS: [WatchScenario; 3] = [
     WatchScenario { name: "watch-500", watchers: 500, connections: 5, writes_per_second: 20 },
 ];
 
-/// The results of one side in a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WatchMeasurement {
-    /// The number of writes.
     pub(crate) writes: usize,
-    /// The number of events that reached a watcher.
     pub(crate) delivered: usize,
-    /// The number of events that did not.
+    /// The number of events that reached no watcher.
     pub(crate) lost: usize,
     /// The number of streams that ended too early.
     pub(crate) cut: usize,
     /// The time from sending the write to the event.
     pub(crate) from_send: Percentiles,
-    /// The time from the response to the write to the event; negative if the event came first.
+    /// The time from the response to the write until the event; negative if the event arrived before the response.
     pub(crate) from_response: Percentiles,
     /// The server's CPU time per delivered event in milliseconds, without the writes.
     pub(crate) cpu_ms: Option<f64>,
-    /// The same including the writes, which only the member processes.
+    /// The server's CPU time per delivered event in milliseconds, with the writes, which only the member processes.
     pub(crate) cpu_with_writes_ms: Option<f64>,
 }
 
 /// The number of the next write. Writing an earlier number again would change nothing and cause no event.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-/// Runs that begin within this number of seconds use different numbers, for a member that outlives them.
+/// Runs that start within this number of seconds of each other use different numbers. A member can outlive a run.
 const RUNS: u64 = 10_000;
 /// The amount of numbers per run.
 const NUMBERS_PER_RUN: u64 = 1_000_000;
@@ -106,14 +101,13 @@ impl Clock {
     }
 }
 
-/// The events of one watcher.
 struct WatcherRecord {
     /// The number of the write, and the arrival time of its event.
     events: Vec<(usize, u64)>,
     cut: bool,
 }
 
-/// The results of one round of one side. Percentiles are computed over all rounds.
+/// The results of one server in one round. Percentiles are computed over all rounds.
 #[derive(Default)]
 struct Run {
     writes: usize,
@@ -121,18 +115,17 @@ struct Run {
     /// In seconds, one entry per event and watcher.
     from_send: Vec<f64>,
     from_response: Vec<f64>,
-    /// The CPU time of the side's server; `None` if it is missing in any round.
+    /// The CPU time of the server; `None` if it is missing in any round.
     cpu: Option<Duration>,
 }
 
-/// The results of the sides in a scenario, and of writes without watchers.
+/// The results of both servers in a scenario, and of writes without watchers.
 pub(crate) struct Sides {
     pub(crate) member: WatchMeasurement,
     pub(crate) tributary: WatchMeasurement,
     pub(crate) alone: WriteAlone,
 }
 
-/// The cost of a write without watchers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WriteAlone {
     /// The time from sending the write to its response.
@@ -146,7 +139,7 @@ fn count(writes_per_second: u32, time: Duration) -> usize {
 }
 
 impl WatchScenario {
-    /// Measures both sides and unwatched writes in turns, each for `time` in total.
+    /// Measures the member, Tributary and unwatched writes in alternating rounds, each for `time` in total.
     ///
     /// # Errors
     /// If a watch or a write cannot be started.
@@ -160,7 +153,7 @@ impl WatchScenario {
         let (mut alone, mut of_member, mut of_tributary) = (Run::default(), Run::default(), Run::default());
         for _ in 0..ROUNDS {
             alone.join(self.write_alone(member, time / ROUNDS, pods).await?);
-            // Tributary does not process the writes: they go to the member.
+            // All writes go to the member, also when Tributary is measured.
             of_member.join(self.run(member, &member.target, time / ROUNDS, pods).await?);
             of_tributary.join(self.run(tributary, &member.target, time / ROUNDS, pods).await?);
         }
@@ -191,7 +184,7 @@ impl WatchScenario {
         })
     }
 
-    /// Measures one side for `time`.
+    /// Measures one server for `time`.
     async fn run(&self, side: &Side, writer: &Contestant, time: Duration, pods: usize) -> anyhow::Result<Run> {
         let warm_up = count(self.writes_per_second, WARM_UP);
         let total = warm_up + count(self.writes_per_second, time);
@@ -206,7 +199,7 @@ impl WatchScenario {
         sleep(GRACE).await;
         let cpu = side.processes.cpu_since(before).server;
         done.store(true, Ordering::SeqCst);
-        // The watchers notice the end at their next event, so write once more.
+        // The watchers notice the end at their next event, which this last write causes.
         let last = Clock::new(1);
         write(&writer, &last, self.writes_per_second, 0..1, pods).await?;
 
@@ -271,7 +264,7 @@ impl Run {
         self.from_response.extend(other.from_response);
     }
 
-    /// The results. `write_cpu_ms` is the cost of a write for the side's own server, in milliseconds.
+    /// Computes the results. `write_cpu_ms` is the cost of a write for the measured server, in milliseconds.
     fn measured(self, watchers: usize, write_cpu_ms: Option<f64>) -> WatchMeasurement {
         let delivered = self.from_send.len();
         let of_writes = write_cpu_ms.unwrap_or_default() * self.writes as f64;
@@ -333,7 +326,7 @@ async fn follow(mut body: hyper::body::Incoming, clock: &Clock, done: &AtomicBoo
                     });
                 }
             }
-            // The writer's last write arrives after `done` is set; an earlier end is a cut.
+            // The writer sends its last write after it sets `done`. A stream that ends before `done` is cut.
             Some(Err(_)) | None => return WatcherRecord { events, cut: !done.load(Ordering::SeqCst) },
         }
     }
@@ -350,7 +343,7 @@ impl Search {
     fn find(&mut self, piece: &[u8], mut found: impl FnMut(usize)) {
         const WHOLE: usize = MARKER.len() + DIGITS;
         if !self.rest.is_empty() {
-            // Search the rest only as far as a number that began in it can reach.
+            // A number that begins in the previous piece ends at most `WHOLE - 1` bytes into the new piece.
             let from_rest = self.rest.len();
             self.rest.extend_from_slice(&piece[..piece.len().min(WHOLE - 1)]);
             let joined = std::mem::take(&mut self.rest);
@@ -383,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_once_wherever_pieces_end() {
+    fn numbers_split_between_pieces_are_found_once() {
         let text = br#"..."tributary-bench":"0000000001"...................................."tributary-bench":"0000000002""tributary-bench":"0000000003"."#;
         for size in 1..text.len() {
             let mut search = Search::default();

@@ -1,5 +1,5 @@
-//! The worst requests of one client, each sent repeatedly on one connection, and the latency of another client's gets
-//! during that.
+//! The most expensive requests of one client. The client sends each request repeatedly on one connection, while another
+//! client's gets are measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,15 +25,13 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 /// The number of concurrent requests of the client.
 const AT_ONCE: usize = 10;
-/// The duration for which each request is sent, and of the measurement of the other client before that.
+/// The duration for which each request is sent, and of the measurement of another client before that.
 const TIME: Duration = Duration::from_secs(5);
-/// The pause between two gets of the other client, and between two memory samples.
+/// The pause between two gets of another client, and between two memory samples.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A request that is expensive for the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Worst {
-    /// The key of the results.
     pub(crate) name: &'static str,
     method: Method,
     path: String,
@@ -69,7 +67,7 @@ pub(crate) fn requests() -> Vec<Worst> {
         get("worst-selector-page", JSON, &format!("/api/v1/pods?limit=1&labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-selector-list", JSON, &format!("/api/v1/pods?labelSelector={}zzz", "!a,".repeat(127))),
         get("worst-sparse-watch", JSON, "/api/v1/pods?watch=1&timeoutSeconds=1&labelSelector=slice%3Dnone"),
-        // The YAML list after it is compared with the same list in JSON.
+        // The JSON list, for comparison with the same list in YAML.
         write("worst-json-review", Method::POST, REVIEWS, format!(r#"{{"x":[{}0]}}"#, "1,".repeat(30_000))),
         yaml("worst-yaml-review", REVIEWS, format!("x: [{}]\n", "a,".repeat(30_000))),
         yaml("worst-yaml-merges", REVIEWS, merges(2_000, 100)),
@@ -93,17 +91,15 @@ fn aliases(bytes: usize, times: usize) -> String {
 /// The effect of an expensive request on another client and on the memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Endured {
-    /// The name of the request.
     pub(crate) name: String,
-    /// The number of successful responses.
     pub(crate) answered: usize,
     /// The number of requests that were refused or cut off.
     pub(crate) refused: usize,
-    /// The latency of another client's get before.
+    /// The latency of another client's get before the requests.
     pub(crate) get_alone: Percentiles,
     /// The latency of another client's get during the requests.
     pub(crate) get_during: Percentiles,
-    /// The memory before, in bytes.
+    /// The memory before the requests, in bytes.
     pub(crate) idle_bytes: u64,
     /// The peak memory during the requests, in bytes.
     pub(crate) peak_bytes: u64,
@@ -113,7 +109,7 @@ impl Worst {
     /// Sends the request repeatedly for [`TIME`].
     ///
     /// # Errors
-    /// If a connection cannot be opened, or the other client is refused.
+    /// If a connection cannot be opened, or another client's get is refused.
     pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Endured> {
         let other = side.target.connect().await?;
         let (get_alone, idle_bytes) = gets(side, &other).await?;
@@ -131,8 +127,8 @@ impl Worst {
                         Some(true) => &answered,
                         Some(false) => &refused,
                         None => {
-                            // The server closes a connection whose requests it refuses by the thousand without reading
-                            // them. Open it again.
+                            // The server closes a connection when it refuses thousands of its requests without reading
+                            // them. The client opens a new connection.
                             sleep(PAUSE).await;
                             if let Ok(next) = target.connect().await {
                                 *connection.lock().await = next;
@@ -173,7 +169,7 @@ impl Worst {
     }
 }
 
-/// Measures gets of the other client for [`TIME`], and the peak memory of the server in that time.
+/// Measures gets of another client for [`TIME`], and the peak memory of the server in that time.
 async fn gets(side: &Side, other: &ContestantConnection) -> anyhow::Result<(Percentiles, u64)> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let (mut times, mut peak) = (Vec::new(), 0);

@@ -20,7 +20,7 @@ use std::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// Makes the answer to a request from its head; `None` for an unknown path.
+/// A function that makes a JSON answer from a request's head, or returns `None` for an unknown path.
 pub type Responder = Box<dyn Fn(&Parts) -> Option<Value> + Send>;
 
 /// A running aggregated API server. Dropping it stops the server, and the member reports the APIService as unavailable.
@@ -35,23 +35,24 @@ pub struct AggregatedServer {
 #[derive(Clone)]
 struct Acceptor(TlsAcceptor);
 
-/// Configured answers, in the order in which the server tries them.
+/// The configured answers, in the order in which the server tries them.
 #[derive(Default)]
 struct Behavior {
     delay: Duration,
-    /// The other server for redirects. The root, groups and versions are never redirected.
+    /// The URL of the server to redirect to. Requests for `/apis`, groups and versions are never redirected.
     redirect: Option<String>,
-    /// The status of each answer.
+    /// The status of every answer; `None` serves the configured documents.
     failure: Option<StatusCode>,
     pages: BTreeMap<String, Value>,
     responder: Option<Responder>,
-    /// The resourceVersion of echoed objects. The server echoes a request's object at paths without a page.
+    /// The resourceVersion of echoed objects. At a path without a document, the server answers with the request's own
+    /// object.
     echo: Option<String>,
     requests: usize,
 }
 
 impl AggregatedServer {
-    /// Starts a server on a free port of 127.0.0.1. Each path is 404 but `/apis`, which has no groups.
+    /// Starts a server on a free port of 127.0.0.1. `/apis` has no groups, and every other path is 404.
     ///
     /// # Errors
     /// If no certificate can be made, or no port is free.
@@ -72,12 +73,12 @@ impl AggregatedServer {
         Ok(server)
     }
 
-    /// Answers a path with this document. `path` is decoded and has no query.
+    /// Serves a JSON document at a path. `path` is decoded and has no query.
     pub fn set(&self, path: &str, document: Value) {
         lock(&self.behavior).pages.insert(path.to_owned(), document);
     }
 
-    /// Sets the resources of a group and version, the answer at `/apis/GROUP/VERSION`.
+    /// Sets the resources of a group and version, which `/apis/GROUP/VERSION` lists.
     pub fn set_resources(&self, group_version: &str, resources: &Value) {
         let list = json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
@@ -85,32 +86,32 @@ impl AggregatedServer {
         self.set(&format!("/apis/{group_version}"), list);
     }
 
-    /// Answers a path with 404.
+    /// Removes the document at a path, which is 404 afterwards.
     pub fn remove(&self, path: &str) {
         lock(&self.behavior).pages.remove(path);
     }
 
-    /// Answers paths without a page by this function.
+    /// Answers requests for paths without a document by this function.
     pub fn respond(&self, responder: Responder) {
         lock(&self.behavior).responder = Some(responder);
     }
 
-    /// Echoes the object of each request to a path without a page, with this resourceVersion.
+    /// Answers each request for a path without a document with the request's own object and this resourceVersion.
     pub fn echo(&self, resource_version: &str) {
         lock(&self.behavior).echo = Some(resource_version.to_owned());
     }
 
-    /// Delays each answer.
+    /// Delays every answer by this duration.
     pub fn delay(&self, delay: Duration) {
         lock(&self.behavior).delay = delay;
     }
 
-    /// Answers each request with this status; `None` ends that.
+    /// Answers every request with this status. `None` restores the configured answers.
     pub fn fail(&self, status: Option<StatusCode>) {
         lock(&self.behavior).failure = status;
     }
 
-    /// Redirects all requests except discovery to another server; `None` ends that.
+    /// Redirects all requests except discovery to another server. `None` stops the redirects.
     pub fn redirect_to(&self, other: Option<&Self>) {
         lock(&self.behavior).redirect = other.map(Self::url);
     }
@@ -144,26 +145,26 @@ impl AggregatedServer {
         Ok(())
     }
 
-    /// Scheme, host and port.
+    /// The URL of the server: scheme, host and port.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://localhost:{}", self.port)
     }
 
-    /// The number of requests so far.
+    /// The number of received requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         lock(&self.behavior).requests
     }
 
-    /// Stops answering: the server ends connections and refuses new ones.
+    /// Stops the server: closes its connections and refuses new ones.
     pub fn stop(&self) {
         if let Some(task) = lock(&self.task).take() {
             task.abort();
         }
     }
 
-    /// Answers again, at the same port.
+    /// Starts a stopped server again, at the same port.
     ///
     /// # Errors
     /// If the port is taken.
@@ -190,7 +191,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn serve(listener: TcpListener, acceptor: Acceptor, behavior: Arc<Mutex<Behavior>>) {
-    // Connections end with this task.
+    // The end of this task drops the set, which aborts all connections.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, behavior) = (acceptor.clone(), Arc::clone(&behavior));

@@ -1,7 +1,7 @@
 //! Checks that cargo has built a program from the current sources.
 //!
-//! Cargo writes `tributary.d` beside the program only for `cargo build`. The lists of sources in `deps`, one per crate,
-//! exist after every kind of build; cargo itself uses these lists.
+//! Cargo writes `tributary.d` beside the program only for `cargo build`. Every kind of build writes one list of sources
+//! per crate into `deps`, and cargo itself uses these lists.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -11,29 +11,28 @@ use std::{
     time::SystemTime,
 };
 
-/// The crate of the program, and the prefix of the names of all crates of the project.
+/// The name of the program's crate, and the prefix of the names of all workspace crates.
 const PROGRAM: &str = "tributary";
 
-/// Crates that are part of no program. A change of such a crate does not make a program outdated.
+/// Workspace crates that are not linked into the program. A change of their sources does not make the program outdated.
 const BESIDE: [&str; 3] = ["tributary_bench", "tributary_e2e", "tributary_fuzz_properties"];
 
-/// The commands that build up-to-date programs.
 pub(crate) const REMEDY: &str = "run `cargo test --workspace --no-run --locked` (for the benchmarks `cargo build \
                                  --profile dist -p tributary-server --locked`), or name another program in \
                                  TRIBUTARY_BIN";
 
-/// Checks that no source of a program has changed since the build. Paths of sources are relative to `workspace`. Reads
-/// the modification times of a thousand files.
+/// Checks that no source of a program is newer than the program. Paths of sources are relative to `workspace`. Reads
+/// the modification times of about a thousand files.
 ///
 /// # Errors
-/// If a source has changed, with the remedy; or if cargo's lists of sources are not beside the program.
+/// If a source is newer, with [`REMEDY`] in the message, or if cargo's lists of sources are not beside the program.
 pub(crate) fn ensure_up_to_date(program: &Path, workspace: &Path) -> anyhow::Result<()> {
     let built = changed(program).with_context(|| format!("look at {}", program.display()))?;
     let lists = program.with_file_name("deps");
     let sources = sources(&lists).with_context(|| format!("read what {} is made of", program.display()))?;
     ensure!(!sources.is_empty(), "{} does not say what {} is made of: {REMEDY}", lists.display(), program.display());
     for source in sources {
-        // A missing source is not part of the program any more.
+        // A source file that no longer exists is not part of the program.
         let is_newer = changed(&workspace.join(&source)).is_ok_and(|changed| changed > built);
         ensure!(!is_newer, "{} is older than {}: {REMEDY}", program.display(), source.display());
     }
@@ -44,7 +43,7 @@ fn changed(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// The sources of the program and of its libraries, without those of tests.
+/// The source files of the program and of its libraries, without test sources.
 fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut sources = BTreeSet::new();
     for entry in fs::read_dir(lists)? {
@@ -56,7 +55,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         for line in fs::read_to_string(&path)?.lines() {
             let Some((made, from)) = line.split_once(": ") else { continue };
-            // Tests of a library are a program of their own, and clippy produces no library.
+            // The unit tests of a library are a separate program, and clippy writes no `.rlib` file.
             let is_in_program = match Path::new(made).extension() {
                 Some(extension) => extension == "rlib",
                 None => of == PROGRAM,
@@ -69,7 +68,7 @@ fn sources(lists: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(sources)
 }
 
-/// The paths in a line. A space within a path is escaped by a backslash.
+/// Splits a line into paths. A backslash escapes a space within a path.
 fn paths(line: &str) -> Vec<PathBuf> {
     let marked = line.replace("\\ ", "\0");
     marked.split(' ').filter(|path| !path.is_empty()).map(|path| PathBuf::from(path.replace('\0', " "))).collect()
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Writes a file with this modification time, in seconds.
+    /// Writes a file and sets its modification time, in seconds since the epoch.
     fn write(path: &Path, text: &str, changed: u64) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -116,7 +115,7 @@ mod tests {
         for source in ["server/src/main.rs", "router/src/lib.rs", "router/src/a b.rs"] {
             write(&path(source), "", 9);
         }
-        // The program does not contain these files.
+        // The program is not built from these files.
         for source in ["other.rs", "router/src/tests.rs", "e2e/src/lib.rs"] {
             write(&path(source), "", 11);
         }

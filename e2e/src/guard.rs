@@ -13,7 +13,8 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-/// Reads `add GROUP`, `del GROUP` and `dir FOLDER` lines until the end of its input, then kills and removes.
+/// The guard's script. It reads lines `add GROUP`, `del GROUP` and `dir FOLDER` until the end of its input. Then it
+/// kills the process groups and removes the folders.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 groups=' '
@@ -31,7 +32,7 @@ for folder in $folders; do rm -rf -- "$folder"; done
 
 struct Guard {
     input: Mutex<ChildStdin>,
-    /// The script that reads the pipe. Nobody waits for the script, which ends after this process.
+    /// The running script. This process does not wait for the script, which ends after this process.
     _script: Child,
 }
 
@@ -61,7 +62,7 @@ fn print_line(line: &str) {
     }
 }
 
-/// Puts a process group under guard.
+/// Registers a process group with the guard.
 pub(crate) fn add_group(group: u32) {
     print_line(&format!("add {group}\n"));
 }

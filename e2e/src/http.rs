@@ -27,7 +27,7 @@ pub struct HttpClient {
     /// The prefix for each path, without a trailing slash: `/clusters/member1`, or empty.
     prefix: String,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The TLS configuration, for protocols other than plain HTTP.
+    /// The TLS configuration, for connections outside this client.
     pub(crate) tls: std::sync::Arc<rustls::ClientConfig>,
 }
 
@@ -157,7 +157,7 @@ impl HttpClient {
     }
 }
 
-/// A request before it is sent.
+/// A builder of one HTTP request.
 #[derive(Clone, Debug)]
 pub struct RequestBuilder {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -305,7 +305,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// An answer before the end of its body.
+/// A response whose body is not read yet.
 #[derive(Debug)]
 pub struct Streaming {
     /// Method and URL, for messages.
@@ -314,7 +314,7 @@ pub struct Streaming {
     pub status: StatusCode,
     /// The headers of the answer.
     pub headers: HeaderMap,
-    /// The rest of the body.
+    /// The unread body.
     pub body: Incoming,
 }
 
@@ -347,7 +347,7 @@ impl EventStream {
     /// Cancel safe: bytes that have arrived stay in the buffer.
     ///
     /// # Errors
-    /// When nothing comes within `patience`, the stream breaks, or a line is not JSON.
+    /// If no event arrives within `patience`, the stream breaks, or a line is not JSON.
     pub async fn next(&mut self, patience: Duration) -> anyhow::Result<Option<Value>> {
         match tokio::time::timeout(patience, self.read()).await {
             Ok(event) => event,
@@ -363,7 +363,7 @@ impl EventStream {
         self.next(patience).await?.with_context(|| format!("{}: the stream ended", self.request))
     }
 
-    /// Reads events until none comes for `quiet` or the stream ends. The flag is true at the end of the stream.
+    /// Reads events until no event arrives for `quiet`, or until the stream ends. The flag is true if the stream ended.
     ///
     /// # Errors
     /// When the stream breaks or a line is not JSON.

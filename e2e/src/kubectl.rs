@@ -16,7 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 /// kubectl for one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
-    /// The name in messages.
     name: &'static str,
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -27,7 +26,7 @@ pub struct Kubectl {
 /// The output of a command.
 #[derive(Clone, Debug)]
 pub struct KubectlOutput {
-    /// The arguments, for messages.
+    /// The arguments, for error messages.
     pub command: String,
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,

@@ -63,7 +63,7 @@ impl Drop for RefusingKubelet {
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
-    // Connections end with this task.
+    // The end of this task drops the set, which aborts all connections.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let acceptor = acceptor.clone();

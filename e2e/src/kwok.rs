@@ -14,16 +14,17 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// The line before a stage's conditions, and a condition that keeps pods running whose container is a `sleep` of
-/// minutes. Otherwise such a pod completes at once, and specs that wait for a running job would rarely see it.
+/// The line before a stage's conditions, and an additional condition. The condition excludes pods whose command is
+/// `sleep`. Otherwise kwok completes these pods at once, and specs that wait for a running job rarely see one.
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
-/// The folder of programs that replace this machine's programs for pods, in the member's folder.
+/// The folder for replacements of this machine's programs, inside the member's folder. Commands of pods find these
+/// programs first.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// The `tar` for pods. kwok never closes a command's input, and GNU tar reads on after the end of an archive. Therefore
-/// Python unpacks archives, as it stops at their end.
+/// The `tar` for pods. kwok never closes the standard input of a command, and GNU tar waits for the end of its input.
+/// Python's tarfile module stops at the end of the archive.
 const TAR: &str = r#"#!/bin/sh
 case " $* " in
   *" -xmf - "*)

@@ -1,5 +1,5 @@
 //! Fixtures of the end-to-end tests and the benchmarks: real members (etcd and kube-apiserver, optionally a controller
-//! manager and kwok), the `tributary` binary before them, kubectl, and a plain HTTP client.
+//! manager and kwok), the `tributary` binary in front of members, kubectl, and a plain HTTP client.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -14,8 +14,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! All servers listen on free ports of 127.0.0.1 and use temporary folders. Dropping a fixture kills its processes; a
-//! guard process ([`guard`]) does the same, and removes the folders, if the test process dies without dropping them.
+//! All servers listen on free ports of 127.0.0.1 and use temporary folders. Dropping a fixture kills its processes. If
+//! the test process dies without dropping its fixtures, a guard process ([`guard`]) kills the processes and removes the
+//! folders.
 
 pub mod aggregated_server;
 mod built;

@@ -177,12 +177,12 @@ struct Ports {
 
 #[derive(Debug, Default)]
 struct MemberProcesses {
-    // Dropped in this order: clients before servers, so that logs do not end with connection errors.
+    // Rust drops fields in this order: clients before servers. Otherwise the clients' logs end with connection errors.
     kwok: Option<Process>,
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    /// The processes by port.
+    /// Additional kube-apiservers by port.
     further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
@@ -192,7 +192,7 @@ struct MemberProcesses {
 pub struct TestCluster {
     builder: MemberBuilder,
     tools: Tools,
-    // Before the folder, so that no process writes into the folder while it is removed.
+    // Declared before `folder`: the processes end before the folder is removed.
     processes: Mutex<MemberProcesses>,
     folder: tempfile::TempDir,
     ports: Ports,
@@ -316,8 +316,8 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts a further kube-apiserver on the same etcd and returns the port on 127.0.0.1. The process lives as long as
-    /// the member.
+    /// Starts an additional kube-apiserver on the same etcd and returns its port on 127.0.0.1. The process lives as
+    /// long as the member.
     ///
     /// # Errors
     /// When the process does not start or is not ready in time.
@@ -426,7 +426,7 @@ impl TestCluster {
         self.signal_apiserver(Signal::STOP).await
     }
 
-    /// Lets a frozen kube-apiserver run again.
+    /// Resumes a frozen kube-apiserver (SIGCONT).
     ///
     /// # Errors
     /// When it is not running.
@@ -442,7 +442,7 @@ impl TestCluster {
         self.signal_etcd(Signal::STOP).await
     }
 
-    /// Lets a frozen etcd run again.
+    /// Resumes a frozen etcd (SIGCONT).
     ///
     /// # Errors
     /// When it is not running.
@@ -675,7 +675,7 @@ impl TestCluster {
             "--tls-private-key-file=serving.key",
         ]);
         command.arg(format!("--node-port={}", self.ports.kubelet));
-        // The default is all addresses.
+        // By default kwok listens on all addresses.
         command.arg(format!("--server-address=127.0.0.1:{}", self.ports.kubelet));
         command
     }

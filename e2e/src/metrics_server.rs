@@ -1,4 +1,4 @@
-//! A small metrics server: `metrics.k8s.io/v1beta1`, with figures that a test sets.
+//! A small metrics server: `metrics.k8s.io/v1beta1`, with usage values that a test sets.
 
 use crate::{AggregatedServer, TestCluster};
 use http::{header, request::Parts};
@@ -24,7 +24,7 @@ struct Figures {
 }
 
 impl MetricsServer {
-    /// Starts a metrics server without figures on a free port of 127.0.0.1.
+    /// Starts a metrics server without usage values on a free port of 127.0.0.1.
     ///
     /// # Errors
     /// When no certificate can be made or no port is free.

@@ -91,13 +91,13 @@ impl Process {
         read_lossy(&self.output)
     }
 
-    /// The standard error so far (the same as the output if they were not separated).
+    /// The standard error so far. It equals the standard output if both streams share one file.
     #[must_use]
     pub fn errors(&self) -> String {
         read_lossy(&self.errors)
     }
 
-    /// The exit status of an ended process.
+    /// The exit status; `None` while the process runs.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().ok().flatten();
@@ -160,7 +160,7 @@ impl Process {
     /// Waits until `check` accepts the standard output, and returns the output.
     ///
     /// # Errors
-    /// When `check` accepts none within `patience`; the message shows the output so far.
+    /// If `check` accepts no output within `patience`; the message shows the output so far.
     pub async fn wait_for_output(
         &mut self,
         patience: Duration,

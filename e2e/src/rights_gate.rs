@@ -1,7 +1,7 @@
-//! A gate before a member: a proxy that can hold back or refuse requests for roles and bindings.
+//! A proxy in front of a member that can delay or refuse requests for RBAC objects.
 //!
-//! The gate terminates TLS with a certificate authority of its own, because it must see the paths of requests. It
-//! speaks HTTP/2 like kube-apiserver, so that held requests share connections with all others.
+//! The proxy terminates TLS with its own certificate authority, because it must see the paths of requests. It speaks
+//! HTTP/2 like kube-apiserver, so that delayed requests share connections with all other requests.
 
 use crate::{TestCluster, certificates::TestCertificates};
 use anyhow::Context;
@@ -32,7 +32,7 @@ const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
 type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The treatment of requests for roles and bindings. All other requests pass, unless stated otherwise.
+/// The treatment of requests for RBAC objects. All other requests pass, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
     /// All requests pass the gate.
@@ -41,14 +41,14 @@ pub enum RightsPassage {
     OpenSilent,
     /// Watches get no events: the heads of responses pass, but not the bodies. Lists pass.
     Silent,
-    /// As [`Silent`](Self::Silent), and open watches of all further resources get no more events. New watches of
-    /// further resources pass.
+    /// As [`Silent`](Self::Silent), but open watches of all other resources get no more events, either. New watches of
+    /// other resources pass.
     SilentBesideOpen,
     /// Open streams are reset, and new requests are reset without a response.
     Refused,
 }
 
-/// The current treatment, and the number of changes since the start.
+/// The current passage, and the number of changes of the passage.
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
@@ -98,7 +98,8 @@ impl RightsGate {
         &self.authority
     }
 
-    /// Changes the treatment, also for open streams. The gate delivers held events once they may pass.
+    /// Changes the treatment of new requests and open streams. The gate delivers delayed events when they may pass
+    /// again.
     pub fn set(&self, passage: RightsPassage) {
         self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
     }
@@ -120,7 +121,7 @@ fn client(member: &TestCluster) -> MemberClient {
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, way: WayThrough) {
-    // Connections end with this task.
+    // The end of this task drops the set, which aborts all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, way) = (acceptor.clone(), way.clone());
@@ -154,7 +155,7 @@ struct WayThrough {
 }
 
 impl WayThrough {
-    /// Passes a request on. An error resets only the stream of this request.
+    /// Forwards a request to the member. An error resets only the stream of this request.
     async fn pass(self, request: Request<Incoming>) -> io::Result<Response<GateBody>> {
         let (head, body) = request.into_parts();
         let is_of_rights = head.uri.path().starts_with(RIGHTS);
@@ -181,12 +182,12 @@ fn refused() -> io::Error {
     io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
-/// The body of a response that the gate may hold back: for roles or bindings, or a watch.
+/// A response body whose frames the gate can delay: of a request for RBAC objects, or of a watch.
 struct HeldBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
-    /// The number of the treatment at the time of the request.
+    /// The number of passage changes before the request.
     turn: u64,
     state: watch::Receiver<GateState>,
 }
@@ -200,7 +201,7 @@ impl HeldBody {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// Waits until the next frame may pass, and returns the frame.
+    /// Waits until the gate passes the next frame, and returns the frame.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();

@@ -27,8 +27,8 @@ impl Tools {
         Ok(Self { servers: servers.into(), clients: clients.into(), helm: helm.into(), kwok_stages: stages.into() })
     }
 
-    /// The folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built when first asked for: few
-    /// tests need it.
+    /// The folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built on first use, because few tests need
+    /// it.
     ///
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
@@ -63,8 +63,8 @@ impl Tools {
         Ok(run(Command::new(script()).arg("definitions")).await?.into())
     }
 
-    /// The interpreter of an environment with the Python client; `None` where there is no python3.
-    /// Installed when first asked for.
+    /// The Python interpreter of an environment with the Kubernetes client; `None` without python3. Installed on first
+    /// use.
     ///
     /// # Errors
     /// When the client cannot be installed; the script's message is passed on.
@@ -117,7 +117,8 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build.sh")
 }
 
-/// The last line of a command's output. Its standard error, which shows the progress of builds, goes to ours.
+/// Runs a command and returns the last line of its output. The command's standard error shows the progress of builds,
+/// and goes to the standard error of this process.
 async fn run(command: &mut Command) -> anyhow::Result<String> {
     let shown = format!("{:?}", command.as_std());
     let output =

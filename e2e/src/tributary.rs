@@ -95,14 +95,14 @@ pub struct TributaryBuilder {
 }
 
 impl TributaryBuilder {
-    /// Serves many users with certificates of this authority, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
-    /// makes one per user.
+    /// Runs in shared mode with client certificates of this authority. The server writes no kubeconfig;
+    /// [`Tributary::kubeconfig_of`] writes one for a user.
     #[must_use]
     pub fn shared(self, client_ca_file: &Path) -> Self {
         self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
-    /// Serves many users according to further arguments, and so writes no kubeconfig.
+    /// Runs in shared mode, which additional arguments configure. The server writes no kubeconfig.
     #[must_use]
     pub fn for_many(mut self) -> Self {
         self.shared = true;
@@ -144,7 +144,7 @@ impl TributaryBuilder {
         self
     }
 
-    /// Uses this folder for its data, log and kubeconfig, so that a second start finds the files of the first.
+    /// Uses this folder for the server's data, log and kubeconfig. A second start in the same folder finds these files.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
@@ -182,7 +182,7 @@ impl TributaryBuilder {
             command.arg("--write-kubeconfig").arg(&kubeconfig);
         }
         let (out, log) = (folder.join("tributary.out"), folder.join("tributary.log"));
-        // A second start in the same folder must not find the ready line of the first.
+        // Removes the `ready:` line of an earlier start in the same folder.
         let _absent = std::fs::remove_file(&out);
         let mut process = Process::spawn_with("tributary", command, &out, &log, Stdio::null())?;
         let output = process.wait_for_output(READY_TIMEOUT, |text| ready_url(text).is_some()).await?;
@@ -201,7 +201,7 @@ fn ready_url(output: &str) -> Option<String> {
 #[derive(Debug)]
 pub struct Tributary {
     process: Process,
-    // After the process, so that the folder is removed when no process writes into it.
+    // Declared after `process`: the process ends before the folder is removed.
     _temporary: Option<tempfile::TempDir>,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -209,7 +209,7 @@ pub struct Tributary {
 }
 
 impl Tributary {
-    /// `tributary serve` over some contexts of a kubeconfig.
+    /// Configures `tributary serve` for some contexts of a kubeconfig.
     #[must_use]
     pub fn builder<'a>(kubeconfig: &Path, contexts: impl IntoIterator<Item = &'a str>) -> TributaryBuilder {
         let contexts = contexts.into_iter().map(str::to_owned).collect();
@@ -228,7 +228,7 @@ impl Tributary {
         }
     }
 
-    /// `tributary serve` over the UpstreamClusters of a folder only.
+    /// Configures `tributary serve` for the UpstreamClusters of a folder only.
     #[must_use]
     pub fn configured(folder: &Path) -> TributaryBuilder {
         Self::of_configuration().argument("--config").argument(folder.display().to_string())
@@ -280,15 +280,15 @@ impl Tributary {
     /// A client of the merged endpoint.
     ///
     /// # Errors
-    /// When the kubeconfig it wrote cannot be used.
+    /// When the server's kubeconfig cannot be used.
     pub async fn http(&self) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig, None).await
     }
 
-    /// A client of one cluster's view, through the context of that name.
+    /// A client of one cluster's own path, through the context with the cluster's name.
     ///
     /// # Errors
-    /// When the kubeconfig it wrote cannot be used.
+    /// When the server's kubeconfig cannot be used.
     pub async fn http_of(&self, cluster: &str) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig, Some(cluster)).await
     }
@@ -296,7 +296,7 @@ impl Tributary {
     /// A kube client of the merged endpoint.
     ///
     /// # Errors
-    /// When the kubeconfig it wrote cannot be used.
+    /// When the server's kubeconfig cannot be used.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
         let config = crate::kubeconfig::config(&self.kubeconfig, None).await?;
         kube::Client::try_from(config).context("make a client")

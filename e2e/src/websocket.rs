@@ -76,7 +76,7 @@ impl HttpClient {
 /// The next message other than a ping; `None` after the server has closed the WebSocket.
 ///
 /// # Errors
-/// When no message comes within `patience`, or the connection breaks.
+/// When no message arrives within `patience`, or the connection breaks.
 pub async fn next(socket: &mut WebSocket, patience: Duration) -> anyhow::Result<Option<Message>> {
     use futures::StreamExt;
     loop {

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Builds the real servers and clients of the end-to-end tests from their Go modules, once, and prints the
-# folder that holds them:
+# Builds the real servers and clients of the end-to-end tests from their Go modules, once, and prints the folder with the
+# programs:
 #
 #   build.sh [servers]     kube-apiserver, kubectl, etcd, kube-controller-manager, kwok
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh helm          helm3 and helm4
-#   build.sh observability promtool, and an OpenTelemetry collector of the fewest parts
-#   build.sh issuer        an OpenID Connect issuer and a client that signs in there
-#   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
-#   build.sh haproxy       the program haproxy of Debian's package, unless one is installed; for the benchmarks alone
+#   build.sh observability promtool, and a minimal OpenTelemetry collector
+#   build.sh issuer        an OpenID Connect issuer, and a client that signs in at this issuer
+#   build.sh python        an environment with the Python client; prints an empty line without python3
+#   build.sh haproxy       haproxy of Debian's package, unless haproxy is installed; only for the benchmarks
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
-#   build.sh definitions   the folder of the CustomResourceDefinitions of others' kinds of which the chart makes objects:
-#                          the Prometheus Operator's and cert-manager's
+#   build.sh definitions   the CustomResourceDefinitions of the Prometheus Operator and cert-manager, of whose kinds the
+#                          chart makes objects
 #   build.sh key           a digest of everything above, for a cache key of CI
 #
-# The result is kept in a cache outside the checkout, under a key made of the sources that decide it, so a second
-# checkout or a clean build starts at once. TRIBUTARY_TOOLS_CACHE names another place.
+# The programs are cached outside the checkout, under a digest of their sources. A second checkout, or a clean build, uses
+# the cached programs. TRIBUTARY_TOOLS_CACHE names another folder for the cache.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,26 +28,26 @@ kubernetes_flags="-X $version.gitVersion=$kubernetes_version -X $version.gitMajo
 
 command -v go >/dev/null || { echo "tools: Go is needed to build kube-apiserver and etcd; install Go 1.26 or newer" >&2; exit 1; }
 
-# key FOLDER...: a digest of every input of these modules. What in this script decides the result is named here, so that
-# other changes to it build nothing anew.
+# key FOLDER...: a digest of all inputs of these modules. It includes the relevant flags of this script, and not the whole
+# script, so that other changes of the script rebuild nothing.
 key() {
   (cd "$here" && find "$@" -type f \( -name '*.go' -o -name 'go.mod' -o -name 'go.sum' \) -print0 | LC_ALL=C sort -z | xargs -0 cat
    echo "-trimpath -s -w CGO_ENABLED=0 $kubernetes_flags"; go env GOOS GOARCH GOVERSION) | sha256sum | cut -c1-16
 }
 
-# python_key: a digest of what decides the environment of the Python client.
+# python_key: a digest of the requirements of the Python client, and of Python's version.
 python_key() {
   (cat "$here/../clients/python/requirements.txt"; python3 --version) | sha256sum | cut -c1-16
 }
 
-# build MODULE OUTPUT LDFLAGS PACKAGE: one binary, moved into place only when it is whole. A name that ends in .test is
-# the package's test binary.
+# build MODULE OUTPUT LDFLAGS PACKAGE: builds one binary, and moves the complete binary to its final path. An OUTPUT that
+# ends in .test is the package's test binary.
 build() {
   local module=$1 output=$2 ldflags=$3 package=$4 command=(go build)
   case $output in *.test) command=(go test -c) ;; esac
   [ -x "$bin/$output" ] && return 0
   mkdir -p "$bin"
-  # Two test binaries that start at once shall not compile the same thing twice. Where there is no flock (macOS), they do.
+  # The lock keeps two concurrent test runs from compiling the same binary. Without flock (macOS), both runs compile it.
   exec 9>"$bin/.lock"
   if command -v flock >/dev/null; then flock 9; fi
   [ -x "$bin/$output" ] && return 0
@@ -82,7 +82,7 @@ case ${1:-servers} in
     ;;
   observability)
     bin=$cache/observability-$(key prometheus collector)
-    # Without what finds targets in clouds, which is a third of it, and which no rule needs.
+    # The tag removes service discovery for clouds, a third of the program, which no rule needs.
     GOFLAGS="$(go env GOFLAGS) -tags=remove_all_sd" build prometheus promtool "" github.com/prometheus/prometheus/cmd/promtool
     build collector collector "" .
     echo "$bin"
@@ -99,12 +99,12 @@ case ${1:-servers} in
       echo "tools: installing the Python client …" >&2
       mkdir -p "$cache"
       made=$(mktemp -d "$cache/.python.XXXXXX")
-      # Debian keeps venv in a package of its own.
+      # On Debian, venv is a separate package.
       python3 -m venv "$made" >&2 ||
         { rm -rf "$made"; echo "tools: python3 cannot make an environment (python3-venv): the Python client is left out" >&2; echo; exit 0; }
       "$made/bin/python" -m pip install --quiet --disable-pip-version-check \
         --requirement "$here/../clients/python/requirements.txt" >&2
-      # Another run may have been faster.
+      # A concurrent run may have finished first.
       if [ -d "$folder" ]; then rm -rf "$made"; else mv "$made" "$folder"; fi
     fi
     echo "$folder/bin/python"
@@ -114,14 +114,14 @@ case ${1:-servers} in
     command -v apt-get >/dev/null ||
       { echo "tools: no haproxy, and no apt-get to fetch Debian's package with; install haproxy" >&2; exit 1; }
     packages="haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1"
-    # What apt-get knows now, so that a newer package is another folder.
+    # A digest of the package index entries, so that a newer package gets another folder.
     folder=$cache/haproxy-$(apt-cache show --no-all-versions $packages 2>/dev/null | sha256sum | cut -c1-16)
     if [ ! -x "$folder/haproxy" ]; then
       echo "tools: fetching haproxy …" >&2
       mkdir -p "$cache"
       made=$(mktemp -d "$cache/.haproxy.XXXXXX")
       (cd "$made" && apt-get download $packages && for package in *.deb; do dpkg-deb --extract "$package" root; done && rm ./*.deb) >&2
-      # Its libraries are beside it, and found by that, not by what is installed.
+      # The wrapper uses the downloaded libraries, and not installed libraries.
       cat > "$made/haproxy" <<'HAPROXY'
 #!/usr/bin/env bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/root
@@ -153,7 +153,7 @@ HAPROXY
        operator=$(go list -m -f '{{.Dir}}' "$operator") manager=$(go list -m -f '{{.Dir}}' "$manager")
        cp "$operator"/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml \
          "$manager"/deploy/crds/cert-manager.io_certificates.yaml "$made")
-      # Another run may have been faster.
+      # A concurrent run may have finished first.
       if [ -d "$folder" ]; then rm -rf "$made"; else mv "$made" "$folder"; fi
     fi
     echo "$folder"

@@ -1,10 +1,10 @@
-"""Follows configmaps and pods with the Python client and checks, event by event, that what it sees can be true.
+"""Watches ConfigMaps and pods with the Python client, and checks each event against the earlier events.
 
     oracle.py --kubeconfig FILE --namespace NAMESPACE
 
-It lists and then watches from the list's version on, as the client's documentation advises: after a 410 it lists again,
-after anything else it goes on from the last version. It prints {"event": "synced"}, then obeys "dump" and "exit" on
-standard input, as the Go clients do; what it checks is what ../oracle/ledger.go does.
+The program lists, and then watches from the list's version, as the client's documentation advises. After a 410 it lists
+again; after every other end of a watch it resumes from the last version. It prints {"event": "synced"}, and then reads the
+commands "dump" and "exit" from standard input, like the Go clients. The checks are those of ../oracle/ledger.go.
 """
 
 import argparse
@@ -22,11 +22,11 @@ SEQUENCE = "oracle.tributary.dev/sequence"
 PAYLOAD = "oracle.tributary.dev/payload"
 CLUSTER = "tributary.dev/cluster"
 
-# How long one watch is asked to last, and how long a silent connection is waited for, in seconds.
+# The requested duration of a watch, and the timeout of a silent connection, in seconds.
 WATCH_SECONDS = 30
 SILENCE_SECONDS = 45
 
-# Violations, and the newest gaps, that a dump shows; the count goes on.
+# The number of violations, and of newest gaps, that a dump contains. The counters have no limit.
 KEPT = 20
 
 printing = threading.Lock()
@@ -38,7 +38,7 @@ def say(value):
 
 
 class Ledger:
-    """Everything that was told of one resource."""
+    """The events of one resource, and their violations."""
 
     def __init__(self, name):
         self.name = name
@@ -171,14 +171,14 @@ def note(resource, error):
 
 
 def end(failure):
-    """A thread that ends would be a client that silently stops following."""
+    """Ends the process after an error in a thread, which would otherwise silently stop watching."""
     traceback.print_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
     sys.stderr.flush()
     os._exit(1)
 
 
 def follow(resource, function, namespace, ledger):
-    """Lists and watches for ever."""
+    """Lists and watches a resource until the process ends."""
     api = client.ApiClient()
     version = None
     while True:

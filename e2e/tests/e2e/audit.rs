@@ -1,24 +1,27 @@
-//! The audit log of a real kube-apiserver, compared with the events of `tributary-audit` for the same policies and
+//! Compares the audit log of a real kube-apiserver with the events of `tributary-audit` for the same policies and
 //! requests.
 
-mod beside;
 mod generated;
+mod member_logs;
 mod policies;
 mod shared;
 
 use crate::context::{Case, cases};
 use anyhow::Context;
-use beside::beside_members;
-use policies::policies;
+use member_logs::audit_events_share_their_ids_with_the_members_events;
+use policies::audit_policy_selects_the_same_levels_as_in_kube_apiserver;
 use serde_json::Value;
-use shared::beside_a_real_server_for_many_users;
+use shared::audit_events_of_many_users_match_kube_apiservers_events;
 use std::{fs, path::Path};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["audit"; policies, beside_members, beside_a_real_server_for_many_users]
+    cases!["audit";
+        audit_policy_selects_the_same_levels_as_in_kube_apiserver, audit_events_share_their_ids_with_the_members_events,
+        audit_events_of_many_users_match_kube_apiservers_events,
+    ]
 }
 
-/// The events of an audit log. Only whole lines count, because the last one may be half written.
+/// Parses the events of an audit log. The last line may be half written, and does not count.
 fn events(log: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

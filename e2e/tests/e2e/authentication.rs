@@ -23,11 +23,16 @@ use tributary_authentication::{
 };
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 
-/// A kube-apiserver asks its issuers for their keys when it starts, and each 10 s until they answer.
+/// A kube-apiserver reads the keys of its issuers at its start, and tries again every 10 s until the issuers answer.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["authentication"; certificates_and_tokens].into_iter().map(|case| case.patience(SOON * 5)).collect()
+    cases!["authentication";
+        certificates_and_tokens_name_the_same_user_as_kube_apiserver,
+    ]
+    .into_iter()
+    .map(|case| case.patience(SOON * 5))
+    .collect()
 }
 
 /// The user that a real kube-apiserver finds for a credential; `None` for 401.
@@ -51,7 +56,7 @@ async fn asked_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo
     }
 }
 
-async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
+async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("authentication")?;
     let authority = ClientAuthority::new("the clients' authority")?;
@@ -82,8 +87,8 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
     signing_in::people_sign_in(tools, &sign_in, &places).await
 }
 
-/// Compares the answers of the member (`there`) and of Tributary (`here`). With `stricter`, Tributary must refuse a
-/// user that the member accepts.
+/// Compares the user that the member finds (`there`) with the user that Tributary finds (`here`). With `stricter`,
+/// Tributary must refuse a user that the member accepts.
 fn compare(name: &str, there: Option<UserInfo>, here: Result<UserInfo, String>, stricter: bool) -> Option<String> {
     match (there, here) {
         (Some(there), Ok(here)) if there == here && !stricter => None,
@@ -110,7 +115,7 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
     Ok(wrong)
 }
 
-/// Tests the library alone, and `tributary serve`, which fetches the issuers' keys itself.
+/// Tests the authentication library alone, and `tributary serve`, which fetches the issuers' keys itself.
 async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
     let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;
@@ -139,8 +144,8 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
     Ok(wrong)
 }
 
-/// A member's TokenReview must name the user that the kube-apiserver itself finds for the token. The keys that the
-/// member serves verify its ServiceAccounts' tokens, and no others.
+/// A member's TokenReview must name the user that the kube-apiserver finds for the token. The keys that the member
+/// serves verify the tokens of its ServiceAccounts, and no other tokens.
 async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
@@ -165,7 +170,7 @@ async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Ve
         ("for us", &ours, true, false, true),
         ("for both", &both, true, true, true),
         ("forged", &forged, false, false, false),
-        // A token from any issuer is for the member's own audiences.
+        // A token of an issuer is valid for the member's own audiences.
         ("an issuer's", &issuer.token("a", &[])?, false, true, false),
         ("an issuer's, expired", &issuer.token("a", &[Change::Expires(-5)])?, false, false, false),
         ("the administrator's", &member.access().token, false, true, false),
@@ -184,7 +189,6 @@ async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Ve
     Ok(wrong)
 }
 
-/// The user that a member's TokenReview names.
 async fn review(member: &TestCluster, token: &str, audiences: &[&str]) -> anyhow::Result<Option<UserInfo>> {
     let audiences: Vec<_> = audiences.iter().map(|&audience| audience.to_owned()).collect();
     let request = serde_json::from_slice(&review_request(token, &audiences))?;
@@ -198,7 +202,6 @@ fn claims_of(token: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims)?)?)
 }
 
-/// A changed claim, for the tables of tokens.
 fn claim(name: &'static str, value: Value) -> Change {
     Change::Claim(name, value)
 }

@@ -1,7 +1,8 @@
-//! Compares the crate `authorization` with a real kube-apiserver: generated roles, bindings and users, and for each
-//! request the server's SubjectAccessReview and the fleet's answer. Decision and reason must be the same.
+//! Compares the crate `authorization` with a real kube-apiserver. The test generates roles, bindings, users and
+//! requests. For each request, the server's SubjectAccessReview and the crate must agree on decision and reason.
 //!
-//! A seed makes the same test each time. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` chooses it for the proof test.
+//! The same seed repeats the same test. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` sets seed and number of requests of the
+//! proof test.
 
 mod generated;
 
@@ -23,19 +24,20 @@ const PROOF_COUNT: usize = 40_000;
 /// Number of requests between two changes of the objects.
 const ROUND: usize = 200;
 
-/// Number of changes at the beginning of a round.
+/// Number of changed objects at the beginning of a round.
 const CHANGES: usize = 60;
 
-/// Number of concurrent questions.
 const AT_ONCE: usize = 8;
 
-/// Longest delay of the server's authorizer behind its storage.
+/// Longest time until the server's authorizer has seen a change of RBAC objects.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("authorization::generated_rights", |context| async move { run(context, 1, COUNT).await }),
-        Case::new("authorization::proof_generated_rights", |context| async move {
+        Case::new("authorization::generated_rights_are_decided_like_kube_apiserver", |context| async move {
+            run(context, 1, COUNT).await
+        }),
+        Case::new("authorization::proof_generated_rights_are_decided_like_kube_apiserver", |context| async move {
             let (seed, count) = chosen()?;
             run(context, seed, count).await
         })
@@ -43,7 +45,6 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Seed and count from the environment.
 fn chosen() -> anyhow::Result<(u64, usize)> {
     let Ok(text) = std::env::var("TRIBUTARY_AUTHORIZATION") else { return Ok((rand::random(), PROOF_COUNT)) };
     let (seed, count) = text.split_once(':').context("TRIBUTARY_AUTHORIZATION is SEED:COUNT")?;
@@ -75,14 +76,14 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
             .with_context(|| format!("seed {seed}"))?;
         allowed += answers.iter().filter(|allowed| **allowed).count();
     }
-    // If all requests were refused, or all allowed, the test would show nothing.
+    // The test proves nothing if nearly all requests are refused, or nearly all allowed.
     ensure!((count / 20..count * 19 / 20).contains(&allowed), "{allowed} of {count} were allowed");
-    // The watched changes and a full list must give the same fleet.
+    // A list of all RBAC objects must give the same rights as the watched changes.
     ensure!(!side.read_all().await?, "a list of all objects changed what the watched changes had made");
     side.review(&member).await
 }
 
-/// A kube-apiserver and the fleet that mirrors its roles and bindings.
+/// A kube-apiserver, and the rights that the crate `authorization` compiles from its RBAC objects.
 struct BySide {
     http: HttpClient,
     name: ClusterName,
@@ -90,7 +91,7 @@ struct BySide {
 }
 
 impl BySide {
-    /// Reads all objects of the server. Returns whether that changed the fleet.
+    /// Reads all RBAC objects of the server. Returns whether they changed the compiled rights.
     async fn read_all(&mut self) -> anyhow::Result<bool> {
         let mut objects = Vec::new();
         for kind in RbacKind::ALL {
@@ -103,7 +104,7 @@ impl BySide {
         Ok(self.fleet.replace(&self.name, objects))
     }
 
-    /// Creates the object on both sides, or deletes it if it exists.
+    /// Creates an RBAC object at the kube-apiserver and in the compiled rights, or deletes an existing object.
     async fn change(&mut self, object: &Object) -> anyhow::Result<()> {
         let answer = self.http.post(&object.collection(), &object.value).send().await?;
         if answer.status == 409 {
@@ -116,8 +117,8 @@ impl BySide {
         Ok(())
     }
 
-    /// Asks both sides until they agree, since the server's authorizer follows its storage. Returns whether the request
-    /// is allowed.
+    /// Compares the decisions of the kube-apiserver and of the crate until they agree, because the server's authorizer
+    /// lags behind its storage. Returns whether the request is allowed.
     async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
         let attributes = question.attributes();
         let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
@@ -144,8 +145,8 @@ impl BySide {
         self.http.post(&path, &body).send().await?.expect(201)?.json()
     }
 
-    /// Compares the server's list of a user's rules with the mirror's. They agree for a user with a binding, and differ
-    /// once the mirror has an extra rule.
+    /// Compares the server's list of a user's rules (SelfSubjectRulesReview) with the crate's list. The lists agree for
+    /// a user with a binding, and differ after the crate gets an extra rule.
     async fn review(&mut self, member: &TestCluster) -> anyhow::Result<()> {
         let person = Person::of_nobody_else();
         for object in generated::of_one_user(&person) {

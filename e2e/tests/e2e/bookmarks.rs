@@ -1,4 +1,4 @@
-//! The bookmark of each minute lets a client of a quiet watch resume from a recent version.
+//! Tests the bookmarks of each minute, with which a client of a quiet watch resumes from a recent version.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -10,25 +10,28 @@ use std::{
 use tokio::time::{Instant, sleep, timeout_at};
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// Duration of the streams: three bookmarks are due.
+/// Duration of the watches: three bookmarks are due.
 const LENGTH: Duration = Duration::from_secs(200);
 
 /// Longest interval between bookmarks: a minute, two seconds of kube-apiserver's timer, and a busy machine.
 const LONGEST: Duration = Duration::from_secs(68);
 
-/// Interval of changes that the watches do not select.
+/// Interval of the changes that the watches do not select.
 const CHANGED_EVERY: Duration = Duration::from_secs(5);
 
-/// Number of changes that a bookmark may be behind.
+/// Number of changes by which a bookmark may lag behind.
 const BEHIND: usize = 1;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut all = cases!["bookmarks"; none_of_what_was_replayed_last];
-    all.push(Case::new("bookmarks::proof_each_minute", each_minute).patience(2 * LENGTH));
+    let mut all = cases!["bookmarks"; last_replayed_event_gets_no_bookmark];
+    all.push(
+        Case::new("bookmarks::proof_quiet_watch_gets_a_bookmark_each_minute", quiet_watch_gets_a_bookmark_each_minute)
+            .patience(2 * LENGTH),
+    );
     all
 }
 
-/// Duration of the compared watches: the last bookmark of a watch is due two seconds before it ends.
+/// Duration of the compared watches. The last bookmark of a watch is due two seconds before its end.
 const COMPARED: Duration = Duration::from_secs(6);
 
 /// The resourceVersion of an event, or of its object.
@@ -38,13 +41,11 @@ fn number(event: &Value) -> anyhow::Result<u64> {
 }
 
 /// A kube-apiserver sends no bookmark for the version of the last replayed event (`processInterval` and `process` in
-/// `storage/cacher/cache_watcher.go`). Only clients that watched when the event happened receive that bookmark.
-///
-/// After a replayed deletion the bookmark is missed: nothing else tells the client that the revision has no further
-/// events.
-async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<()> {
+/// `storage/cacher/cache_watcher.go`). Only clients whose watch was open at the event receive that bookmark. After a
+/// replayed deletion, a client without the bookmark cannot learn that the revision has no more events.
+async fn last_replayed_event_gets_no_bookmark(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    // A new member, in which no other test writes.
+    // No other test writes in this member.
     let member = TestCluster::builder("idle").start(context.fixture.tools().await?).await?;
     let (http, path) = (member.http(), "/api/v1/namespaces/default/podtemplates");
     let watch = |from: &str| {
@@ -77,14 +78,14 @@ async fn none_of_what_was_replayed_last(context: TestContext) -> anyhow::Result<
     Ok(())
 }
 
-/// A bookmark: time of arrival, version, and number of changes before it.
+/// The arrival time of a bookmark, its version, and the number of changes before it.
 struct Bookmark {
     at: Instant,
     version: String,
     changes: usize,
 }
 
-/// The bookmarks of a watch that receives no other events.
+/// Collects the bookmarks of a watch that receives no other events.
 async fn bookmarks(http: &HttpClient, path: &str, changes: &AtomicUsize) -> anyhow::Result<Vec<Bookmark>> {
     let mut stream = http.watch(path).await?;
     let (end, mut bookmarks) = (Instant::now() + LENGTH, Vec::new());
@@ -108,7 +109,7 @@ fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::
     Ok(())
 }
 
-/// The changes that a watch from this version reports, without the selector.
+/// Returns the changes that a watch without the selector reports from this version on.
 async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
     let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
     let mut told: Vec<usize> = Vec::new();
@@ -120,7 +121,7 @@ async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize)
     Ok(told)
 }
 
-async fn each_minute(context: TestContext) -> anyhow::Result<()> {
+async fn quiet_watch_gets_a_bookmark_each_minute(context: TestContext) -> anyhow::Result<()> {
     let fixture = &context.fixture;
     let (bare, pair) = (fixture.bare().await?, fixture.pair().await?.to_vec());
     let targets: [(&str, HttpClient, Vec<std::sync::Arc<TestCluster>>); 4] = [
@@ -136,8 +137,8 @@ async fn each_minute(context: TestContext) -> anyhow::Result<()> {
     futures::future::try_join_all(runs).await.map(drop)
 }
 
-/// Watches a namespace without changes, a selector that matches no change, and a resource without any change. The last
-/// one's bookmark repeats its version each minute, which still shows that the stream lives.
+/// Watches a namespace without changes, a selector that matches no change, and a resource without any change. The
+/// bookmarks of the resource repeat one version each minute, and show that the stream is alive.
 async fn one(
     context: &TestContext,
     name: &str,
@@ -187,7 +188,7 @@ async fn one(
     check_times("quiet", started, &of_quiet)?;
     check_times("selected", started, &of_selected)?;
     check_times("idle", started, &of_idle)?;
-    // The last change gives a watch from each bookmark's version at least one event.
+    // One last change, so that a watch from each bookmark's version has at least one event.
     let last = changes.load(Ordering::SeqCst) + 1;
     let patch = json!({"data": {"step": last.to_string()}});
     let path = format!("{busy}/map-{}", last % members.len());

@@ -1,7 +1,7 @@
-//! Clients that keep a copy of the cluster: client-go informers (with and without WatchList), a controller-runtime
-//! cache and a kube-rs reflector, while both members change. A generated client also writes protobuf.
+//! Clients that cache a cluster, while both members change: client-go informers (with and without WatchList), a
+//! controller-runtime cache and a kube-rs reflector. A generated client also writes protobuf.
 //!
-//! Each client runs against a bare member too, which shows that the test itself is right.
+//! Each kind of client also runs against a bare member, which shows that the test itself is right.
 
 use crate::{
     clients::follower::Follower,
@@ -21,10 +21,10 @@ use tributary_e2e::TestCluster;
 
 pub(crate) mod follower;
 
-/// Duration of the writes while a client follows.
+/// Duration of the writes that a client follows.
 const CHURN: Duration = Duration::from_secs(20);
 
-/// Longest time after the last write until a client holds the final state.
+/// Longest time from the last write until a client has the final state.
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// Pause between two writes to a member. The rate is small for a server: the test is about order and loss, not speed.
@@ -32,13 +32,15 @@ const WRITE_PAUSE: Duration = Duration::from_millis(15);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["clients";
-        informer_of_a_member, informer_with_watch_list, informer_with_list_and_watch, informer_detector,
-        controller_runtime_cache, kube_rs_reflector, kube_rs_streaming_reflector, typed_of_a_member_and_of_all,
-        typed_with_annotation, retry_watcher, restart_resumes,
+        informer_follows_a_bare_member, informer_with_watch_list_follows_both_members,
+        informer_with_list_and_watch_follows_both_members, informer_passes_the_watch_list_inconsistency_detector,
+        controller_runtime_cache_follows_both_members, kube_rs_reflector_follows_both_members,
+        kube_rs_streaming_reflector_follows_both_members, typed_client_gets_the_outcomes_of_a_bare_member,
+        typed_client_writes_to_the_annotated_cluster, retry_watcher_follows_both_members,
+        informer_loses_no_change_over_a_restart,
     ]
 }
 
-/// The kubeconfig of a client, and the state that it must hold in the end.
 struct Followed {
     kubeconfig: PathBuf,
     members: Vec<Arc<TestCluster>>,
@@ -59,10 +61,9 @@ async fn of_all(context: &TestContext) -> anyhow::Result<Followed> {
     Ok(Followed { kubeconfig: tributary.kubeconfig().to_owned(), members, namespace })
 }
 
-/// The state of one object that every client must hold: uid and the label `generation`.
+/// Name → uid and label `generation` of each object that a client must have.
 type State = BTreeMap<String, (String, String)>;
 
-/// One member's objects of a resource.
 async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyhow::Result<State> {
     let list =
         member.http().get(&format!("/api/v1/namespaces/{namespace}/{resource}")).send().await?.expect(200)?.json()?;
@@ -80,8 +81,8 @@ async fn state_of(member: &TestCluster, namespace: &str, resource: &str) -> anyh
 }
 
 impl Followed {
-    /// A client must hold the objects of all members. For a name in several members, the client may hold any of their
-    /// objects.
+    /// Checks that a client has the objects of all members. For a name that several members have, the client may have
+    /// any of the objects.
     async fn check(&self, resource: &str, held: &State) -> anyhow::Result<()> {
         let mut names: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for member in &self.members {
@@ -117,12 +118,12 @@ impl Followed {
     }
 }
 
-/// Writes at random into one member.
+/// A writer of random changes in one member.
 struct Writer {
     member: Arc<TestCluster>,
     namespace: String,
     random: StdRng,
-    /// Number of this member's writes, so that a later state has a greater number.
+    /// Number of writes so far. A later state of an object has a greater number.
     generation: u64,
 }
 
@@ -176,17 +177,17 @@ fn new_object(resource: &str, name: &str, generation: &str) -> Value {
     }
 }
 
-/// The lists of a client-go program.
+/// How a client-go program lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lists {
     Paged,
     /// By a watch with initial events (`WatchListClient`).
     Streamed,
-    /// Streamed, and compared with a plain list: the program panics at a difference.
+    /// By a watch with initial events that the program compares with a list. A difference is a panic.
     StreamedAndCompared,
 }
 
-/// A Go client follows while all members change, and finally holds the union of their objects.
+/// A Go client follows all members during random writes. In the end it must have the union of their objects.
 async fn follow(context: &TestContext, followed: Followed, subcommand: &str, lists: Lists) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let environment = [
@@ -226,41 +227,41 @@ async fn check_dump(followed: &Followed, dump: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn informer_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn informer_follows_a_bare_member(context: TestContext) -> anyhow::Result<()> {
     let followed = of_a_member(&context).await?;
     follow(&context, followed, "informer", Lists::Streamed).await
 }
 
-async fn informer_with_watch_list(context: TestContext) -> anyhow::Result<()> {
+async fn informer_with_watch_list_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::Streamed).await
 }
 
-async fn informer_with_list_and_watch(context: TestContext) -> anyhow::Result<()> {
+async fn informer_with_list_and_watch_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::Paged).await
 }
 
-/// client-go's own check: a list at the version of the bookmark must equal the streamed objects, or the client panics.
-async fn informer_detector(context: TestContext) -> anyhow::Result<()> {
+/// client-go compares the initial events with a list at the version of the bookmark, and panics at a difference.
+async fn informer_passes_the_watch_list_inconsistency_detector(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "informer", Lists::StreamedAndCompared).await
 }
 
-async fn controller_runtime_cache(context: TestContext) -> anyhow::Result<()> {
+async fn controller_runtime_cache_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     follow(&context, followed, "controller-runtime", Lists::Streamed).await
 }
 
-async fn kube_rs_reflector(context: TestContext) -> anyhow::Result<()> {
+async fn kube_rs_reflector_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     reflect(&context, kube::runtime::watcher::Config::default()).await
 }
 
-async fn kube_rs_streaming_reflector(context: TestContext) -> anyhow::Result<()> {
+async fn kube_rs_streaming_reflector_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     reflect(&context, kube::runtime::watcher::Config::default().streaming_lists()).await
 }
 
-/// A kube-rs reflector follows while all members change.
+/// A kube-rs reflector follows all members during random writes.
 async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) -> anyhow::Result<()> {
     use futures::StreamExt;
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -299,7 +300,7 @@ async fn reflect(context: &TestContext, config: kube::runtime::watcher::Config) 
     outcome
 }
 
-/// The outcomes of the typed client's calls: step → (code, reason, value).
+/// Returns the outcomes of the typed client's calls by step: code, reason and value.
 async fn typed(
     context: &TestContext,
     kubeconfig: &Path,
@@ -317,7 +318,7 @@ async fn typed(
     Ok(outcomes.collect())
 }
 
-async fn typed_of_a_member_and_of_all(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_gets_the_outcomes_of_a_bare_member(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
     ensure!(expected.len() >= 24, "the typed client stopped early: {expected:?}");
@@ -326,7 +327,7 @@ async fn typed_of_a_member_and_of_all(context: TestContext) -> anyhow::Result<()
     same_outcomes(&shown, &expected)
 }
 
-async fn typed_with_annotation(context: TestContext) -> anyhow::Result<()> {
+async fn typed_client_writes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
     let (member, all) = (of_a_member(&context).await?, of_all(&context).await?);
     let expected = typed(&context, &member.kubeconfig, &member.namespace, "").await?;
     let shown = typed(&context, &all.kubeconfig, &all.namespace, "member2").await?;
@@ -348,7 +349,7 @@ fn same_outcomes(
     Ok(())
 }
 
-async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
+async fn retry_watcher_follows_both_members(context: TestContext) -> anyhow::Result<()> {
     let followed = of_all(&context).await?;
     let tools = context.fixture.tools().await?;
     let arguments = ["retrywatch", "--namespace", &followed.namespace];
@@ -361,7 +362,7 @@ async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
         let event = watcher.wait_for("ADDED", SETTLE).await?;
         ensure!(event["name"] == format!("map-{index}"), "{event}");
     }
-    // A version that cannot be resumed from ends the watch, instead of causing a loop.
+    // A version that the server refuses ends the watch, and does not cause a loop.
     let arguments = ["retrywatch", "--namespace", &followed.namespace, "--resource-version", "5"];
     let mut watcher = Follower::start(&tools.clients(), &followed.kubeconfig, &arguments, &[])?;
     let event = watcher.wait_for("ERROR", SETTLE).await?;
@@ -370,8 +371,8 @@ async fn retry_watcher(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tributary restarts while an informer follows: the informer loses no change and sees no older version.
-async fn restart_resumes(context: TestContext) -> anyhow::Result<()> {
+/// Tributary restarts while an informer runs. The informer must miss no change and see no older version.
+async fn informer_loses_no_change_over_a_restart(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("client", &members).await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;

@@ -1,4 +1,4 @@
-//! Many clusters, for which Tributary sends versions in the compact form: two real ones, and simulated ones with long
+//! Compact versions, which Tributary sends for many clusters: two real clusters, and simulated clusters with long
 //! names.
 
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,11 +10,11 @@ use tributary_simulator::{Simulator, SimulatorConfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Names of 60 characters make a version of more than 4 KiB.
+/// Number of simulated clusters. Their names of 60 characters make a composite version longer than 4 KiB.
 const SIMULATED: usize = 48;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compact_versions"; of_many_clusters]
+    cases!["compact_versions"; versions_of_many_clusters_are_compact]
 }
 
 fn version_of(object: &Value) -> String {
@@ -30,7 +30,7 @@ fn is_compact(version: &str) -> bool {
     version.starts_with("c1.")
 }
 
-async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn versions_of_many_clusters_are_compact(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let mut simulated = Vec::new();
     for index in 0..SIMULATED {
@@ -71,8 +71,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
             names.push(name);
         }
     }
-    // Clients see no difference between the two forms. The version becomes compact once every cluster has reported its
-    // uid.
+    // The version becomes compact as soon as every cluster has reported its uid.
     for http in &servers {
         eventually(SOON, async || {
             let list = http.get(&maps).send().await?.expect(200)?.json()?;
@@ -82,12 +81,12 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
         .await?;
     }
 
-    // The second process has just started, and the first may be behind it: versions from before its start are too old
-    // there.
+    // The second process has just started, and the first process may lag behind it. Versions from before its start are
+    // too old for the second process.
     let begun = version_of(&servers[1].get(&maps).send().await?.expect(200)?.json()?);
     servers[0].get(&format!("{maps}?resourceVersion={begun}")).send().await?.expect(200)?;
 
-    // One process serves the first page of a list and the other process the next, while the objects change.
+    // The two processes alternate in serving the pages of one list, while the objects change.
     let page = servers[0].get(&format!("{maps}?limit=3")).send().await?.expect(200)?.json()?;
     let version = version_of(&page);
     for (name, member) in [("map-03", &pair[0]), ("map-13", &pair[1])] {
@@ -106,7 +105,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
         http.get(&format!("{maps}/map-00?resourceVersion={version}")).send().await?.expect(200)?;
     }
 
-    // A watch resumes at the other process after each event.
+    // After each event, the watch resumes at the process that did not serve the event.
     let mut from = version;
     let mut told = BTreeSet::new();
     for http in &servers {
@@ -119,7 +118,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     }
     ensure!(told.iter().eq(["map-03", "map-13"]), "{told:?}");
 
-    // An event's resourceVersion is valid for one update.
+    // The resourceVersion of an event is a valid precondition of one update.
     let mut stream = servers[0].watch(&format!("{maps}?watch=true&resourceVersion={from}")).await?;
     let patch = json!({"data": {"step": "1"}});
     servers[1].patch(&format!("{maps}/map-10"), "merge-patch+json", &patch).send().await?.expect(200)?;
@@ -129,7 +128,7 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(200)?;
     servers[0].put(&format!("{maps}/map-10"), &object).send().await?.expect(409)?;
 
-    // kubectl lists pages and watches with compact versions.
+    // kubectl lists in pages and watches with compact versions.
     let kubectl = first.kubectl(context.fixture.tools().await?)?;
     let arguments = ["-n", &namespace, "get", "configmaps", "--chunk-size=2", "--output=name"];
     let text = kubectl.ok(&arguments).await?;

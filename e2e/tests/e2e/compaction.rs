@@ -1,4 +1,5 @@
-//! Versions that etcd has compacted: the answers of the member, and of Tributary, whose log keeps a history of its own.
+//! Versions that etcd has compacted. The member no longer serves them. Tributary serves them from the history in its
+//! own log.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -11,14 +12,14 @@ const SOON: Duration = Duration::from_secs(60);
 /// kube-apiserver checks every 15 s for compacted revisions, and then drops its snapshots.
 const COMPACTED: Duration = Duration::from_secs(120);
 
-/// Number of writes between the first page and the second.
+/// Number of writes between the first and the second page of a list.
 const WRITES: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["compaction"; forgotten_by_etcd]
+    cases!["compaction"; tributary_serves_versions_that_etcd_has_compacted]
 }
 
-/// A client of one server, and its list from before the compaction.
+/// A client of one server, and a list from before the compaction.
 struct Client {
     http: HttpClient,
     maps: String,
@@ -48,7 +49,7 @@ impl Client {
         Ok(Self { http: http.clone(), maps: maps.to_owned(), names: names_of(&list), version, token })
     }
 
-    /// A client of another server with the same versions.
+    /// Returns a client of another server with the same list.
     fn at(&self, http: &HttpClient) -> Self {
         let Self { maps, names, version, token, .. } = self;
         Self {
@@ -73,7 +74,8 @@ impl Client {
         self.http.watch(&format!("{}?watch=true&resourceVersion={}", self.maps, self.version)).await
     }
 
-    /// The server refuses the token and gives another one, which continues behind the same object in the present.
+    /// Checks that the server refuses the continue token, and that its answer has a new token. The new token continues
+    /// after the same object in the current state.
     async fn goes_on_in_the_present(&self) -> anyhow::Result<()> {
         let answer = self.next_page().await?;
         let status = expired(&answer)?;
@@ -97,7 +99,8 @@ impl Client {
         Ok(())
     }
 
-    /// The server refuses the list's version with 410: as the answer of a list, in the stream of a watch.
+    /// Checks that the server refuses the version of the list: with 410 for a list, and with an ERROR event for a
+    /// watch.
     async fn is_expired(&self) -> anyhow::Result<()> {
         expired(&self.exact().await?)?;
         let mut stream = self.watch().await?;
@@ -109,7 +112,7 @@ impl Client {
     }
 }
 
-/// The object that is deleted after the first page, and the new object.
+/// The object that [`write`] deletes after the first page, and the object that it creates.
 const GONE: &str = "map-06";
 const NEW: &str = "map-07";
 
@@ -136,7 +139,7 @@ fn map(name: &str, step: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": step.to_string()}})
 }
 
-/// Changes an object of the first page often, deletes an object behind that page and creates another.
+/// Changes an object of the first page often, deletes an object of a later page and creates another object.
 async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let patch = json!({"data": {"step": step.to_string()}});
@@ -148,7 +151,7 @@ async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch from before the writes reports each of them, once and in order.
+/// Checks that a watch from before the writes reports each write once and in order.
 async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let event = stream.expect(SOON).await?;
@@ -162,7 +165,7 @@ async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
+async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member =
@@ -189,9 +192,9 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     let before = merged.exact().await?.expect(200)?.json()?;
     write(&member, &maps).await?;
 
-    // The member compacts the version, and gives its client another token.
+    // etcd has compacted the version, and the member returns a new continue token.
     eventually(COMPACTED, async || {
-        // The member's watch cache still has the revision, and honours the token until the cache drops it too.
+        // The member accepts the old token until its watch cache drops the revision, too.
         let answer = bare.next_page().await?;
         ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
         Ok(())
@@ -200,7 +203,7 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     bare.goes_on_in_the_present().await?;
     expired(&bare.exact().await?)?;
 
-    // Tributary still has the version: the list continues unchanged, and a watch from there misses no event.
+    // Tributary still has the version. The list continues unchanged, and a watch from the version misses no event.
     let the_past_is_there = async || {
         let rest = merged.next_page().await?.expect(200)?.json()?;
         ensure!(names_of(&rest) == merged.names[PAGE..] && version_of(&rest) == merged.version, "{rest}");
@@ -212,7 +215,7 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     };
     let mut stream = the_past_is_there().await?;
 
-    // After a restart the kube-apiserver has no version from before the compaction; Tributary's clients notice no
+    // After its restart the kube-apiserver has no version from before the compaction. Tributary's clients notice no
     // change.
     member.kill_apiserver().await?;
     member.start_again().await?;
@@ -225,13 +228,13 @@ async fn forgotten_by_etcd(context: TestContext) -> anyhow::Result<()> {
     }
     member.http().delete(&format!("{maps}/map-08")).send().await?.expect(200)?;
 
-    // A Tributary that starts now lacks the version too, and answers as the member does.
+    // A new Tributary process lacks the version, and answers like the member.
     let late = start().await?;
     let late = merged.at(&late.http().await?);
     eventually(SOON, async || late.http.get(&maps).send().await?.expect(200).map(drop)).await?;
     late.is_expired().await?;
     late.goes_on_in_the_present().await?;
-    // A request for a state not older than the version succeeds.
+    // A list with `resourceVersion` alone needs a state that is not older, and succeeds.
     let list = late.http.get(&format!("{maps}?resourceVersion={}", late.version)).send().await?.expect(200)?.json()?;
     ensure!(names_of(&list).len() == 9, "{list}");
     late.http.get(&format!("{maps}/map-00?resourceVersion={}", late.version)).send().await?.expect(200)?;

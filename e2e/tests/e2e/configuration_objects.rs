@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions in `deploy/crds`: a kube-apiserver accepts them, objects can be written by them, and
-//! their rules refuse the same objects as the file reader.
+//! Tests the CustomResourceDefinitions in `deploy/crds`. A kube-apiserver accepts them, and objects can be written by
+//! them. Their validation rules refuse the same objects as Tributary's reader of configuration files.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::ensure;
@@ -8,7 +8,7 @@ use std::path::Path;
 use tributary_e2e::{Kubectl, TestCluster};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["configuration_objects"; a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense]
+    cases!["configuration_objects"; kube_apiserver_validates_objects_of_the_deployed_crds]
 }
 
 fn merged(name: &str, spec: &Value) -> String {
@@ -32,10 +32,10 @@ fn named_cluster(name: &str) -> String {
     object.to_string()
 }
 
-async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_validates_objects_of_the_deployed_crds(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // A member of its own: a shared member would serve these kinds in other tests too.
+    // A shared member would serve these kinds in other tests, too.
     let member = TestCluster::builder("hub").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
@@ -118,7 +118,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let waiting = |max_wait: &str| {
         merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
     };
-    // The largest allowed numbers of policies and schemas: a kube-apiserver stops a validation rule that costs too
+    // The largest allowed numbers of policies and schemas. A kube-apiserver refuses a validation rule that costs too
     // much.
     let names: Vec<_> = (0..256).map(|number| format!("{number:0>253}")).collect();
     let schemas: Vec<_> = names.iter().map(|name| json!({"name": name, "exempt": {}})).collect();

@@ -1,9 +1,9 @@
-//! The conformance suite: one set of cases, run against a bare kube-apiserver (the oracle), against Tributary over one
-//! member, and against Tributary over two, with versions of either form.
+//! The conformance suite. Each case runs against a bare kube-apiserver (the oracle), Tributary over one member, and
+//! Tributary over two members, with versions of both formats.
 //!
 //! A case asserts the answer of Kubernetes. [`differences`] lists the deliberate differences of Tributary with their
-//! reasons, and a case asks [`Target::differs`]. Nothing else may distinguish the targets, except that objects come
-//! from several members and are ordered by cluster first.
+//! reasons, and a case checks them with [`Target::differs`]. The targets may differ in nothing else, except that
+//! objects come from several members and are ordered by cluster first.
 
 mod aggregated;
 mod compact;
@@ -29,7 +29,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use target::{Kind, Target};
 
-/// A case: its name, and the function that runs it at a target with its own namespace.
+/// The name of a case, and its function. The function gets a target with its own namespace.
 pub(crate) struct Conformance {
     name: String,
     run: Arc<dyn Fn(Target) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>,
@@ -45,7 +45,7 @@ impl Conformance {
     }
 }
 
-/// Lists case functions of a module: `conformance!["get"; found, missing]`.
+/// Lists the test functions of a module: `conformance!["get"; found, missing]`.
 macro_rules! conformance {
     [$module:literal; $($function:ident),* $(,)?] => {
         vec![$($crate::conformance::Conformance::new(concat!($module, "::", stringify!($function)), $function)),*]
@@ -53,7 +53,7 @@ macro_rules! conformance {
 }
 use conformance;
 
-/// Every case against every target: `conformance::bare::get::found` and so on.
+/// Returns a test for each case and target, with a name such as `conformance::bare::get::head`.
 pub(crate) fn cases() -> Vec<Case> {
     let all: Vec<Conformance> = [
         aggregated::cases(),

@@ -1,4 +1,4 @@
-//! The context of a test: its name, function and namespaces, and the dump that is printed when it fails.
+//! The context of a test: its name, function and namespaces, and the dump that a failure prints.
 
 use crate::fixture::Fixture;
 use anyhow::Context as _;
@@ -12,16 +12,14 @@ use std::{
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{TestCluster, namespace};
 
-/// Longest duration of one test. A stuck test fails alone, with its dump, instead of stopping the run.
+/// Longest duration of one test. After it a stuck test fails with its dump, and the other tests run on.
 const TEST_TIMEOUT: Duration = Duration::from_secs(420);
 
-/// The duration of a test is printed from this length on.
+/// A test that runs at least this long has its duration printed.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The argument of a test function.
 #[derive(Clone)]
 pub(crate) struct TestContext {
-    /// The servers that all tests share.
     pub(crate) fixture: Arc<Fixture>,
     namespaces: Arc<Mutex<Vec<OwnNamespace>>>,
 }
@@ -53,12 +51,11 @@ impl TestContext {
 
 type Run = Box<dyn Fn(TestContext) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
 
-/// One test of the suite.
 pub(crate) struct Case {
     /// Path of the test: `kubectl::get_shows_the_cluster_column`.
     pub(crate) name: String,
     patience: Duration,
-    /// Whether this machine has the programs that the test needs.
+    /// True if this machine has the programs that the test needs.
     is_possible: bool,
     run: Run,
 }
@@ -79,21 +76,21 @@ impl Case {
         self
     }
 
-    /// Ignores the test on a machine without this program, which the tests cannot install.
+    /// Ignores the test on a machine without this program. The tests do not install it.
     pub(crate) fn only_with(mut self, program: &str) -> Self {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         self.is_possible &= std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
         self
     }
 
-    /// Returns whether the test is listed as ignored: its name or module begins with `proof_`, because it takes too
-    /// long for continuous integration, or the machine lacks a program. Ignored tests run with `--ignored`.
+    /// Returns whether the test is listed as ignored: it is too long for continuous integration (its name or module
+    /// begins with `proof_`), or the machine lacks a program. Ignored tests run with `--ignored`.
     pub(crate) fn is_ignored(&self) -> bool {
         !self.is_possible || self.name.split("::").any(|part| part.starts_with("proof_"))
     }
 
-    /// Runs the test. A panic and a timeout are failures too, and every failure comes with a dump. Prints a long
-    /// duration, which includes the wait for its turn.
+    /// Runs the test. A panic and a timeout are failures, too, and every failure prints a dump. Prints a long duration,
+    /// which includes the wait for permits.
     pub(crate) async fn run(&self, fixture: Arc<Fixture>) -> Result<(), String> {
         use futures::FutureExt;
         let begun = Instant::now();
@@ -109,7 +106,7 @@ impl Case {
         }
         match outcome {
             Ok(()) => Ok(()),
-            // The error comes last: the end of a long output is kept, and read.
+            // The error comes last, because the end of a long output is kept.
             Err(error) => Err(format!("{}\n--- why {} failed\n{error:#}", context.dump().await, self.name)),
         }
     }
@@ -123,7 +120,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_default()
 }
 
-/// Lists test functions of a module: `cases!["kubectl"; get, describe]`.
+/// Lists the test functions of a module: `cases!["kubectl"; get, describe]`.
 macro_rules! cases {
     [$module:literal; $($function:ident),* $(,)?] => {
         vec![$($crate::context::Case::new(concat!($module, "::", stringify!($function)), $function)),*]

@@ -1,17 +1,18 @@
 //! A compressed day in production: three clusters of real kube-apiservers (one cluster has two) behind Tributary in the
-//! shared mode, with flow control, the audit log and the access log. People, informers, tunnels and connections make a
+//! shared mode, with flow control, the audit log and the access log. Users, informers, tunnels and connections make a
 //! mixed load. Each minute has one fault, drawn by a seed.
 //!
 //! The test requires:
 //!
-//! * A request fails only if the minute's fault excuses the failure. No cluster's fault excuses answers from memory.
+//! * A request fails only if the minute's fault excuses the failure. No cluster's fault excuses a failed read from the
+//!   cache.
 //! * Enough requests of each kind are answered in each minute.
-//! * No answer belongs to another cluster or user than it names.
-//! * At the end of each minute, after the load stops, every informer holds the clusters' objects and no permit of
-//!   finished work is held. Memory, files and connections are back at their earlier level.
+//! * No answer has objects of a wrong cluster or user.
+//! * At the end of each minute, after the load stops, every informer has the clusters' objects, and finished work keeps
+//!   no permit. Memory, files and connections are back at their earlier level.
 //!
 //! A run prints its seed. `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` choose another seed and length, and
-//! `TRIBUTARY_DAY_FAULTS` names the only faults to play (`CutOff,Storm`).
+//! `TRIBUTARY_DAY_FAULTS` limits the faults (`CutOff,Storm`).
 
 use crate::context::{Case, TestContext};
 use anyhow::Context as _;
@@ -32,14 +33,14 @@ use load::Load;
 use measure::Sample;
 use scene::Scene;
 
-/// Number of minutes: half an hour in total.
+/// Default number of minutes.
 const MINUTES: usize = 30;
 
-/// Duration of the load in each minute. Afterwards the test waits until the state is clean: seconds, or up to two
-/// minutes after some faults.
+/// Duration of the load in each minute. Afterwards the test waits until the state is clean: for seconds, after some
+/// faults for up to two minutes.
 const LOUD: Duration = Duration::from_secs(55);
 
-/// The first minutes, in which memory and connections reach their level of the day.
+/// Number of first minutes, in which memory and connections still grow to their usual level.
 const WARM_UP: usize = 2;
 
 /// Longest duration of the start, and of one minute.
@@ -48,10 +49,12 @@ const PATIENCE: Duration = Duration::from_secs(420);
 pub(crate) fn cases() -> Vec<Case> {
     let minutes = given("TRIBUTARY_DAY_MINUTES", MINUTES);
     let patience = PATIENCE * u32::try_from(minutes + 1).unwrap_or(u32::MAX);
-    vec![Case::new("day::proof_day", move |context| run(context, minutes)).patience(patience)]
+    vec![
+        Case::new("day::proof_mixed_load_survives_a_fault_each_minute", move |context| run(context, minutes))
+            .patience(patience),
+    ]
 }
 
-/// The value of an environment variable, or a default.
 fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -93,7 +96,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
     Ok(())
 }
 
-/// The end of a minute: the load stops, and the test checks the state.
+/// Ends a minute: stops the load, and checks the state.
 async fn quiet(
     scene: &Scene,
     operator: &tributary_e2e::HttpClient,

@@ -1,5 +1,5 @@
-//! The files in `deploy`: the real Helm and a real kube-apiserver accept the chart and the manifests, their pod runs,
-//! replicas are exchanged under load, and the static program needs no files beside it.
+//! Tests the files in `deploy`. The real Helm and a real kube-apiserver accept the chart and the manifests, and the
+//! rendered pod runs. Replicas are replaced under load, and the static program needs no other files.
 
 mod balancer;
 mod container;
@@ -20,11 +20,10 @@ use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributa
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
-        helm_renders_what_is_whole_and_refuses_what_is_not,
-        texts_stay_the_texts_that_they_are,
-        committed_manifests_are_what_the_chart_gives,
-        a_kube_apiserver_takes_all_of_it,
-        the_recipe_works_in_a_cluster_that_was_joined];
+        helm_renders_valid_values_and_refuses_invalid_values, chart_keeps_text_values_as_strings,
+        committed_manifests_equal_the_rendered_chart, kube_apiserver_accepts_all_rendered_objects,
+        documented_installation_works_in_a_joined_cluster,
+    ];
     cases.extend(pod::cases());
     cases.extend(references::cases());
     cases.extend(rolling::cases());
@@ -34,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A path below `deploy`.
+/// Returns a path below `deploy`.
 pub(crate) fn deploy(path: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path).display().to_string()
 }
@@ -87,7 +86,7 @@ const REFUSED: [(&str, &str); 24] = [
     ),
 ];
 
-async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {
+async fn helm_renders_valid_values_and_refuses_invalid_values(context: TestContext) -> anyhow::Result<()> {
     let minimal = values("minimal");
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
@@ -97,8 +96,8 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
             let deployment = objects.iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
             let container = &deployment["spec"]["template"]["spec"]["containers"][0];
             ensure!(container["resources"]["limits"]["memory"].is_string(), "no limit of memory: {container}");
-            // The program reads the size for held objects from the limit of its cgroup. A second number in the
-            // arguments would be wrong after a change of the limit.
+            // The program derives the memory for collections from the limit of its cgroup. A number in the arguments
+            // would be wrong after a change of the limit.
             let arguments = container["args"].as_array().context("arguments")?;
             let says_how_much = |one: &Value| one.as_str().is_some_and(|text| text.contains("collection-bytes"));
             ensure!(!arguments.iter().any(says_how_much), "{arguments:?}");
@@ -114,9 +113,9 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
     Ok(())
 }
 
-/// The chart must not shorten a text value or read it as a number. The name of a proxy, for example, decides who may
-/// name users.
-async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Result<()> {
+/// The chart must neither cut a string value nor turn it into a number. For example, the name of a front proxy decides
+/// which client may name users.
+async fn chart_keeps_text_values_as_strings(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
         let objects = render::chart(&helm, &["--values", &values("texts"), "--namespace", "123"]).await?;
@@ -162,7 +161,7 @@ async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-async fn committed_manifests_are_what_the_chart_gives(context: TestContext) -> anyhow::Result<()> {
+async fn committed_manifests_equal_the_rendered_chart(context: TestContext) -> anyhow::Result<()> {
     let committed = std::fs::read_to_string(deploy("manifests/tributary.yaml")).context("read the manifests")?;
     for version in [3, 4] {
         let program = context.fixture.tools().await?.helm(version);
@@ -177,22 +176,23 @@ async fn committed_manifests_are_what_the_chart_gives(context: TestContext) -> a
     Ok(())
 }
 
-/// Succeeds without output on standard error, where kubectl prints warnings of unknown fields and of violated pod
-/// security.
+/// Runs kubectl, which must succeed without output on standard error, such as warnings of unknown fields and violated
+/// pod security.
 async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Result<()> {
     let output = kubectl.run(arguments).await?;
     ensure!(output.code == Some(0) && !output.stderr.contains("Warning"), "{}: {}", output.command, output.stderr);
     Ok(())
 }
 
-/// Kinds of other projects for which the chart makes objects, with their versions.
+/// Kinds of other projects, with their versions, for which the chart makes objects.
 const OF_OTHERS: [(&str, &str); 3] = [
     ("Certificate", "cert-manager.io/v1"),
     ("PrometheusRule", "monitoring.coreos.com/v1"),
     ("ServiceMonitor", "monitoring.coreos.com/v1"),
 ];
 
-/// Installs the definitions of the other projects' kinds in a member, which then validates the chart's objects.
+/// Installs the CustomResourceDefinitions of other projects in a member. The member then validates the chart's objects
+/// of these kinds.
 async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let definitions = context.fixture.tools().await?.definitions().await?.display().to_string();
     kubectl.ok(&["apply", "--server-side", "-f", &definitions]).await?;
@@ -200,13 +200,13 @@ async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyh
     Ok(())
 }
 
-/// Tries a server-side apply without storing it; an unknown field is an error.
+/// Runs a server-side apply as a dry run. An unknown field is an error.
 async fn apply_strictly(kubectl: &Kubectl, file: &str) -> anyhow::Result<KubectlOutput> {
     kubectl.run(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file]).await
 }
 
-/// With all values switched on, the objects contain each of those kinds. The definition of the kind validates each
-/// object: an unknown field is refused.
+/// Checks that the chart with all values switched on has an object of each kind in [`OF_OTHERS`]. The kind's definition
+/// must accept the object, and refuse an unknown field.
 async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
     let objects = render::chart(&helm(context, 4).await?, &["--values", &values("everything")]).await?;
     for (kind, version) in OF_OTHERS {
@@ -224,21 +224,21 @@ async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) ->
     Ok(())
 }
 
-async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
+async fn kube_apiserver_accepts_all_rendered_objects(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // A member of its own, because the manifest creates a namespace with a fixed name.
+    // The manifest creates a namespace with a fixed name, so shared members are not usable.
     let member = TestCluster::builder("stage").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
     serve_kinds_of_others(&context, &kubectl).await?;
-    // The namespace in these manifests enforces the profile `restricted`.
+    // The namespace in these manifests enforces the pod security profile `restricted`.
     without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
     kinds_of_others_are_judged(&context, &kubectl).await?;
     for version in [3, 4] {
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {
             let release = format!("{name}-{version}");
-            // The release's own name keeps retained objects, such as a claim, apart from other releases.
+            // The release's name keeps retained objects, such as a PersistentVolumeClaim, apart from other releases.
             let set = format!("fullnameOverride={release}");
             let chosen = ["--values", &values, "--set", &set];
             let rendered = render::run(&helm, &release, &chosen).await?.success()?;
@@ -265,8 +265,8 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
     Ok(())
 }
 
-/// The cluster that runs the server is also served: `tributary join` makes an account in the namespace of the chart.
-async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> anyhow::Result<()> {
+/// Tributary runs in a cluster that it also serves: `tributary join` makes an account in the chart's namespace.
+async fn documented_installation_works_in_a_joined_cluster(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let hub = TestCluster::builder("stage").start(tools).await?;
@@ -292,14 +292,14 @@ async fn the_recipe_works_in_a_cluster_that_was_joined(context: TestContext) -> 
     }
     kubectl.ok(&["apply", "-f", &deploy("manifests/tributary.yaml")]).await?;
     pods_have_no_rights(&kubectl).await?;
-    // The account of `join` is unchanged.
+    // A second `join` leaves the account unchanged.
     let again = tributary::run(&join).await?;
     ensure!(again.code == Some(0), "{}\n{}", again.stdout, again.stderr);
     ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     Ok(())
 }
 
-/// The account of the Deployment's pods exists, and no binding names it.
+/// Checks that the ServiceAccount of the Deployment's pods exists, and that no binding names it.
 async fn pods_have_no_rights(kubectl: &Kubectl) -> anyhow::Result<()> {
     let account = "jsonpath={.spec.template.spec.serviceAccountName}";
     let account = kubectl.ok(&["-n", "tributary", "get", "deployment", "tributary", "-o", account]).await?;

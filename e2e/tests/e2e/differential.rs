@@ -1,7 +1,8 @@
 //! Sends the same read to a bare member and to Tributary over it. The answers must be the same, apart from deliberate
-//! differences. Requests are generated: path × method × options (malformed ones too) × `Accept` × other headers.
+//! differences. The requests are generated: path × method × options (malformed ones too) × `Accept` × other headers.
 //!
-//! A seed makes the same requests each time. `TRIBUTARY_DIFFERENTIAL=SEED:COUNT` chooses them for the proof test.
+//! The same seed repeats the same requests. `TRIBUTARY_DIFFERENTIAL=SEED:COUNT` sets seed and number of requests of the
+//! proof test.
 
 mod answer;
 mod known;
@@ -25,7 +26,7 @@ const PROOF_COUNT: usize = 20_000;
 /// Number of concurrent requests: watches last a second each.
 const AT_ONCE: usize = 16;
 
-/// Longest time until the two servers agree: Tributary may not have received the member's last change yet.
+/// Longest time until the two servers agree. Tributary may lag behind the member's last change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number of differences that a failure prints.
@@ -33,8 +34,10 @@ const SHOWN: usize = 300;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("differential::generated_reads", |context| async move { run(context, 1, COUNT).await }),
-        Case::new("differential::proof_generated_reads", |context| async move {
+        Case::new("differential::generated_reads_get_the_members_answers", |context| async move {
+            run(context, 1, COUNT).await
+        }),
+        Case::new("differential::proof_generated_reads_get_the_members_answers", |context| async move {
             let (seed, count) = chosen()?;
             run(context, seed, count).await
         })
@@ -42,14 +45,13 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Seed and count from the environment.
 fn chosen() -> anyhow::Result<(u64, usize)> {
     let Ok(text) = std::env::var("TRIBUTARY_DIFFERENTIAL") else { return Ok((rand::random(), PROOF_COUNT)) };
     let (seed, count) = text.split_once(':').context("TRIBUTARY_DIFFERENTIAL is SEED:COUNT")?;
     Ok((seed.parse().context("the seed")?, count.parse().context("the count")?))
 }
 
-/// The two servers, and the values of placeholders in requests to each.
+/// The two servers, and the namespace of the requests.
 struct Servers {
     own: HttpClient,
     shown: HttpClient,
@@ -68,7 +70,7 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
     let mut outcomes = stream::iter(requests)
         .map(|request| {
             let servers = Arc::clone(&servers);
-            // The two servers see a change by another test at different times.
+            // The two servers see another test's change at different times.
             async move { eventually(PATIENCE, async || servers.compare(&request).await).await }
         })
         .buffer_unordered(AT_ONCE);
@@ -87,7 +89,6 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
 }
 
 impl Servers {
-    /// Creates objects of a few kinds.
     async fn fill(&self) -> anyhow::Result<()> {
         for (collection, object) in request::objects(&self.namespace) {
             let answer = self.own.post(&collection, &object).send().await?;
@@ -113,7 +114,7 @@ impl Servers {
         answer::compare(request, &own, &shown)
     }
 
-    /// The answer of one server; `None` for a request that HTTP cannot carry.
+    /// Returns the answer of one server; `None` for a request that HTTP cannot represent.
     async fn ask(&self, http: &HttpClient, request: &Request) -> anyhow::Result<Option<tributary_e2e::HttpResponse>> {
         let target = self.fill_in(http, request).await?;
         if target.parse::<http::Uri>().is_err() {

@@ -1,8 +1,8 @@
-//! One cluster of several kube-apiservers on one etcd. The tests kill one, restart all in turn, make one answer with
-//! errors, drain one, and send all requests to one by policy.
+//! Tests one cluster of several kube-apiservers on one etcd. The tests kill one server, restart all in turn, make one
+//! answer with errors, drain one, and send requests to one by policy.
 
 mod broken;
-mod chosen;
+mod by_policy;
 mod drained;
 mod load;
 mod rolling;
@@ -13,26 +13,26 @@ use serde_json::json;
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Longest time until Tributary sees that an endpoint is lost or back: it dials at least every half minute.
+/// Longest time until Tributary notices that an endpoint is lost or back. Tributary dials at least every half minute.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest duration of a test, including the wait for a turn: three of the tests put a load on their own members, one
+/// Longest duration of a test, including its wait for a permit. Three of the tests put a load on their own members, one
 /// after the other.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Objects that the test creates in sequence; the first kube-apiserver ends in the middle.
+/// Number of objects that the test creates in sequence. The first kube-apiserver is killed in the middle.
 const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let own = cases!["endpoints"; of_two_apiservers_one_is_killed];
-    [own, rolling::cases(), broken::cases(), drained::cases(), chosen::cases()]
+    let own = cases!["endpoints"; killed_apiserver_is_replaced_by_the_second_endpoint];
+    [own, rolling::cases(), broken::cases(), drained::cases(), by_policy::cases()]
         .into_iter()
         .flatten()
         .map(|case| case.patience(PATIENCE))
         .collect()
 }
 
-async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result<()> {
+async fn killed_apiserver_is_replaced_by_the_second_endpoint(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let shared = TestCluster::builder("shared").start(context.fixture.tools().await?).await?;
     let ports = [shared.apiserver_port(), shared.start_another_apiserver().await?];
@@ -97,7 +97,6 @@ async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result
     .await
 }
 
-/// Number of requests through an endpoint.
 fn requests_of(metrics: &str, port: u16) -> anyhow::Result<usize> {
     let name = format!("tributary_endpoint_requests_total{{cluster=\"shared\",endpoint=\"127.0.0.1:{port}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no such metric")?;

@@ -12,17 +12,20 @@ use crate::context::{Case, TestContext, cases, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Lifetime of Events in this test: the shortest for which Events share one lease for seconds (a twentieth).
+/// Lifetime of Events in this test. Events share a lease for a twentieth of their lifetime: 3 s.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60);
 
-/// Longest delay of the expiry: etcd checks each half second for expired leases, and extends leases after a restart.
+/// Longest delay of the expiry. etcd looks for expired leases every half second, and extends leases after a restart.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// Number of Events that share a lease.
 const COUNT: usize = 20;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["events"; expire_together, are_watched_without_bookmarks, are_confirmed_where_the_newest_is_asked_for]
+    cases!["events";
+        events_that_expire_together_are_all_deleted, watch_of_events_has_no_bookmark_at_its_end,
+        quorum_list_of_events_has_the_newest_event,
+    ]
 }
 
 fn event(namespace: &str, name: &str) -> Value {
@@ -34,9 +37,9 @@ fn names_of(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Twenty Events that are written within a second expire together, in one transaction of etcd. The member sends a
-/// DELETED for each, all with one version, and so does Tributary.
-async fn expire_together(context: TestContext) -> anyhow::Result<()> {
+/// Twenty Events expire together, in one etcd transaction. The member sends a DELETED event for each, all with one
+/// version, and so must Tributary.
+async fn events_that_expire_together_are_all_deleted(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let lives = format!("--event-ttl={}s", TIME_TO_LIVE.as_secs());
     let member = TestCluster::builder("brief").apiserver_argument(&lives).start(context.fixture.tools().await?).await?;
@@ -72,7 +75,7 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
         told.push(merged["object"]["metadata"]["name"].clone());
     }
     ensure!(own == told, "{own:?} of the member, and {told:?}");
-    // The point of this test: the member's own versions repeat.
+    // The test requires that the member repeats a version.
     shared.sort_by_key(Value::to_string);
     shared.dedup();
     ensure!(shared.len() < COUNT, "each had a version of its own: {shared:?}");
@@ -83,9 +86,9 @@ async fn expire_together(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. Its initial events end with a
-/// bookmark of the present revision, from which Tributary learns the version of the collection.
-async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<()> {
+/// A watch of Events ends without a bookmark, even if the client asks for bookmarks. The initial events end with a
+/// bookmark of the current revision, from which Tributary learns the version of the collection.
+async fn watch_of_events_has_no_bookmark_at_its_end(context: TestContext) -> anyhow::Result<()> {
     let pair = context.fixture.pair().await?;
     let member = &pair[0];
     let namespace = context.namespace("unmarked", std::slice::from_ref(member)).await?;
@@ -115,10 +118,10 @@ async fn are_watched_without_bookmarks(context: TestContext) -> anyhow::Result<(
     Ok(())
 }
 
-/// With a `Quorum` read, Tributary confirms a list of Events with the members, although their watches send no
-/// bookmarks. The list has an Event that was just written past Tributary. It also comes if the members' revision grew
-/// by other kinds, so that no Event will ever report it.
-async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> anyhow::Result<()> {
+/// With `Quorum` consistency, Tributary confirms a list of Events with the members, although watches of Events have no
+/// bookmarks. The list must have an Event that was just written to the member. The list must also succeed if later
+/// changes affect only other kinds, so that no later Event arrives.
+async fn quorum_list_of_events_has_the_newest_event(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let namespace = context.namespace("newest", members).await?;
     let (path, maps) =
@@ -127,7 +130,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
     let config = folder.path().join("registry.yaml");
     let registry = json!({
         "apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "newest"},
-        // A list that cannot be confirmed is refused, with 504 after 3 s.
+        // A list that cannot be confirmed is refused with 504 after 3 s.
         "spec": {"resources": ["events"], "consistency": "Quorum", "partial": "Deny"},
     });
     std::fs::write(&config, registry.to_string())?;
@@ -142,7 +145,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
     let mut written = Vec::new();
     for round in 0..4 {
         let member = &members[round % 2];
-        // In the last rounds the writes create no Event.
+        // The last rounds create no Event.
         let name = format!("e{round}");
         if round < 2 {
             member.http().post(&path, &event(&namespace, &name)).send().await?.expect(201)?;
@@ -150,7 +153,7 @@ async fn are_confirmed_where_the_newest_is_asked_for(context: TestContext) -> an
         } else {
             member.http().post(&maps, &map).send().await?.expect(201)?;
         }
-        // On a busy machine one answer may need more than 3 s. An answer that comes is complete.
+        // On a busy machine a list may be refused after 3 s. A successful list must be complete.
         let asked = async {
             loop {
                 let answer = http.get(&path).send().await?;

@@ -1,4 +1,4 @@
-//! Bad input and faults: the error is clear, and no data is lost.
+//! Invalid input and faults: the error names the cause, and no data is lost.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -19,16 +19,23 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["faults";
-        unknown_context, missing_kubeconfig, malformed_kubeconfig, missing_file_in_kubeconfig, port_in_use,
-        not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
-        wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
-        cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
-        a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained,
-        what_goes_to_a_dead_member_is_refused_at_once, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        serve_names_an_unknown_context, serve_names_a_missing_kubeconfig, serve_names_a_malformed_kubeconfig,
+        serve_names_a_missing_file_of_the_kubeconfig, serve_names_an_address_in_use,
+        personal_mode_refuses_a_public_address, serve_refuses_an_unknown_flag,
+        serve_refuses_two_contexts_of_one_cluster, unreachable_member_at_start_leaves_other_members_served,
+        member_of_an_unknown_authority_leaves_other_members_served,
+        member_with_a_wrong_token_leaves_other_members_served, failing_exec_plugin_leaves_other_members_served,
+        exec_plugin_provides_the_token_of_a_member, watch_survives_a_killed_and_restarted_member,
+        frozen_member_leaves_the_other_member_writable, client_that_reads_no_watch_events_is_disconnected,
+        open_watch_follows_a_cluster_that_joins_and_leaves, malformed_requests_do_not_stop_the_server,
+        request_without_credentials_is_refused, sigterm_ends_watches_and_the_process_cleanly,
+        one_connection_carries_300_watches, k9s_view_requests_succeed_while_a_member_is_down,
+        kubectl_explains_the_kinds_of_a_member_that_is_down, request_to_a_dead_member_is_refused_at_once,
+        kubectl_does_not_repeat_a_write_with_a_broken_answer,
     ]
 }
 
-/// A kubeconfig with the shared members and optional broken entries.
+/// Writes a kubeconfig with the shared members and additional invalid entries.
 async fn kubeconfig_with(
     context: &TestContext,
     more: &[kubeconfig::ContextParts],
@@ -55,20 +62,20 @@ fn text_of(path: &std::path::Path) -> anyhow::Result<String> {
     path.to_str().map(str::to_owned).context("a path is not UTF-8")
 }
 
-async fn unknown_context(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_an_unknown_context(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let text = serve_fails(&["--kubeconfig", &text_of(&path)?, "--contexts", "member1,nowhere"]).await?;
     ensure!(text.contains("nowhere") && text.contains("member1"), "{text}");
     Ok(())
 }
 
-async fn missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_missing_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let text = serve_fails(&["--kubeconfig", "/there/is/none", "--contexts", "a"]).await?;
     ensure!(text.contains("/there/is/none"), "{text}");
     Ok(())
 }
 
-async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     let folder = guard::temporary_folder("fault")?;
     let path = folder.path().join("broken.kubeconfig");
     fs::write(&path, "clusters: [name: {").context("write")?;
@@ -77,8 +84,8 @@ async fn malformed_kubeconfig(_: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves `member1` and a broken second context: the first is served, and the log names the second once with its
-/// reason.
+/// Serves `member1` and a broken second context. The first must be served, and the log must name the second once with
+/// its reason.
 async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts, reason: &str) -> anyhow::Result<()> {
     let name = broken.name.clone();
     let (_folder, path) = kubeconfig_with(context, &[broken]).await?;
@@ -90,7 +97,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     let warnings: Vec<&str> =
         answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
     ensure!(warnings.iter().any(|warning| warning.starts_with("299 ") && warning.contains(&name)), "{warnings:?}");
-    // A name that no known cluster has may exist in the unknown one.
+    // The unreachable cluster may have the name, although no other cluster has it.
     let answer = http.get("/api/v1/nodes/somewhere").send().await?;
     ensure!(answer.status == 503 && answer.text().contains(&name), "{}: {}", answer.status, answer.text());
     let health = http.get("/readyz?verbose").send().await?.text();
@@ -102,7 +109,7 @@ async fn serves_the_rest(context: &TestContext, broken: kubeconfig::ContextParts
     Ok(())
 }
 
-async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()> {
+async fn unreachable_member_at_start_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let port = tributary_e2e::ports::free_port()?;
     let mut entries = context.fixture.bare().await?.access().entries();
     entries.name = "gone".to_owned();
@@ -110,14 +117,14 @@ async fn unreachable_member_at_start(context: TestContext) -> anyhow::Result<()>
     serves_the_rest(&context, entries, "").await
 }
 
-async fn wrong_authority(context: TestContext) -> anyhow::Result<()> {
+async fn member_of_an_unknown_authority_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let other = TestCertificates::generate("another")?.authority;
     let entries = Access { name: "untrusted".to_owned(), certificate_authority: other, ..access }.entries();
     serves_the_rest(&context, entries, "ertificate").await
 }
 
-async fn wrong_token(context: TestContext) -> anyhow::Result<()> {
+async fn member_with_a_wrong_token_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let entries = Access { name: "unknown-user".to_owned(), token: "wrong".to_owned(), ..access }.entries();
     serves_the_rest(&context, entries, "401").await
@@ -133,12 +140,12 @@ fn exec_plugin(name: &str, access: &Access, script: &str) -> kubeconfig::Context
     entries
 }
 
-async fn failing_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+async fn failing_exec_plugin_leaves_other_members_served(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     serves_the_rest(&context, exec_plugin("plugged", &access, "echo no luck >&2; exit 7"), "").await
 }
 
-async fn working_exec_plugin(context: TestContext) -> anyhow::Result<()> {
+async fn exec_plugin_provides_the_token_of_a_member(context: TestContext) -> anyhow::Result<()> {
     let access = context.fixture.bare().await?.access();
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": access.token},
@@ -161,12 +168,12 @@ async fn working_exec_plugin(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_a_missing_file_of_the_kubeconfig(context: TestContext) -> anyhow::Result<()> {
     let mut entries = context.fixture.bare().await?.access().entries();
     entries.name = "fileless".to_owned();
     entries.user = json!({"client-certificate": "/there/is/none.crt", "client-key": "/there/is/none.key"});
     let (_folder, path) = kubeconfig_with(&context, &[entries]).await?;
-    // `serve` refuses to start, or serves without that cluster. In both cases the error names the file.
+    // `serve` may refuse to start, or serve without that cluster. In both cases the error must name the file.
     let start = Tributary::builder(&path, ["member1", "fileless"]).start().await;
     let text = match start {
         Ok(tributary) => {
@@ -179,7 +186,7 @@ async fn missing_file_in_kubeconfig(context: TestContext) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn port_in_use(context: TestContext) -> anyhow::Result<()> {
+async fn serve_names_an_address_in_use(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let taken = TcpListener::bind("127.0.0.1:0").context("bind")?;
     let address = taken.local_addr().context("address")?.to_string();
@@ -189,7 +196,7 @@ async fn port_in_use(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_a_loopback_address(context: TestContext) -> anyhow::Result<()> {
+async fn personal_mode_refuses_a_public_address(context: TestContext) -> anyhow::Result<()> {
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
     let arguments = ["serve", "--kubeconfig", &text_of(&path)?, "--contexts", "member1", "--listen", "0.0.0.0:0"];
     let text = tributary::run(&arguments).await?.failure()?;
@@ -197,13 +204,13 @@ async fn not_a_loopback_address(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unknown_flag(_: TestContext) -> anyhow::Result<()> {
+async fn serve_refuses_an_unknown_flag(_: TestContext) -> anyhow::Result<()> {
     let output = tributary::run(&["serve", "--nonsense"]).await?;
     ensure!(output.code == Some(2) && output.stderr.contains("--nonsense"), "{output:?}");
     Ok(())
 }
 
-async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
+async fn serve_refuses_two_contexts_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let mut twin = context.fixture.pair().await?[0].access();
     twin.name = "twin".to_owned();
     let (_folder, path) = kubeconfig_with(&context, &[twin.entries()]).await?;
@@ -212,11 +219,11 @@ async fn one_cluster_twice(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A member of this test alone beside `member2`, Tributary over both, and a namespace in each.
+/// The test's own member beside `member2`, Tributary over both, and a namespace in each.
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Held so that the process runs, and its log is printed when the test fails.
+    /// Keeps the process running, and its log available for a failure.
     tributary: Arc<Tributary>,
     http: HttpClient,
     namespace: String,
@@ -252,8 +259,8 @@ impl Own {
         Ok(texts.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect())
     }
 
-    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be larger by
-    /// the 5 s after which a cluster is probed again.
+    /// Waits for a Warning, and compares its age with the time since the victim was frozen. The age may be up to 5 s
+    /// too large, because clusters are probed every 5 s.
     async fn age_is_true(&self, frozen: Instant) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let least = frozen.elapsed().as_secs();
@@ -278,9 +285,8 @@ impl Own {
     }
 }
 
-/// A member is killed during a watch and started again: the watch stays open, reports no false deletions, and ends
-/// right.
-async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
+/// The watch stays open, reports no false deletions, and has the final state.
+async fn watch_survives_a_killed_and_restarted_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "kept").await?;
@@ -292,7 +298,7 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
 
     own.victim.kill9().await?;
-    // The victim's last known objects are still served, and the answer says that they are stale.
+    // The victim's last known objects are still served, and a Warning calls them stale.
     tokio::time::sleep(Duration::from_secs(1)).await;
     own.create(&own.other, "meanwhile").await?;
     own.names_are(&["doomed", "elsewhere", "kept", "meanwhile"]).await?;
@@ -324,8 +330,8 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The requests of k9s before it shows a view: a review of rights, a list as a Table, and a watch.
-async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
+/// Sends the requests of k9s before it shows a view: an access review, a list as a Table, and a watch.
+async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "kept").await?;
@@ -363,15 +369,15 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
     own.create(&own.other, "meanwhile").await?;
     let event = stream.expect(SOON).await?;
     ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
-    // The deletion of the collection is refused, instead of reaching only one cluster.
+    // The deletion of the collection must be refused, because it would reach only one cluster.
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
 }
 
-/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: Tributary keeps its documents, over
-/// a restart too, and reads them anew when the member is back.
-async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> anyhow::Result<()> {
+/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves. Tributary keeps the kind's OpenAPI
+/// documents, also over a restart, and reads them again after the member's return.
+async fn kubectl_explains_the_kinds_of_a_member_that_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
     let folder = guard::temporary_folder("last-heard")?;
@@ -406,7 +412,7 @@ async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> a
     let found = listed(&tributary).await?;
     let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
     ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
-    // The kind's objects are not known: 503, because clients read a 404 as a deletion.
+    // The objects of the kind are unknown. The answer is 503, because clients take 404 for a deletion.
     let http = tributary.http().await?;
     http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
 
@@ -423,7 +429,7 @@ async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> a
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition of a kind, and an object of it.
+/// A CustomResourceDefinition, and an object of its kind.
 fn lonely() -> (Value, Value) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer", "description": "How large it is."}}},
@@ -442,9 +448,8 @@ fn lonely() -> (Value, Value) {
     (definition, object)
 }
 
-/// A request to a dead member's own path is refused with its name. The answer has no Retry-After: kubectl would repeat
-/// the request ten times.
-async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
+/// The refusal names the member and has no Retry-After header, with which kubectl would repeat the request ten times.
+async fn request_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "theirs").await?;
@@ -468,8 +473,8 @@ async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> 
     Ok(())
 }
 
-/// A member is silent with open connections: objects of the other member stay readable, and writes to them work.
-async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
+/// The member keeps its connections open and sends nothing.
+async fn frozen_member_leaves_the_other_member_writable(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     own.create(&own.victim, "frozen").await?;
@@ -486,7 +491,8 @@ async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
         own.create(&own.other, "later").await?;
         let event = stream.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
-        // Much shorter than the timeout of requests to the frozen member, and long enough for a busy machine.
+        // The duration is shorter than the timeout of requests to the frozen member, and long enough for a busy
+        // machine.
         let quick = Duration::from_secs(20);
         for path in [own.maps("/other"), own.maps("/frozen"), own.maps("")] {
             let answer = tokio::time::timeout(quick, own.http.get(&path).send()).await;
@@ -524,9 +530,8 @@ async fn exec_into_a_silent_cluster_is_refused(own: &Own, tools: &Tools) -> anyh
     Ok(())
 }
 
-/// A cluster is added to the kubeconfig and removed again: a stream that stays open reports its objects and their
-/// deletion.
-async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
+/// A cluster is added to the kubeconfig and removed. An open watch must report its objects and their deletion.
+async fn open_watch_follows_a_cluster_that_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
     let (_folder, path) = kubeconfig_with(&context, &[]).await?;
@@ -556,8 +561,8 @@ async fn cluster_joins_and_leaves(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client that opens a watch and does not read is disconnected, and slows no other client.
-async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
+/// The client opens a watch and does not read. The server must close its connection, and must not delay other clients.
+async fn client_that_reads_no_watch_events_is_disconnected(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -568,7 +573,7 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     });
     http.post(&path, &object).send().await?.expect(201)?;
     let watch = format!("{path}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    // A separate connection: HTTP/2 windows are shared by the streams of a connection.
+    // The streams of one HTTP/2 connection share a window, so the stalled client has a separate connection.
     let stalled_client = tributary.http().await?;
     let stalled = stalled_client.get(&watch).stream().await?;
     let mut reading = http.watch(&watch).await?;
@@ -583,8 +588,8 @@ async fn slow_reader(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes that are no HTTP, or no valid request: the server answers or closes the connection, and lives on.
-async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
+/// The bytes are no HTTP, or no valid request. The server must answer or close the connection, and continue to run.
+async fn malformed_requests_do_not_stop_the_server(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let http = tributary.http().await?;
     let address = http.origin().trim_start_matches("https://").to_owned();
@@ -612,9 +617,9 @@ async fn malformed_requests(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
+async fn request_without_credentials_is_refused(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
-    // A client that trusts the serving certificate and sends no credential.
+    // The client trusts the serving certificate and sends no credential.
     let document = fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;
     ensure!(document.contains("certificate-authority-data"), "the kubeconfig trusts anybody");
     let config = kubeconfig::config(tributary.kubeconfig(), None).await?;
@@ -628,8 +633,8 @@ async fn no_credentials(context: TestContext) -> anyhow::Result<()> {
     };
     for path in ["/api/v1/secrets", "/clusters/member1/api/v1/secrets", "/apis"] {
         for has_token in [true, false] {
-            // A separate connection each time: the server closes an unauthenticated connection after its answer, and
-            // the next request could meet the close.
+            // Each request has a separate connection: the server closes an unauthenticated connection after its answer,
+            // and a second request could fail.
             let stranger = HttpClient::from_access(&access).await?;
             let stranger = if has_token { stranger } else { stranger.anonymous() };
             let answer = stranger.get(path).send().await?;
@@ -652,8 +657,8 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// SIGTERM: watches end cleanly (EOF, and a last bookmark for clients that asked), and the process ends with 0.
-async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
+/// Watches must end with EOF, after a last bookmark for clients that requested bookmarks. The process must exit with 0.
+async fn sigterm_ends_watches_and_the_process_cleanly(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let http = tributary.http().await?;
@@ -668,8 +673,8 @@ async fn drains_on_sigterm(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One connection carries more watches than a kube-apiserver allows streams.
-async fn many_streams(context: TestContext) -> anyhow::Result<()> {
+/// A kube-apiserver allows fewer streams per connection.
+async fn one_connection_carries_300_watches(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let members = context.fixture.pair().await?.to_vec();
     let namespace = context.namespace("fault", &members).await?;
@@ -689,10 +694,9 @@ async fn many_streams(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. kubectl is
-/// built from client-go, so its requests are those of any Go client. The member is simulated: a real member cannot be
-/// told to break off an answer.
-async fn a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl(context: TestContext) -> anyhow::Result<()> {
+/// client-go repeats a request if its answer has Retry-After, or if the connection breaks before the answer. The member
+/// is simulated, because a real member cannot break off an answer on demand.
+async fn kubectl_does_not_repeat_a_write_with_a_broken_answer(context: TestContext) -> anyhow::Result<()> {
     let config =
         SimulatorConfig { name: "breaking".to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
     let member = Simulator::start(config).await.context("start a simulated member")?;

@@ -1,11 +1,11 @@
-//! The servers that all tests share, each started by the first test that asks for it.
+//! The servers that all tests share. The first test that needs a server starts it.
 
 use std::{fmt::Write as _, path::PathBuf, sync::Arc};
 use tokio::sync::{Mutex, OnceCell, Semaphore, SemaphorePermit};
 use tributary_e2e::{MetricsServer, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// A server that the first user starts. A failed start is not tried again: every test that needs the server fails at
-/// once with the same message, instead of after one more timeout.
+/// A server that its first user starts. A failed start is not repeated: every other test that needs the server fails at
+/// once with the same message.
 struct Shared<T>(OnceCell<Result<T, String>>);
 
 impl<T> Default for Shared<T> {
@@ -20,14 +20,14 @@ impl<T> Shared<T> {
         started.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// The running server, if it has been started.
+    /// The server, if it runs.
     fn get(&self) -> Option<&T> {
         self.0.get()?.as_ref().ok()
     }
 }
 
-/// Shared servers. Three members: `bare` has no controllers and is the oracle of the conformance suite; `member1` and
-/// `member2` have controllers and kwok, and Tributary serves both as one.
+/// The shared servers. The member `bare` has no controllers and is the oracle of the conformance suite. `member1` and
+/// `member2` have controllers and kwok, and Tributary merges them.
 pub(crate) struct Fixture {
     tools: Shared<Tools>,
     bare: Shared<Arc<TestCluster>>,
@@ -37,20 +37,20 @@ pub(crate) struct Fixture {
     over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
-    /// Written once, so that no test reads a half-written file.
+    /// The file is written once, so that no test reads a half-written file.
     pair_kubeconfig: OnceCell<PathBuf>,
-    /// Tributary processes of single tests, whose logs a failure prints.
+    /// Tributary processes of single tests. A failure prints their logs.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
-    /// Limits the tests that start members of their own at the same time: each costs 300 MB and seconds of two cores.
+    /// Limits the concurrent tests with members of their own: each member costs 300 MB and seconds of two cores.
     pub(crate) own_members: Semaphore,
-    /// Permits one test at a time to put a steady load on its own members. Such a test requires a rate of answers.
+    /// Permits one test at a time to load its own members. These tests require a rate of answers.
     loads: Semaphore,
 }
 
-/// Two members with different APIs (`differing::definitions`), each with a metrics server and a node, and Tributary
-/// over both; creates go to `south` by default.
+/// Two members with different APIs (`differing_apis::definitions`), each with a metrics server and a node, and
+/// Tributary over both; creates go to `south` by default.
 pub(crate) struct Differing {
-    // Dropped before the members, because it is their client.
+    // Declared before the members: Tributary is their client, and must end first.
     pub(crate) tributary: Arc<Tributary>,
     pub(crate) members: [Arc<TestCluster>; 2],
     pub(crate) metrics: [MetricsServer; 2],
@@ -75,19 +75,18 @@ impl Fixture {
         })
     }
 
-    /// Waits until a test may put a steady load on a member of its own. The order of the two permits is the same
-    /// everywhere: a test that waits for the load permit does not stop others from starting members.
+    /// Waits for the permits to start a member and to load it. All tests acquire the permits in this order, so that a
+    /// test that waits for the load permit does not block other members.
     pub(crate) async fn load_on_own_member(&self) -> anyhow::Result<[SemaphorePermit<'_>; 2]> {
         let load = self.loads.acquire().await?;
         Ok([load, self.own_members.acquire().await?])
     }
 
-    /// Locates the built servers and clients.
     pub(crate) async fn tools(&self) -> anyhow::Result<&Tools> {
         self.tools.get_or_start(Tools::locate).await
     }
 
-    /// A kube-apiserver without controllers or kubelets: only tests change its objects.
+    /// A kube-apiserver without controllers and kubelets: only tests change its objects.
     pub(crate) async fn bare(&self) -> anyhow::Result<Arc<TestCluster>> {
         let start = async || {
             let member = TestCluster::builder("bare").start(self.tools().await?).await?;
@@ -145,7 +144,7 @@ impl Fixture {
         self.over_two.get_or_start(start).await.cloned()
     }
 
-    /// As [`over_two`](Self::over_two), but objects carry integer versions.
+    /// As [`over_two`](Self::over_two), with integer versions of objects.
     pub(crate) async fn over_two_integers(&self) -> anyhow::Result<Arc<Tributary>> {
         let start = async || {
             let kubeconfig = self.pair_kubeconfig().await?;
@@ -166,7 +165,7 @@ impl Fixture {
             )?;
             let metrics = [MetricsServer::start().await?, MetricsServer::start().await?];
             for ((member, metrics), definitions) in
-                [&north, &south].into_iter().zip(&metrics).zip(crate::differing::definitions())
+                [&north, &south].into_iter().zip(&metrics).zip(crate::differing_apis::definitions())
             {
                 metrics.register(member).await?;
                 let size = serde_json::json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}}});
@@ -188,7 +187,7 @@ impl Fixture {
         self.differing.get_or_start(start).await.cloned()
     }
 
-    /// A member that the test may harm, beside `member2`, and a Tributary over both.
+    /// Starts a member for faults, beside `member2`, and Tributary over both.
     pub(crate) async fn over_a_victim(&self) -> anyhow::Result<(Arc<TestCluster>, Arc<TestCluster>, Arc<Tributary>)> {
         let victim = Arc::new(TestCluster::builder("victim").start(self.tools().await?).await?);
         let other = Arc::clone(&self.pair().await?[1]);
@@ -198,7 +197,7 @@ impl Fixture {
         Ok((victim, other, self.watch_log(tributary).await))
     }
 
-    /// Registers a test's own process, so that a failure prints its log.
+    /// Registers the process of a test, so that a failure prints its log.
     pub(crate) async fn watch_log(&self, tributary: Tributary) -> Arc<Tributary> {
         let tributary = Arc::new(tributary);
         self.extra.lock().await.push(Arc::downgrade(&tributary));
@@ -228,9 +227,8 @@ impl Fixture {
         text
     }
 
-    /// Ends all shared servers and removes their folders.
     pub(crate) async fn shut_down(self: Arc<Self>) {
-        // Every test is over, so this is the last owner.
+        // Every test has ended, so this is the last owner.
         drop(Arc::into_inner(self));
     }
 }

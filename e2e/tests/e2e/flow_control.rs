@@ -12,10 +12,11 @@ const SOON: Duration = Duration::from_secs(60);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["flow_control"; kubectl_is_told_the_schema_and_comes_again_when_it_is_to]
+    cases!["flow_control"; kubectl_shows_the_schema_and_retries_after_a_rejection]
 }
 
-/// Requests for resources pass this schema; kubectl's first requests, for discovery, pass no schema.
+/// Writes a configuration in which requests for resources use this schema. Discovery, kubectl's first requests, uses no
+/// schema.
 pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
     let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     let object = json!({
@@ -28,7 +29,7 @@ pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
             "flowControl": {"flowControlSchemas": [schema]},
         },
     });
-    // A rename is atomic: the server would refuse a half-written file.
+    // A rename is atomic. The server would refuse a half-written file.
     let (new, path) = (folder.join("new"), folder.join("all.yaml"));
     fs::write(&new, object.to_string())?;
     fs::rename(new, path).context("put the file in its place")
@@ -38,7 +39,7 @@ fn in_flight(max: u32) -> Value {
     json!({"name": "people", "maxRequestsInflight": {"max": max, "countLongRunning": true}})
 }
 
-/// Number of requests that the closed schema has refused so far.
+/// Returns the number of requests that the closed schema has refused.
 async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     let line = "tributary_flow_control_requests_total{cluster=\"\",schema=\"people\",decision=\"closed\"} ";
     let metrics = http.get("/metrics").send().await?.expect(200)?.text();
@@ -46,7 +47,7 @@ async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
     Ok(count.trim().parse()?)
 }
 
-async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_shows_the_schema_and_retries_after_a_rejection(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let folder = guard::temporary_folder("flow")?;
@@ -57,7 +58,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     let http = tributary.http().await?;
     let message = "flow control schema \"people\" lets no request in";
 
-    // kubectl retries until its own patience ends, and prints the message.
+    // kubectl retries a limited number of times, and then prints the message.
     let said = kubectl.run(&["get", "configmaps", "-n", "default"]).await?.failure()?;
     ensure!(said.contains(message), "{said}");
     let answer = http.get(CONFIG_MAPS).send().await?.expect(429)?;
@@ -78,7 +79,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     let ended = waits.wait(SOON).await?;
     ensure!(ended.success() && waits.output().contains("namespace/default"), "{} {}", waits.output(), waits.errors());
 
-    // A watch keeps its seat, also after the limit has changed.
+    // A watch keeps its flow-control permit, also after a change of the limit.
     let mut watch = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name", "--watch-only"])?;
     eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(429).map(drop)).await?;
     write(folder.path(), &in_flight(2))?;

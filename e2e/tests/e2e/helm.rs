@@ -14,28 +14,37 @@ use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A test, for one major version of Helm.
 type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let tests: [(&str, Test); 7] = [
-        ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
-        ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
-        ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
-        ("a_release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
-            Box::pin(of_both(context, version))
+        ("release_is_installed_upgraded_and_uninstalled_in_the_merged_view", |context, version| {
+            Box::pin(release_is_installed_upgraded_and_uninstalled_in_the_merged_view(context, version))
         }),
-        ("a_hook_without_a_label_goes_where_helm_works", |context, version| Box::pin(bare_hook(context, version))),
-        ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
-        ("what_only_looks_like_a_record_decides_nothing", |context, version| Box::pin(decoys(context, version))),
+        ("release_stays_in_its_cluster", |context, version| Box::pin(release_stays_in_its_cluster(context, version))),
+        ("release_goes_to_the_cluster_of_its_namespace", |context, version| {
+            Box::pin(release_goes_to_the_cluster_of_its_namespace(context, version))
+        }),
+        ("release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
+            Box::pin(release_of_both_clusters_is_refused_before_its_first_write(context, version))
+        }),
+        ("hook_without_a_label_goes_to_the_cluster_of_its_release", |context, version| {
+            Box::pin(hook_without_a_label_goes_to_the_cluster_of_its_release(context, version))
+        }),
+        ("release_without_a_chosen_cluster_is_refused", |context, version| {
+            Box::pin(release_without_a_chosen_cluster_is_refused(context, version))
+        }),
+        ("decoy_release_records_do_not_choose_the_cluster", |context, version| {
+            Box::pin(decoy_release_records_do_not_choose_the_cluster(context, version))
+        }),
     ];
     let of_version = |version: u8| {
         tests.map(|(name, test)| Case::new(format!("helm::v{version}::{name}"), move |context| test(context, version)))
     };
     let harmed = |version: u8| {
         Harm::ALL.map(|(harm, word)| {
-            let name = format!("helm::v{version}::a_release_changes_while_another_cluster_is_{word}");
-            Case::new(name, move |context| one_harmed(context, version, harm))
+            let name = format!("helm::v{version}::release_changes_while_another_cluster_is_{word}");
+            Case::new(name, move |context| release_changes_while_another_cluster_is_harmed(context, version, harm))
         })
     };
     [3, 4].into_iter().flat_map(|version| of_version(version).into_iter().chain(harmed(version))).collect()
@@ -69,7 +78,7 @@ impl Setup {
         Ok(Self { helm, chart: Chart::write()?, namespace, members, _tributary: tributary })
     }
 
-    /// Arguments of Helm with the namespace; `CHART` becomes the path of the chart.
+    /// Adds the namespace to Helm's arguments, and replaces `CHART` by the path of the chart.
     fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
         let words = words.iter().map(|word| if *word == "CHART" { self.chart.path() } else { word });
         ["-n", &self.namespace].into_iter().chain(words).collect()
@@ -79,18 +88,18 @@ impl Setup {
         self.helm.ok(&self.arguments(words)).await
     }
 
-    /// The error of a Helm command that must fail.
+    /// Runs a Helm command that must fail, and returns its error.
     async fn refused(&self, words: &[&str]) -> anyhow::Result<String> {
         self.helm.run(&self.arguments(words)).await?.failure()
     }
 
-    /// The objects of the chart and Helm's records in a member, such as `configmaps/web-map`.
+    /// The chart's objects and Helm's release records in a member, for example `configmaps/web-map`.
     async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
         let found = self.found(member).await?;
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The same objects with their versions: every write changes a version.
+    /// As [`Setup::objects`], with versions: every write changes a version.
     async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
@@ -99,7 +108,7 @@ impl Setup {
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let own = items.iter().map(|item| &item["metadata"]).filter(|own| own["name"] != "kube-root-ca.crt");
-            // Controllers write the status of a Deployment, so the generation counts instead of the resourceVersion.
+            // Controllers write the status of a Deployment, so its generation counts as the version.
             let version = |own: &Value| match resource {
                 "deployments" => own["generation"].to_string(),
                 _ => text(&own["resourceVersion"]),
@@ -115,7 +124,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Revision and status of a release in `helm list`.
+    /// Revision and status of a release, from `helm list`.
     async fn listed(&self, context: &[&str], release: &str) -> anyhow::Result<(String, String)> {
         let text = self.ok(&[context, &["list", "-o", "json"]].concat()).await?;
         let list: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
@@ -129,7 +138,7 @@ impl Setup {
 /// All objects of a release after its installation, in the order of [`Setup::found`].
 const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
 
-/// All objects of the release after an upgrade to a chart with one more object and a hook.
+/// All objects of the release after an upgrade that adds an object and a hook.
 const SECOND: [&str; 6] = [
     "deployments/web",
     "configmaps/web-hook",
@@ -139,7 +148,10 @@ const SECOND: [&str; 6] = [
     "secrets/sh.helm.release.v1.web.v2",
 ];
 
-async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_is_installed_upgraded_and_uninstalled_in_the_merged_view(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let wait = ["--wait", "--timeout", "60s"];
     setup.ok(&[&["install", "web", "CHART", "--set", "node=member1-node-0"][..], &wait].concat()).await?;
@@ -160,13 +172,14 @@ async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
     let manifest = setup.ok(&["get", "manifest", "web"]).await?;
     ensure!(manifest.contains("web-map") && !manifest.contains("web-more"), "{manifest}");
     setup.ok(&[&["uninstall", "web"][..], &wait].concat()).await?;
-    // A hook's objects do not belong to the release: Helm leaves them.
+    // Helm does not delete the objects of a hook with the release.
     setup.has(0, &["configmaps/web-hook"]).await?;
     setup.has(1, &[]).await
 }
 
-/// A release is installed in the second cluster, which is not the default, and changed through the merged view.
-async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
+/// The release is installed in the second cluster, which is not the default cluster, and is upgraded through the merged
+/// view.
+async fn release_stays_in_its_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
     setup.ok(&[&own[..], &["install", "web", "CHART", "--set", "node=member2-node-0"]].concat()).await?;
@@ -188,8 +201,11 @@ async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(0, &[]).await
 }
 
-/// Both clusters have releases in the namespace, and the hook's only link to its release is its name.
-async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
+/// Both clusters have releases in the namespace. Only the hook's name links the hook to its release.
+async fn hook_without_a_label_goes_to_the_cluster_of_its_release(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     let own = ["--kube-context", "member2"];
     setup.ok(&["--kube-context", "member1", "install", "other", "CHART"]).await?;
@@ -202,8 +218,7 @@ async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A release and all its objects go to the only cluster that has the namespace.
-async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_goes_to_the_cluster_of_its_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let members = context.fixture.pair().await?;
     setup.namespace = context.namespace("helm", &members[1..]).await?;
@@ -213,10 +228,13 @@ async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(1, &SECOND).await
 }
 
-async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_of_both_clusters_is_refused_before_its_first_write(
+    context: TestContext,
+    version: u8,
+) -> anyhow::Result<()> {
     let setup = Setup::new(&context, version).await?;
     setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
-    // The second cluster has an object with a name that the first cluster lacks, and one more revision.
+    // The second cluster has one more revision, and an object whose name the first cluster lacks.
     let second = ["--kube-context", "member2"];
     setup.ok(&[&second[..], &["install", "web", "CHART"]].concat()).await?;
     setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "more=true"]].concat()).await?;
@@ -228,7 +246,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
     let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
-    // Commands that read mix both clusters' records into one release, and print a Warning.
+    // Reading commands mix the records of both clusters into one release, and print a Warning.
     for words in [&["list"][..], &["history", "web"], &["status", "web"], &["get", "manifest", "web"]] {
         let read = setup.helm.run(&setup.arguments(words)).await?;
         ensure!(read.code == Some(0) && read.stderr.contains(release), "{words:?}: {read:?}");
@@ -254,7 +272,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> {
+async fn release_without_a_chosen_cluster_is_refused(context: TestContext, version: u8) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
@@ -267,15 +285,15 @@ async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> 
     for member in [0, 1] {
         setup.has(member, &[]).await?;
     }
-    // An installed release needs no rule for its place.
+    // The upgrade of an installed release needs no default cluster.
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.has(0, &[]).await
 }
 
-/// A user who may write a ConfigMap in the namespace of one cluster cannot draw a release there.
-async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
+/// A user with write access to one cluster's namespace cannot attract a release to that cluster.
+async fn decoy_release_records_do_not_choose_the_cluster(context: TestContext, version: u8) -> anyhow::Result<()> {
     let mut setup = Setup::new(&context, version).await?;
     let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
     let decoy = |name: &str| json!({"apiVersion": "v1", "metadata": {"name": name, "labels": labels}});
@@ -297,7 +315,7 @@ async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
     setup.has(0, &FIRST).await?;
     setup.has(1, &there).await?;
-    // A real record does: Helm cannot tell whose release it belongs to.
+    // A real record counts: the records do not show to which cluster the release belongs.
     setup.namespace = context.namespace("helm", &setup.members).await?;
     let mut record = decoy("sh.helm.release.v1.web.v7");
     (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
@@ -310,9 +328,13 @@ async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.has(0, &[]).await
 }
 
-/// Reads and changes of a release in one cluster continue while another cluster is harmed. Changes to a release in the
-/// harmed cluster are refused before any write, and work again once it recovers.
-async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Result<()> {
+/// Other releases are readable and changeable. Changes to a release in the harmed cluster are refused before any write,
+/// and succeed after its recovery.
+async fn release_changes_while_another_cluster_is_harmed(
+    context: TestContext,
+    version: u8,
+    harm: Harm,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &["--create-in=member2"]).await?;
     let (victim, other) = (Arc::clone(&own.member), Arc::clone(&own.other));
@@ -321,8 +343,8 @@ async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Re
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
-    // Tributary lists the collections before the fault: it cannot know the objects of a collection that it has never
-    // listed.
+    // The collections are listed before the fault, because Tributary cannot serve objects of a collection that it has
+    // never listed.
     let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
     for path in collections {
         http.get(&format!("/{path}")).send().await?.expect(200)?;
@@ -343,7 +365,7 @@ async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Re
     Ok(())
 }
 
-/// Helm commands while the first member of the setup is harmed.
+/// Runs Helm commands while the first member of the setup is harmed.
 async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
@@ -351,8 +373,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Tributary still knows the objects of the dead member: it knows that a release is only in the other one, and that
-    // a new release is new.
+    // Tributary still has the cached objects of the dead member. So it finds the cluster of an existing release, and
+    // finds that another release is new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

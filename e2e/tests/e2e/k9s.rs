@@ -1,5 +1,5 @@
-//! The file that Tributary ships for k9s, and k9s' sequence of requests while a member fails. k9s itself does not run
-//! here: its module is not available.
+//! The views file that Tributary ships for k9s, and the requests of k9s during a member's fault. k9s itself does not
+//! run, because its module is not available.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::victim::{Harm, Victim};
@@ -13,9 +13,11 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     let harmed = Harm::ALL.map(|(harm, word)| {
-        Case::new(format!("k9s::views_open_and_go_on_while_a_member_is_{word}"), move |context| views(context, harm))
+        Case::new(format!("k9s::k9s_views_open_and_continue_while_a_member_is_{word}"), move |context| {
+            views(context, harm)
+        })
     });
-    cases!["k9s"; shipped_views_have_a_cluster_column].into_iter().chain(harmed).collect()
+    cases!["k9s"; shipped_k9s_views_have_a_cluster_column].into_iter().chain(harmed).collect()
 }
 
 /// The file `views.yaml`, as k9s reads it (`internal/config/views.go`).
@@ -33,8 +35,9 @@ struct View {
     sort_column: String,
 }
 
-/// k9s reads the expression of a column as kubectl does (`get.RelaxedJSONPathExpression`), so kubectl tests it here.
-async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
+/// k9s parses a column's expression as kubectl does (`get.RelaxedJSONPathExpression`), so kubectl can test the
+/// expressions.
+async fn shipped_k9s_views_have_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/k9s/views.yaml");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let shipped: Shipped = serde_saphyr::from_str(&text)?;
@@ -66,7 +69,7 @@ async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Re
     Ok(())
 }
 
-/// The first views of k9s, where it spends most of its time: group, resource, and whether the resource is namespaced.
+/// The first views of k9s: group, resource, and whether the resource is namespaced.
 const VIEWS: [(&str, &str, bool); 6] = [
     ("", "namespaces", false),
     ("", "nodes", false),
@@ -79,7 +82,7 @@ const VIEWS: [(&str, &str, bool); 6] = [
 /// The media types of a Table, as k9s requests them (`internal/dao/table.go`).
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// One view. Before k9s shows it, k9s reviews its rights, lists a Table, and watches.
+/// One view. Before k9s shows a view, it reviews its rights, lists a Table, and watches.
 struct Opened<'a> {
     http: &'a HttpClient,
     group: &'a str,
@@ -94,8 +97,7 @@ impl Opened<'_> {
         format!("{root}{namespace}/{}", self.resource)
     }
 
-    /// Reviews the right to each verb that k9s uses. `missing` names a cluster that the review must report as
-    /// unreachable.
+    /// Reviews the right to each verb that k9s uses. The review must report `missing` as the unreachable cluster.
     async fn allowed(&self, missing: Option<&str>) -> anyhow::Result<()> {
         for verb in ["list", "watch", "get"] {
             let attributes =
@@ -113,7 +115,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// The Table, its version, and the Warning of the answer.
+    /// Lists the Table. Returns the Table, its version, and the Warning.
     async fn table(&self) -> anyhow::Result<(Value, String, String)> {
         let answer = self.http.get(&self.path()).header("accept", TABLE).send().await?.expect(200)?;
         let (table, warning) = (answer.json()?, answer.header("warning").to_owned());
@@ -122,7 +124,7 @@ impl Opened<'_> {
         Ok((table, version, warning))
     }
 
-    /// Opens the view, and watches it from then on.
+    /// Opens the view, and starts its watch.
     async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
         self.allowed(missing).await?;
         let (table, version, warning) = self.table().await?;
@@ -133,7 +135,6 @@ impl Opened<'_> {
     }
 }
 
-/// The names in a Table, in order.
 fn names(table: &Value) -> Vec<String> {
     let rows = table["rows"].as_array().into_iter().flatten();
     let name = |row: &Value| row["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -142,7 +143,7 @@ fn names(table: &Value) -> Vec<String> {
     names
 }
 
-/// The next event of a view: its type and the object's name.
+/// The next event of a view: type and name of the object.
 async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     loop {
@@ -154,9 +155,8 @@ async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
     }
 }
 
-/// While a member is harmed, an open view continues and every other view opens, with the member's last known objects
-/// and a Warning. A write to an object of this member is refused with its name, a write to the other member works, and
-/// everything works afterwards.
+/// An open view must continue, and all other views must open with the member's last known objects and a Warning. Writes
+/// to objects of the harmed member are refused with its name, and writes to the other member succeed.
 async fn views(context: TestContext, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Victim::start(&context, &[]).await?;

@@ -1,4 +1,4 @@
-//! Discovery of real kube-apiservers: aggregated servers of any shape, and kinds that appear later.
+//! Discovery of real kube-apiservers: aggregated servers, and kinds that appear later.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -10,17 +10,18 @@ use tributary_e2e::{AggregatedServer, HttpClient, TestCluster, Tributary, kubeco
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The time that a member may need to notice that an aggregated API server appears or disappears.
+/// Longest time until a member notices that an aggregated API server appears or disappears.
 const SEEN: Duration = Duration::from_secs(180);
 
-/// The time until Tributary knows a new kind: a second, more on a busy machine. Without a watch of the definitions it
-/// is 8 s at least.
+/// Longest time until Tributary serves a new kind: usually a second. Without the watch of definitions, it takes at
+/// least 8 s.
 const KNOWN: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["kinds";
-        a_new_kind_of_a_second_cluster_is_known_at_once,
-        a_failure_of_an_aggregated_server_concerns_its_group_alone]
+        new_kind_of_a_second_cluster_is_never_missing_without_a_warning,
+        failure_of_an_aggregated_server_affects_only_its_group,
+    ]
     .into_iter()
     .map(|case| case.patience(Duration::from_secs(600)))
     .collect()
@@ -39,7 +40,7 @@ async fn define(member: &TestCluster, group: &str) -> anyhow::Result<()> {
     member.http().post(DEFINITIONS, &definition).send().await?.expect(201).map(drop)
 }
 
-/// Makes an object in a member as soon as the member serves its kind.
+/// Creates an object in a member as soon as the member serves its kind.
 async fn make(http: &HttpClient, group: &str, namespace: &str, name: &str) -> anyhow::Result<()> {
     let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": name}});
     let path = format!("/apis/{group}/v1/namespaces/{namespace}/things");
@@ -51,9 +52,9 @@ fn names(list: &Value) -> Vec<&str> {
     items.filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// The watch of definitions reports the new kind. As soon as the member has the object, each list has the object, or a
-/// Warning that names the cluster.
-async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -> anyhow::Result<()> {
+/// As soon as the member has an object of the new kind, each list must have the object, or a Warning with the cluster's
+/// name.
+async fn new_kind_of_a_second_cluster_is_never_missing_without_a_warning(context: TestContext) -> anyhow::Result<()> {
     let tributary = context.fixture.over_two().await?;
     let [one, two] = context.fixture.pair().await?;
     let namespace = context.namespace("kinds", &[one.clone(), two.clone()]).await?;
@@ -67,7 +68,7 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
         Ok(())
     })
     .await?;
-    // The change in the first cluster no longer concerns the kind.
+    // The pause separates the definition in the second cluster from the definition in the first.
     tokio::time::sleep(Duration::from_secs(3)).await;
     define(two, &group).await?;
     make(two.http(), &group, &namespace, "of-two").await?;
@@ -94,9 +95,8 @@ async fn a_new_kind_of_a_second_cluster_is_known_at_once(context: TestContext) -
     Ok(())
 }
 
-/// One member has three aggregated servers: the first lists a subresource alone, the second no resource, the third goes
-/// down.
-async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: TestContext) -> anyhow::Result<()> {
+/// One member has three aggregated servers: one lists only a subresource, one lists no resource, and one goes down.
+async fn failure_of_an_aggregated_server_affects_only_its_group(context: TestContext) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let (east, west) =
@@ -136,7 +136,7 @@ async fn a_failure_of_an_aggregated_server_concerns_its_group_alone(context: Tes
     for path in [value, queue] {
         eventually(SEEN, async || merged.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // The age in a Warning is the age of the failure, not of the process.
+    // A Warning must have the age of the failure, and not the age of the process.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let stopped = Instant::now();
     odd.stop();

@@ -1,15 +1,15 @@
-//! The real kubectl against Tributary over two members. The module `compared` runs it over one member, whose own
-//! answers are the oracle.
+//! The real kubectl against Tributary over two members. The module `compared` runs kubectl against Tributary over one
+//! member and against that member, the oracle.
 
 mod can_i;
-mod choosing;
+mod cluster_choice;
 mod compared;
-mod meant;
 mod pods;
 mod reading;
 mod several;
 mod upgrades;
 mod without_annotation;
+mod write_targets;
 mod writing;
 
 use crate::context::{Case, TestContext, eventually};
@@ -21,8 +21,9 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let choosing =
-        [can_i::cases(), choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
+    let choosing = [can_i::cases(), cluster_choice::cases(), write_targets::cases(), without_annotation::cases()]
+        .into_iter()
+        .flatten();
     let rest =
         [pods::cases(), upgrades::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
     choosing.chain(rest.into_iter().flatten()).collect()
@@ -45,7 +46,7 @@ impl Setup {
         Ok(Self { kubectl, namespace, members, _tributary: Some(tributary) })
     }
 
-    /// The same setup without Tributary: kubectl asks the first member itself.
+    /// The same setup without Tributary: kubectl uses the first member directly.
     async fn of_a_member(context: &TestContext) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let kubectl = Kubectl::new(context.fixture.tools().await?, &members[0].kubeconfig())?;
@@ -57,7 +58,7 @@ impl Setup {
         [&["-n", self.namespace.as_str()], arguments].concat()
     }
 
-    /// Runs kubectl in the namespace; returns its standard output.
+    /// Runs kubectl in the namespace, and returns its standard output.
     async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.kubectl.ok(&self.arguments(arguments)).await
     }
@@ -66,7 +67,6 @@ impl Setup {
         self.kubectl.run(&self.arguments(arguments)).await
     }
 
-    /// Creates an object directly in a member.
     async fn put(&self, member: usize, path: &str, object: &Value) -> anyhow::Result<()> {
         self.members[member].http().post(path, object).send().await?.expect(201)?;
         Ok(())
@@ -76,7 +76,7 @@ impl Setup {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates a pod on the node of a member, and waits until kwok runs it and kubectl shows that.
+    /// Creates a pod on a member's node, and waits until kubectl shows it as running.
     async fn running_pod(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let node = format!("{}-node-0", self.members[member].name());
         self.put(member, &self.path("pods"), &pod(name, &node)).await?;
@@ -92,7 +92,7 @@ impl Setup {
         .await
     }
 
-    /// Creates a config map directly in a member, and waits until kubectl shows it.
+    /// Creates a ConfigMap in a member, and waits until kubectl shows it.
     async fn map(&self, member: usize, name: &str) -> anyhow::Result<()> {
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"step": "0"}});
@@ -105,7 +105,7 @@ impl Setup {
         .await
     }
 
-    /// The object in a member's storage.
+    /// Reads an object from a member directly.
     async fn stored(&self, member: usize, resource: &str, name: &str) -> anyhow::Result<Value> {
         let path = self.path(&format!("{resource}/{name}"));
         self.members[member].http().get(&path).send().await?.expect(200)?.json()
@@ -119,7 +119,7 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The cells of the table's line that begins with these words.
+/// The cells of the line that begins with these words.
 fn line<'a>(table: &'a str, words: &[&str]) -> anyhow::Result<Vec<&'a str>> {
     table
         .lines()

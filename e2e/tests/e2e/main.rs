@@ -4,15 +4,15 @@
 //! at the end. A member takes seconds and hundreds of megabytes. Filters and flags are those of libtest: `make e2e
 //! E2E=conformance::bare`.
 
-// A test's `unwrap` is an assertion; clippy's exemption for tests does not recognise a custom harness.
+// An `unwrap` in a test is an assertion. clippy's exemption for tests does not recognise a custom harness.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
 mod authentication;
 mod authorization;
-mod behind;
 mod bookmarks;
 mod clients;
+mod cluster_annotation;
 mod compact_versions;
 mod compaction;
 mod configuration_objects;
@@ -21,7 +21,7 @@ mod context;
 mod day;
 mod deployment;
 mod differential;
-mod differing;
+mod differing_apis;
 mod endpoints;
 mod events;
 mod faults;
@@ -31,6 +31,7 @@ mod helm;
 mod k9s;
 mod kinds;
 mod kubectl;
+mod kubelet_refusals;
 mod observability;
 mod oracle;
 mod own_kubeconfig;
@@ -41,21 +42,20 @@ mod rights;
 mod same_names;
 mod shared_mode;
 mod shared_watches;
-mod silence;
+mod silent_members;
 mod specs;
 mod tables;
-mod taken_back;
 mod topology;
 mod uncached;
-mod unread_definitions;
+mod unreadable_definitions;
 mod victim;
 
 use context::Case;
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 
-/// Default number of concurrent tests, without `--test-threads`: they wait for servers more than they compute. On two
-/// cores the whole run took 475 s with four (and two members of their own at once), 406 s with six (and three).
+/// Default number of concurrent tests, without `--test-threads`. Tests wait for servers more than they compute. On two
+/// cores, the run took 475 s with four threads and 406 s with six.
 const THREADS: usize = 6;
 
 fn main() -> anyhow::Result<()> {
@@ -82,13 +82,13 @@ fn main() -> anyhow::Result<()> {
         faults::cases(),
         topology::cases(),
         uncached::cases(),
-        behind::cases(),
+        kubelet_refusals::cases(),
         rights::cases(),
-        unread_definitions::cases(),
+        unreadable_definitions::cases(),
         shared_mode::cases(),
         authorization::cases(),
         same_names::cases(),
-        differing::cases(),
+        differing_apis::cases(),
         endpoints::cases(),
         policies::cases(),
         flow_control::cases(),
@@ -97,11 +97,11 @@ fn main() -> anyhow::Result<()> {
         compaction::cases(),
         compact_versions::cases(),
         bookmarks::cases(),
-        silence::cases(),
+        silent_members::cases(),
         shared_watches::cases(),
         own_kubeconfig::cases(),
         plugin::cases(),
-        taken_back::cases(),
+        cluster_annotation::cases(),
         authentication::cases(),
         audit::cases(),
         configuration_objects::cases(),

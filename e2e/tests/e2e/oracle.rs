@@ -1,6 +1,6 @@
-//! The informer oracle. Every kind of client follows one or two members that writers change at a steady pace, while
-//! members, Tributary and all connections fail on a schedule. A client never sees an object go back to an older state,
-//! return after its deletion, or appear twice. In the end each client holds the members' objects.
+//! The informer oracle. Every kind of client follows one or two members, which writers change at a steady pace.
+//! Meanwhile members, Tributary and all connections fail on a schedule. A client must never see an object return to an
+//! older state, return after its deletion, or appear twice. In the end each client must have the members' objects.
 //!
 //! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another seed and length.
 
@@ -31,32 +31,33 @@ mod ledger;
 pub(crate) mod observer;
 pub(crate) mod writer;
 
-/// Longest time until clients have started, on a busy machine.
+/// Longest time until all clients have started, on a busy machine.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// Longest time after the last fault until a client holds the members' state. client-go and kube-rs wait up to 30 s
+/// Longest time from the last fault until a client has the members' state. client-go and kube-rs wait up to 30 s
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// Longest time without contact to a member before Tributary's answers say so (5 s, `ReflectorTuning::stale_after`).
+/// Longest time without contact to a member before Tributary's answers have a Warning (5 s,
+/// `ReflectorTuning::stale_after`).
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
-/// Duration of writes without faults, in which no client may miss a state of an object.
+/// Duration of writes without faults. A client must miss no state of an object in this time.
 const CALM: Duration = Duration::from_secs(8);
 
-/// Longest duration of a run besides its faults: starts and settling, on a busy machine.
+/// Longest duration of a run in addition to its faults, on a busy machine.
 const AROUND: Duration = Duration::from_secs(600);
 
-/// The subject of a run.
+/// The variants of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Every name is in only one member.
     Unique,
     /// Every name is in both members.
     Twins,
-    /// Objects carry integer versions, and a client writes and reads its own writes.
+    /// Objects have integer versions, and an additional client reads its own writes.
     Integer,
-    /// Like `Integer`, over one member, whose integers are whole versions.
+    /// As `Integer`, over one member.
     OneMember,
 }
 
@@ -66,17 +67,25 @@ pub(crate) fn cases() -> Vec<Case> {
             .patience(Duration::from_secs(7_200))
     };
     vec![
-        Case::new("oracle::one_minute", |context| run(context, Duration::from_secs(35), Mode::Unique)).patience(AROUND),
-        Case::new("oracle::reads_own_writes", reads_own_writes),
-        Case::new("oracle::a_change_that_deletes_is_no_state", writer::a_change_that_deletes_is_no_state),
-        proof("oracle::proof_unique_names", Mode::Unique),
-        proof("oracle::proof_twins", Mode::Twins),
-        proof("oracle::proof_integer", Mode::Integer),
-        proof("oracle::proof_one_member", Mode::OneMember),
+        Case::new("oracle::clients_converge_after_faults", |context| {
+            run(context, Duration::from_secs(35), Mode::Unique)
+        })
+        .patience(AROUND),
+        Case::new(
+            "oracle::controller_runtime_client_reads_its_own_writes",
+            controller_runtime_client_reads_its_own_writes,
+        ),
+        Case::new(
+            "oracle::patch_that_deletes_its_object_records_no_state",
+            writer::patch_that_deletes_its_object_records_no_state,
+        ),
+        proof("oracle::proof_clients_converge_with_unique_names", Mode::Unique),
+        proof("oracle::proof_clients_converge_with_repeated_names", Mode::Twins),
+        proof("oracle::proof_clients_converge_with_integer_versions", Mode::Integer),
+        proof("oracle::proof_clients_converge_over_one_member", Mode::OneMember),
     ]
 }
 
-/// The number in an environment variable, or a default.
 fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -97,8 +106,8 @@ async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Resu
 
 impl Mode {
     fn arguments(self) -> Vec<String> {
-        // With Allow, a first list may lack a cluster that this process has not reached yet, and says so in a Warning
-        // that informers do not read. The debug log records the state of each collection.
+        // With `Allow`, the first list may lack a cluster that Tributary has not reached yet. Informers do not read the
+        // Warning about it. The debug log records the state of each collection.
         let mut arguments = vec!["--partial=Deny".to_owned(), "--log-level=debug".to_owned()];
         if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
@@ -115,15 +124,14 @@ impl Mode {
     }
 }
 
-/// client-go's comparison of streamed objects with a list. A difference is a panic.
+/// client-go's detector compares streamed objects with a list. A difference is a panic.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detector {
     On,
     Off,
 }
 
-/// Environment of a client-go program: whether it streams its lists, and whether it panics if the streamed objects
-/// differ from a list at the version of the bookmark.
+/// The environment of a client-go program: whether it streams its lists, and whether the detector is on.
 fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static str); 2] {
     let text = |on| if on { "true" } else { "false" };
     [
@@ -132,7 +140,7 @@ fn client_go(watch_list: bool, detector: Detector) -> [(&'static str, &'static s
     ]
 }
 
-/// A client that reads back all its writes to these clusters.
+/// Starts a client that reads back all its writes to these clusters.
 fn consistent_client(
     tools: &Tools,
     kubeconfig: &Path,
@@ -146,9 +154,10 @@ fn consistent_client(
     Observer::program(name, &tools.consistent_client(), kubeconfig, &arguments, &client_go(watch_list, Detector::On))
 }
 
-/// controller-runtime with `EnableReadYourWritesConsistency`, which reads versions as integers. A client that writes to
-/// one cluster, served alone or among others, sees each of its writes. For a client that writes to both, no call fails.
-async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
+/// controller-runtime with `EnableReadYourWritesConsistency` reads versions as integers. A client that writes to one
+/// cluster must see each of its writes, whether Tributary serves one or two clusters. For a client that writes to both
+/// clusters, no call may fail.
+async fn controller_runtime_client_reads_its_own_writes(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.to_vec();
@@ -182,7 +191,6 @@ async fn reads_own_writes(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One run of the oracle.
 struct Run {
     world: World,
     place: Place,
@@ -220,7 +228,7 @@ impl Run {
         server.start().await?;
         let front = Relay::start(port, seed ^ 0xf0).await?;
         let kubeconfig = through(&server, front.port())?;
-        // Not the context's namespace: a failed run would print a screenful of useless objects.
+        // The namespace is not registered in the context, because a failed run would print hundreds of objects.
         let place = Place { namespace: namespace::unique_name("oracle"), twins: mode == Mode::Twins };
         namespace::create(&place.namespace, &members.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?;
         let world = World { members, wires, front, server: Mutex::new(server) };
@@ -229,7 +237,6 @@ impl Run {
         Ok(run)
     }
 
-    /// Starts every kind of client.
     async fn observe(&mut self, context: &TestContext, kubeconfig: &Path, mode: Mode) -> anyhow::Result<()> {
         let tools = context.fixture.tools().await?;
         let namespace = self.place.namespace.clone();
@@ -239,7 +246,7 @@ impl Run {
             ("controller-runtime", "controller-runtime", true),
             ("RetryWatcher", "retrywatch", false),
         ] {
-            // The detector compares objects by uid, which a store keyed by name cannot match.
+            // The detector compares objects by uid. A store that is keyed by name cannot satisfy it.
             let environment = client_go(watch_list, if self.place.twins { Detector::Off } else { Detector::On });
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
             self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
@@ -253,7 +260,7 @@ impl Run {
         }
         if mode.has_integers() {
             let clusters = mode.members().join(",");
-            // Only one such client, because two would write to the same names.
+            // Two of these clients would write to the same names.
             let watch_list = self.seed.is_multiple_of(2);
             self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
@@ -313,14 +320,14 @@ impl Run {
         self.same_content().await
     }
 
-    /// Waits until every client holds the members' objects. A violation ends the wait at once.
+    /// Waits until every client has the members' objects. A violation ends the wait at once.
     async fn settle(&mut self) -> anyhow::Result<Vec<Seen>> {
         let deadline = Instant::now() + SETTLE;
         let mut settled = Vec::new();
         let mut problems = Vec::new();
         for at in 0..self.observers.len() {
             loop {
-                // Read the members again each time: a frozen member may delay an earlier write.
+                // The members are read again each time, because a frozen member may delay an earlier write.
                 let union = self.union().await?;
                 let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
@@ -352,8 +359,8 @@ impl Run {
         Ok(settled)
     }
 
-    /// Waits until Tributary follows the members again. Clients with the members' objects do not prove that: a
-    /// collection may have missed no change, but until it is listed anew it skips states written meanwhile.
+    /// Waits until Tributary follows the members again. It is not enough that all clients have the members' objects:
+    /// until Tributary has listed a collection again, it can skip states.
     async fn recovered(&self, healed: Instant) -> anyhow::Result<()> {
         tokio::time::sleep_until(healed + SILENT_FOR).await;
         eventually(SETTLE, || self.lists_without_warning()).await
@@ -378,7 +385,7 @@ impl Run {
         list(http, &self.place.namespace, resource).await
     }
 
-    /// Tributary's list equals the members' lists, in every byte of content.
+    /// Checks that Tributary's list equals the members' lists, byte by byte.
     async fn same_content(&self) -> anyhow::Result<()> {
         let server = self.world.server.lock().await;
         let http = server.running.as_ref().context("Tributary does not run")?.http().await?;
@@ -404,7 +411,7 @@ impl Run {
         Ok(())
     }
 
-    /// Copies Tributary's log out of the folder that is removed after a failed run, and returns the new path.
+    /// Copies Tributary's log to a folder that survives the run, and returns the new path.
     fn keep_log(&self) -> String {
         let path = std::env::temp_dir().join(format!("tributary-oracle-{}.log", self.seed));
         match self.world.server.try_lock().map(|server| std::fs::write(&path, server.log())) {
@@ -414,7 +421,7 @@ impl Run {
     }
 }
 
-/// The writers' objects in a namespace, read from the members directly.
+/// Reads the writers' objects in a namespace directly from the members.
 pub(crate) async fn union(members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<Union> {
     let mut union = Union::new();
     for resource in RESOURCES {
@@ -438,7 +445,7 @@ async fn list(http: &HttpClient, namespace: &str, resource: &str) -> anyhow::Res
     list["items"].as_array().cloned().context("no items")
 }
 
-/// The kubeconfig that Tributary wrote, with its port replaced by the relay's.
+/// Writes the server's kubeconfig with the relay's port instead of the server's port.
 fn through(server: &Server, relay: u16) -> anyhow::Result<PathBuf> {
     let tributary = server.running.as_ref().context("Tributary does not run")?;
     let text = std::fs::read_to_string(tributary.kubeconfig()).context("read the kubeconfig")?;

@@ -1,4 +1,4 @@
-//! `serve --merge-into-kubeconfig` changes the user's own kubeconfig, which the real kubectl changes too.
+//! `serve --merge-into-kubeconfig` changes the user's kubeconfig, which the real kubectl changes, too.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -8,7 +8,8 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubeconfig, tributary};
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["own_kubeconfig";
-        is_joined_and_left_also_after_kubectl_changed_it, one_of_several_files_hides_nothing_of_the_others,
+        contexts_are_added_to_and_removed_from_the_users_kubeconfig,
+        contexts_in_one_kubeconfig_hide_no_entry_of_other_files,
     ]
 }
 
@@ -16,7 +17,7 @@ fn text_of(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a temporary path is not UTF-8")
 }
 
-async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) -> anyhow::Result<()> {
+async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
     let own = folder.path().join("config");
@@ -36,7 +37,7 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
     let nodes = kubectl.ok(&["--context", "tributary-member2", "get", "nodes", "-o", "name"]).await?;
     ensure!(nodes == "node/member2-node-0\n", "{nodes}");
 
-    // kubectl writes the whole file anew and keeps the marks; Tributary keeps kubectl's change.
+    // kubectl rewrites the file and keeps Tributary's marks, and Tributary keeps kubectl's change.
     kubectl.ok(&["config", "set-context", "tributary-all", "--namespace=kube-system"]).await?;
     kubectl.ok(&["config", "use-context", "tributary-all"]).await?;
     drop(running);
@@ -57,9 +58,9 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
     Ok(())
 }
 
-/// `KUBECONFIG=a:b`: the contexts go into the first existing file, beside the entries of both. They are refused if one
-/// file's entry would hide the other's.
-async fn one_of_several_files_hides_nothing_of_the_others(context: TestContext) -> anyhow::Result<()> {
+/// With `KUBECONFIG=a:b`, the contexts go into the first existing file. Tributary refuses to start if an entry of one
+/// file would hide an entry of the other.
+async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?;
     let folder = guard::temporary_folder("own-kubeconfig")?;
     let [missing, first, second] = ["missing", "first", "second"].map(|name| folder.path().join(name));

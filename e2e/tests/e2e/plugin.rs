@@ -1,8 +1,8 @@
-//! The real kubectl runs `kubectl tributary` from an archive like that of a release, over two members.
+//! The real kubectl runs `kubectl tributary` over two members, from an archive like that of a release.
 //!
-//! krew is not available as a Go module where these tests run, so the test does krew's work: it checks the manifest
-//! against krew's rules and the archive against the manifest, and links the program into a folder of the PATH. Source:
-//! krew `internal/index/validation/validate.go`, `internal/installation`.
+//! krew is not available as a Go module, so the test does krew's work. It checks the manifest against krew's rules and
+//! the archive against the manifest, and links the program into a folder of the PATH. Source: krew
+//! `internal/index/validation/validate.go`, `internal/installation`.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -19,30 +19,30 @@ use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributa
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The name of the program in an archive.
 const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["plugin";
-        installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said,
-        status_of_the_server, commands_of_kubectl_in_one_cluster,
+        plugin_is_installed_from_its_krew_manifest, plugin_which_and_diff_show_a_repeated_name,
+        plugin_reports_unanswerable_commands, plugin_status_lists_the_members,
+        plugin_runs_kubectl_commands_in_one_cluster,
     ]
 }
 
-/// The standard output of a command that must succeed.
+/// Runs a command that must succeed, and returns its standard output.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {output:?}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// An archive like that of a release, and its completed manifest.
+/// Makes an archive like that of a release, and its completed manifest.
 fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
     std::fs::create_dir(&files)?;
-    // A link instead of a copy, because the program is large with its symbols. A hard link would change the file's
-    // metadata while tar reads the file in another test.
+    // The program with symbols is too large to copy. A hard link would change the metadata of the file while tar reads
+    // the file in another test.
     symlink(std::path::absolute(tributary::binary()?)?, files.join(PROGRAM))?;
     std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
     output(
@@ -82,13 +82,13 @@ fn install(folder: &Path) -> anyhow::Result<PathBuf> {
     std::fs::create_dir(&bin)?;
     output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&store))?;
     let program = store.join(platform["bin"].as_str().context("no bin")?);
-    // krew links the program under the plugin's name with the prefix that kubectl looks for.
+    // kubectl looks for plugins by this prefix.
     let name = manifest["metadata"]["name"].as_str().context("no name")?;
     symlink(program, bin.join(format!("kubectl-{}", name.replace('-', "_"))))?;
     Ok(bin)
 }
 
-/// The rules of krew for a manifest.
+/// Checks a manifest against the rules of krew.
 fn check_manifest(manifest: &Value) -> anyhow::Result<()> {
     ensure!(manifest["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2", "{manifest}");
     ensure!(manifest["kind"] == "Plugin" && manifest["metadata"]["name"] == "tributary", "{manifest}");
@@ -130,7 +130,7 @@ impl Setup {
     async fn new(context: &TestContext) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("plugin")?;
         let bin = install(folder.path())?;
-        // The plugin finds kubectl by its name in the PATH.
+        // The plugin finds kubectl in the PATH.
         symlink(context.fixture.tools().await?.server("kubectl"), bin.join("kubectl"))?;
         let path = std::env::join_paths(
             [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
@@ -152,7 +152,7 @@ impl Setup {
         self.run(arguments).await?.success()
     }
 
-    /// Creates a config map with one text in a member.
+    /// Creates a ConfigMap with one text in a member.
     async fn map(&self, member: usize, name: &str, text: &str) -> anyhow::Result<()> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text, "same": "yes"},
@@ -163,7 +163,7 @@ impl Setup {
     }
 }
 
-async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_is_installed_from_its_krew_manifest(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut list = setup.kubectl.command(&["plugin", "list"]);
     list.env("PATH", &setup.path);
@@ -178,7 +178,7 @@ async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_which_and_diff_show_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin", "one\ntwo\n\u{1b}[31m").await?;
     setup.map(1, "twin", "one\nthree\n\u{1b}[31m").await?;
@@ -224,7 +224,7 @@ async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Resu
     .await
 }
 
-async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result<()> {
+async fn plugin_reports_unanswerable_commands(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "single", "x").await?;
     let namespace = ["-n", setup.namespace.as_str()];
@@ -254,8 +254,8 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
     Ok(())
 }
 
-/// The output of `tributary status`: printed once, since there is no terminal here; also with a cluster's own context.
-async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
+/// The test has no terminal, so `tributary status` prints once. A cluster's own context works, too.
+async fn plugin_status_lists_the_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
         let screen = setup.ok(arguments).await?;
@@ -273,9 +273,9 @@ async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The second member has a Deployment, and both members have pods of its selector. The command takes pods of the named
-/// member, and for a repeated name the object of that member.
-async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
+/// The second member has a Deployment, and both members have pods that its selector matches. The plugin must use the
+/// pods of the named member only, and for a repeated name the object of that member.
+async fn plugin_runs_kubectl_commands_in_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.clone();
     let deployment = json!({
@@ -319,7 +319,7 @@ async fn commands_of_kubectl_in_one_cluster(context: TestContext) -> anyhow::Res
     setup.map(1, "twin", "two").await?;
     let text = setup.ok(&at(&["get", "cm/twin"], &["-o", "jsonpath={.data.text}"])).await?;
     ensure!(text == "two", "{text}");
-    // The context of any cluster leads to the server.
+    // The plugin reaches the server through the context of any cluster.
     let described = setup.ok(&at(&["describe", "cm/twin", "--context", "member1"], &[])).await?;
     let has = |text: &str| described.lines().any(|line| line == text);
     ensure!(has("two") && !has("one"), "{described}");

@@ -6,14 +6,13 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, sync::Arc, time::Duration};
 use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, namespace};
 
-/// Longest time until the server has read a change of the files.
+/// Longest time until the server has read a changed file.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["policies";
-        kubectl_is_told_what_policies_deny_and_they_change_while_it_runs,
-        a_query_that_can_be_read_in_two_ways_passes_no_policy,
-        a_global_policy_holds_at_each_path_of_real_clusters,
+        kubectl_shows_policy_denials_and_policies_reload, ambiguous_query_encoding_passes_no_policy,
+        global_policy_applies_to_each_path_of_a_cluster,
     ]
 }
 
@@ -33,7 +32,7 @@ pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Valu
             "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
             "spec": spec,
         });
-        // A rename is atomic: the server would refuse a half-written file.
+        // A rename is atomic. The server would refuse a half-written file.
         let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
         fs::write(&new, object.to_string())?;
         fs::rename(new, path)?;
@@ -50,7 +49,7 @@ fn pass() -> Value {
     json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]})
 }
 
-async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_shows_policy_denials_and_policies_reload(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let (first, second) = (members[0].name(), members[1].name());
@@ -101,7 +100,7 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
         }
     }
 
-    // The policies change while the server runs: `DenyAll` replaces them, and freezes the cluster.
+    // `DenyAll` replaces the policies while the server runs.
     write(folder.path(), members, &json!({"dispatch": "DenyAll"}))?;
     eventually(SOON, async || {
         let listed = kubectl.ok(&list).await?;
@@ -119,9 +118,9 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
     Ok(())
 }
 
-/// A kube-apiserver accepts parameters that are not UTF-8: it would list and watch, although the policies saw a
+/// A kube-apiserver accepts query parameters that are not UTF-8. It could list and watch, although the policies saw a
 /// different request.
-async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
+async fn ambiguous_query_encoding_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?;
     let first = members[0].name();
     let folder = guard::temporary_folder("policies-query")?;
@@ -156,7 +155,7 @@ async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestCont
     .await?;
     let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
     let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
-    // The kube-apiserver's own reading of these parameters.
+    // The kube-apiserver accepts these parameters.
     let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
     ensure!(listed.contains("\"private\""), "{listed}");
     let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();
@@ -171,7 +170,7 @@ async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestCont
     Ok(())
 }
 
-async fn a_global_policy_holds_at_each_path_of_real_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn global_policy_applies_to_each_path_of_a_cluster(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let members = context.fixture.pair().await?;
     let folder = guard::temporary_folder("policies-global")?;
@@ -190,7 +189,7 @@ async fn a_global_policy_holds_at_each_path_of_real_clusters(context: TestContex
         let said = kubectl.run(&["--context", place_of, "delete", "configmap/kept", "-n", &name]).await?.failure()?;
         ensure!(said.contains(&format!("nobody deletes here {place}")), "{place_of}: {said}");
     }
-    // Other requests succeed, although no policy of the MergedEndpoint takes them.
+    // Other requests succeed, although no policy of the MergedEndpoint matches them.
     kubectl.ok(&["--context", "all", "get", "configmap/kept", "-n", &name]).await?;
     kubectl.ok(&["--context", members[1].name(), "get", "configmap/kept", "-n", &name]).await?;
     fs::write(folder.path().join("new"), endpoint(json!({})).to_string())?;

@@ -1,5 +1,5 @@
-//! Faults of other gateways in front of a Kubernetes API, tested with real servers. `docs/precedents.md` lists all of
-//! them.
+//! Known faults of other gateways in front of a Kubernetes API, tested with real servers. `docs/precedents.md` lists
+//! all of them.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::deployment;
@@ -7,22 +7,23 @@ use anyhow::ensure;
 use std::time::Duration;
 use tributary_e2e::{MetricsServer, TestCluster, Tributary};
 
-/// Longest time until a member sees that its aggregated API server is available.
+/// Longest time until a member reports that its aggregated API server is available.
 const SOON: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
     cases!["precedents";
-        cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away,
-        cve_2023_30622_the_chart_gives_no_rights_where_it_runs]
+        cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not_followed,
+        cve_2023_30622_chart_gives_no_rights_in_its_own_cluster,
+    ]
     .into_iter()
     .map(|case| case.patience(Duration::from_secs(420)))
     .collect()
 }
 
-/// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses it with 502
-/// and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for every client
-/// and request.
-async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away(
+/// A hostile aggregated API server answers every request with a redirect. A kube-apiserver (1.36) refuses the redirect
+/// with 502 and hides the location (`upgradeaware.go`, `RejectForwardingRedirects`). Tributary must do the same for
+/// every client and request.
+async fn cve_2018_1002102_and_cve_2022_3172_redirect_of_an_aggregated_api_is_not_followed(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let _turn = context.fixture.own_members.acquire().await?;
@@ -42,12 +43,12 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     let elsewhere = MetricsServer::start().await?;
     metrics.redirect_to(Some(&elsewhere));
     for (http, path, code) in [(member.http(), node, 502), (&merged, node, 503), (&merged, &*below, 502)] {
-        // Meanwhile the merged view does not know whether the cluster has the object.
+        // The cluster may have the object, but the merged view cannot find out.
         let answer = http.get(path).send().await?;
         ensure!(answer.status == code && answer.header("location").is_empty(), "{path}: {answer:?}");
         ensure!(!format!("{answer:?}").contains(&elsewhere.url()), "{path}: {answer:?}");
     }
-    // Tributary lists live, and names the cluster that does not answer.
+    // Tributary lists from the clusters, and names the cluster without an answer.
     let list = merged.get("/apis/metrics.k8s.io/v1beta1/nodes").send().await?;
     ensure!(!list.status.is_redirection() && list.header("location").is_empty(), "{list:?}");
     ensure!(!format!("{list:?}").contains(&elsewhere.url()), "{list:?}");
@@ -59,9 +60,9 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     Ok(())
 }
 
-/// A chart that gives its pod all rights gives them also to an attacker who takes over the pod's node. This chart gives
-/// none, and the rights of accounts in clusters are listed word by word.
-async fn cve_2023_30622_the_chart_gives_no_rights_where_it_runs(context: TestContext) -> anyhow::Result<()> {
+/// The rights of a chart's pod go to an attacker who takes over the pod's node. This chart gives no rights, and the
+/// rights of accounts in served clusters have no wildcards.
+async fn cve_2023_30622_chart_gives_no_rights_in_its_own_cluster(context: TestContext) -> anyhow::Result<()> {
     let helm = deployment::helm(&context, 4).await?;
     for values in deployment::VALUES.map(deployment::values) {
         for object in deployment::render::chart(&helm, &["--values", &values]).await? {

@@ -1,4 +1,4 @@
-//! A member stops accepting Tributary's user, or takes away its rights, and restores them.
+//! A member rejects Tributary's user, or revokes its rights, and restores both.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -7,24 +7,27 @@ use std::{fs, sync::Arc, time::Duration};
 use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
-/// Longest time until Tributary sees a change of rights: it tries again within seconds, on a busy machine.
+/// Longest time until Tributary notices a change of rights. It retries within seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Time in which the test looks for repeated lines in the log.
+/// Time in which the log must have no repeated lines.
 const A_WHILE: Duration = Duration::from_secs(10);
 
 /// The name of Tributary's user in the member.
 const READER: &str = "reader";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["rights"; forbidden_and_allowed_again, unknown_and_known_again]
-        .into_iter()
-        .map(|case| case.patience(Duration::from_secs(420)))
-        .collect()
+    cases!["rights";
+        member_that_forbids_tributary_is_served_again_after_a_grant,
+        member_that_rejects_the_token_is_served_again_after_acceptance,
+    ]
+    .into_iter()
+    .map(|case| case.patience(Duration::from_secs(420)))
+    .collect()
 }
 
-/// Two members. Tributary reads the first as a user of its own through a relay, so that the test can restart its
-/// watches: kube-apiserver checks rights only at the beginning of a watch.
+/// Two members. Tributary reads the first through a relay, with a separate user. The test cuts the relay to restart
+/// Tributary's watches: kube-apiserver checks rights only at the start of a watch.
 struct Pair {
     victim: TestCluster,
     other: Arc<TestCluster>,
@@ -72,8 +75,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until a list shows these names, with a Warning of the victim for this reason (no Warning if the reason is
-    /// empty).
+    /// Waits until a list has these names, and a Warning of the victim with this reason. An empty reason means no
+    /// Warning.
     async fn shows(&self, names: &[&str], reason: &str) -> anyhow::Result<()> {
         eventually(SOON, async || {
             let answer = self.http.get(&self.maps()).send().await?.expect(200)?;
@@ -85,14 +88,14 @@ impl Pair {
         .await
     }
 
-    /// While the victim refuses, Tributary serves the victim's old state with a Warning, the other member's live state,
-    /// and the reason everywhere.
+    /// While the victim refuses, Tributary serves the victim's old objects with a Warning and the reason, and the
+    /// current objects of `member2`.
     async fn serves_the_rest(&self, reason: &str) -> anyhow::Result<()> {
         self.victim.http().delete(&format!("{}/doomed", self.maps())).send().await?.expect(200)?;
         self.create(&self.other, "meanwhile").await?;
         self.shows(&["doomed", "elsewhere", "kept", "meanwhile"], reason).await?;
-        // A collection that was never listed is missing, and a Warning says so. The reason may be another for a moment,
-        // if a connection has just closed.
+        // A collection that was never listed is missing, and a Warning says so. A connection that has just closed may
+        // be the reason for a moment.
         let never_read = format!("/api/v1/namespaces/{}/endpoints", self.namespace);
         eventually(SOON, async || warns(&self.http.get(&never_read).send().await?.expect(200)?, reason)).await?;
         eventually(SOON, async || {
@@ -103,20 +106,20 @@ impl Pair {
             Ok(())
         })
         .await?;
-        // The cluster's own line has the first reason, which may be that its connections have just closed.
+        // The log line of the cluster has the first reason, which may be a closed connection.
         let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("is in trouble"));
         let lines = |log: &str| log.lines().filter(is_one).count();
         let before = lines(&self.tributary.log());
         tokio::time::sleep(A_WHILE).await;
         let log = self.tributary.log();
         let after = lines(&log);
-        // One line for each collection and once more for its namespace, one for the cluster, and one each for
+        // The log may have one line for each collection, one for its namespace, one for the cluster, and one each for
         // CustomResourceDefinitions and APIServices.
         ensure!((1..=8).contains(&after) && after == before, "{before} lines, {A_WHILE:?} later {after}:\n{log}");
         Ok(())
     }
 
-    /// When the victim accepts again, Tributary serves the present state without a Warning.
+    /// When the victim accepts requests again, Tributary serves its current objects without a Warning.
     async fn recovers(&self) -> anyhow::Result<()> {
         self.create(&self.victim, "after").await?;
         self.shows(&["after", "elsewhere", "kept", "meanwhile"], "").await?;
@@ -136,8 +139,8 @@ fn names_of(answer: &HttpResponse) -> anyhow::Result<Vec<String>> {
     Ok(list["items"].as_array().context("no items")?.iter().map(name).collect())
 }
 
-/// Checks that an answer warns only of the victim, with this reason; with an empty reason, that it has no such Warning.
-/// The members' own warning that v1 Endpoints are deprecated does not count.
+/// Checks that an answer warns only of the victim, with this reason. With an empty reason, the answer must not warn of
+/// the victim. The members' warning that v1 Endpoints are deprecated does not count.
 fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
     let all = answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = all.filter(|warning| !warning.contains("is deprecated")).collect();
@@ -151,7 +154,7 @@ fn warns(answer: &HttpResponse, reason: &str) -> anyhow::Result<()> {
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Gives the reader all rights.
+/// Binds all rights to the user [`READER`].
 async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": READER},
@@ -161,7 +164,7 @@ async fn allow(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(BINDING, &binding).send().await?.expect(201).map(drop)
 }
 
-/// Adds the reader's token to the member, or removes it, which takes a restart.
+/// Adds the user's token to the member, or removes it. The member restarts.
 async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     let path = member.folder().join("tokens.csv");
     let text = fs::read_to_string(&path).context("read the token file")?;
@@ -172,7 +175,7 @@ async fn know(member: &TestCluster, token: Option<&str>) -> anyhow::Result<()> {
     member.start_again().await
 }
 
-async fn forbidden_and_allowed_again(context: TestContext) -> anyhow::Result<()> {
+async fn member_that_forbids_tributary_is_served_again_after_a_grant(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let pair = Pair::start(&context).await?;
     pair.victim.http().delete(&format!("{BINDING}/{READER}")).send().await?.expect(200)?;
@@ -182,7 +185,7 @@ async fn forbidden_and_allowed_again(context: TestContext) -> anyhow::Result<()>
     pair.recovers().await
 }
 
-async fn unknown_and_known_again(context: TestContext) -> anyhow::Result<()> {
+async fn member_that_rejects_the_token_is_served_again_after_acceptance(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let pair = Pair::start(&context).await?;
     know(&pair.victim, None).await?;

@@ -1,6 +1,6 @@
-//! Several clusters have the same namespaces and names, because controllers make them: `kube-root-ca.crt` and the
-//! default service account of each namespace. A client that keys by name holds one of the objects, and never loses an
-//! existing name.
+//! Several clusters have the same namespaces and names, because controllers create them: `kube-root-ca.crt` and the
+//! default service account of each namespace. A client with a store keyed by name has one of the objects, and never
+//! loses an existing name.
 
 use crate::{
     clients::follower::Follower,
@@ -14,21 +14,21 @@ use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig, namespace};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest absence of a key while another cluster's object takes its place: the two events come together.
+/// Longest absence of a key while another cluster's object replaces the old object. The two events arrive together.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// The controllers that create a namespace's service account and config map of the authority, and delete them with the
-/// namespace.
+/// The controllers that create a namespace's service account and CA ConfigMap, and delete them with the namespace.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,root-ca-certificate-publisher-controller";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["same_names"; informers_never_lose_a_name]
+    cases!["same_names"; informers_keep_every_name_that_several_clusters_have]
         .into_iter()
         .map(|case| case.patience(Duration::from_secs(420)))
         .collect()
 }
 
-/// The keys of a namespace: the namespace itself, and the objects that controllers put into it.
+/// The keys of a namespace in the informers' stores: the namespace itself, and the objects that controllers create in
+/// it.
 fn keys(namespace: &str) -> [(&'static str, String); 3] {
     [
         ("namespaces", namespace.to_owned()),
@@ -37,7 +37,7 @@ fn keys(namespace: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-/// The uids of a key's objects in the members.
+/// Reads the uids of a key's objects from the members.
 async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow::Result<BTreeSet<String>> {
     let path = match key.split_once('/') {
         Some((namespace, name)) => format!("/api/v1/namespaces/{namespace}/{resource}/{name}"),
@@ -53,7 +53,7 @@ async fn uids(members: &[Arc<TestCluster>], resource: &str, key: &str) -> anyhow
     Ok(uids)
 }
 
-/// Waits until, for each of these keys, the informers hold an object of a member.
+/// Waits until the informers have an object of a member for each key.
 async fn hold(follower: &mut Follower, members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -83,7 +83,7 @@ async fn exists_in(member: &TestCluster, path: &str, exists: bool) -> anyhow::Re
     .await
 }
 
-async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()> {
+async fn informers_keep_every_name_that_several_clusters_have(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let start = |name| TestCluster::builder(name).controllers_named(CONTROLLERS).start(tools);
@@ -106,7 +106,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
             let object = key.split('/').next_back().unwrap_or_default();
             let path = format!("/api/v1/namespaces/{name}/{resource}/{object}");
             for member in members.iter().cycle().take(6) {
-                // The controller creates the object, and recreates it after the deletion.
+                // The controller creates the object, and creates it again after the deletion.
                 exists_in(member, &path, true).await?;
                 member.http().delete(&path).send().await?.expect(200)?;
                 exists_in(member, &path, true).await?;
@@ -114,7 +114,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
         }
         hold(&mut follower, &members, &name).await.context("after deletions that controllers undid")?;
 
-        // One cluster deletes the namespace with all its objects, and then has it again.
+        // Each cluster deletes the namespace with all objects, and creates it again.
         for member in &members {
             let path = format!("/api/v1/namespaces/{name}");
             member.http().delete(&path).send().await?.expect(200)?;
@@ -131,7 +131,7 @@ async fn informers_never_lose_a_name(context: TestContext) -> anyhow::Result<()>
     Ok(())
 }
 
-/// No key of this namespace was absent for longer than the replacement by another cluster's object takes.
+/// Checks that no key of the namespace was absent for longer than [`AT_ONCE`].
 fn never_lost(dump: &Value, namespace: &str) -> anyhow::Result<()> {
     let absences = dump["absences"].as_object().context("no absences")?;
     for (resource, key) in keys(namespace) {

@@ -1,21 +1,21 @@
-//! Many users of one endpoint over two real members, each with a certificate: the tests check their reads, their writes
-//! and their refusals.
+//! Many users of one endpoint over two real members, each with a certificate. The tests check reads, writes and
+//! refusals.
 
-mod acting_as;
 mod authorizers;
 mod churn;
-mod crowd;
-mod governed;
-mod hosts;
-mod impersonation;
+mod cluster_hosts;
+mod constrained_impersonation;
+mod impersonation_headers;
 mod informers;
 mod join;
+mod many_users;
 mod matrix;
 mod races;
-mod rights_behind;
+mod rate_limits;
+mod refusal_messages;
+mod stale_rights;
 mod streams;
 mod tokens;
-mod words;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -37,23 +37,24 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases![
         "shared_mode";
-        people_act_as_themselves, authorities_are_exchanged, version_1_certificates_are_known_as_by_kube_apiserver,
+        users_read_and_write_with_their_own_rights, client_authorities_are_reloaded,
+        x509_version_1_certificate_names_its_user,
     ];
-    cases.extend(acting_as::cases());
+    cases.extend(impersonation_headers::cases());
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
-    cases.extend(crowd::cases());
-    cases.extend(governed::cases());
-    cases.extend(hosts::cases());
-    cases.extend(impersonation::cases());
+    cases.extend(many_users::cases());
+    cases.extend(rate_limits::cases());
+    cases.extend(cluster_hosts::cases());
+    cases.extend(constrained_impersonation::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());
     cases.extend(matrix::cases());
     cases.extend(races::cases());
-    cases.extend(rights_behind::cases());
+    cases.extend(stale_rights::cases());
     cases.extend(streams::cases());
     cases.extend(tokens::cases());
-    cases.extend(words::cases());
+    cases.extend(refusal_messages::cases());
     cases
 }
 
@@ -67,13 +68,13 @@ struct Shared {
 }
 
 impl Shared {
-    /// Starts the endpoint over the two members of all tests.
+    /// Starts the endpoint over `member1` and `member2`.
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
         let kubeconfig = context.fixture.pair_kubeconfig().await?;
         Self::over(context, context.fixture.pair().await?.clone(), &kubeconfig, &[]).await
     }
 
-    /// Starts the endpoint over these members, whose contexts are in the kubeconfig, with further arguments.
+    /// Starts the endpoint over these members, with additional arguments. The kubeconfig has the members' contexts.
     async fn over(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -89,7 +90,7 @@ impl Shared {
         .await
     }
 
-    /// Like [`Self::over`], for a builder that already has the members.
+    /// As [`Self::over`], for a builder that already has the members.
     async fn of(
         context: &TestContext,
         members: [Arc<TestCluster>; 2],
@@ -107,7 +108,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Checks that the endpoint knows the users' rights in each member: before that, requests that depend on rights get
+    /// Checks that the endpoint has read the RBAC objects of each member. Before that, requests that need rights get
     /// 503.
     fn knows_all(&self) -> anyhow::Result<()> {
         let log = self.tributary.log();
@@ -120,12 +121,12 @@ impl Shared {
         Ok(())
     }
 
-    /// A kubeconfig of this user, with a new certificate.
+    /// Writes a kubeconfig for a user with a new certificate.
     fn kubeconfig(&self, name: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         self.kubeconfig_with(&self.people.user(name, groups)?)
     }
 
-    /// A kubeconfig with this entry of a user.
+    /// Writes a kubeconfig with this `user` entry.
     fn kubeconfig_with(&self, user: &Value) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
         let clusters = [self.members[0].name(), self.members[1].name()];
@@ -142,7 +143,8 @@ impl Shared {
     }
 }
 
-/// Makes a role with these rules, in a namespace or (with an empty one) in the whole cluster, and binds it to a user.
+/// Creates a role with these rules and binds it to a user: in a namespace, or in the whole cluster if `namespace` is
+/// empty.
 pub(crate) async fn grant(
     member: &TestCluster,
     namespace: &str,
@@ -173,12 +175,11 @@ async fn revoke(member: &TestCluster, namespace: &str, name: &str) -> anyhow::Re
     member.http().delete(&path).send().await?.expect(200).map(drop)
 }
 
-/// Rules of a role that reads ConfigMaps.
 pub(crate) fn reads_config_maps() -> Value {
     json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}])
 }
 
-/// Makes a ConfigMap with a text of this many bytes.
+/// Creates a ConfigMap with a text of this many bytes.
 pub(crate) async fn make_config_map(
     member: &TestCluster,
     namespace: &str,
@@ -191,8 +192,7 @@ pub(crate) async fn make_config_map(
     member.http().post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).send().await?.expect(201).map(drop)
 }
 
-/// Names of the ConfigMaps in a list, with their namespaces and clusters, without the ConfigMap that every namespace
-/// has.
+/// The ConfigMaps in a list by cluster, namespace and name, without `kube-root-ca.crt`, which every namespace has.
 fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |metadata: &Value| {
@@ -203,7 +203,7 @@ fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
     items.filter(|(.., name)| name != "kube-root-ca.crt").collect()
 }
 
-async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
+async fn users_read_and_write_with_their_own_rights(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let [one, two] = &shared.members;
     let own = context.namespace("shared", &shared.members).await?;
@@ -215,7 +215,7 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     grant(two, "", &ann, &ann, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await?;
     let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
 
-    // The members and the endpoint see the same user.
+    // The members and the endpoint find the same user.
     let who = kubectl.run(&["auth", "whoami", "-o", "json"]).await?;
     ensure!(who.code == Some(0) && who.stderr.is_empty(), "{who:?}");
     let who: Value = serde_json::from_str(&who.stdout)?;
@@ -228,12 +228,12 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
 
-    // A write goes to the only cluster in which she has rights, in her name.
+    // The write goes to the only cluster in which the user has rights, under the user's name.
     kubectl.ok(&["create", "configmap", "hers", "-n", &own]).await?;
     let made = one.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(200)?;
     ensure!(!made.text().contains("tributary"), "{}", made.text());
     two.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(404)?;
-    // She cannot see that an object exists in the other cluster.
+    // The user must not learn that an object exists in the other cluster.
     let hidden = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hidden"}});
     two.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &hidden).send().await?.expect(201)?;
     eventually(SOON, async || {
@@ -250,7 +250,7 @@ async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
     ensure!(refused.stderr.contains(&words), "{}", refused.stderr);
     kubectl.ok(&["delete", "configmap", "hers", "-n", &own]).await?;
 
-    // A user cannot become another user by headers, or by a certificate that names system groups.
+    // A user cannot become another user by headers, or by a certificate with system groups.
     let refused = kubectl.run(&["get", "configmaps", "-n", &own, "--as", &eve]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot impersonate"), "{}", refused.stderr);
     let masters = shared.http(&eve, &["system:masters", "system:nodes"]).await?;
@@ -281,9 +281,9 @@ async fn strangers(shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A certificate of X.509 version 1 names its user, as for a kube-apiserver. A certificate of an unknown authority does
-/// not; the user and the log get the reason.
-async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestContext) -> anyhow::Result<()> {
+/// A kube-apiserver accepts a certificate of X.509 version 1, and so must the endpoint. A certificate of an unknown
+/// authority is refused, and the user and the log get the reason.
+async fn x509_version_1_certificate_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (tools, member) = (context.fixture.tools().await?, &shared.members[0]);
     let direct = shared.folder.path().join("direct");
@@ -304,7 +304,7 @@ async fn version_1_certificates_are_known_as_by_kube_apiserver(context: TestCont
     Ok(())
 }
 
-/// A user may read a path about all clusters if each cluster allows it.
+/// A user may read a path that covers all clusters, such as `/metrics`, if each cluster allows it.
 async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
     let http = shared.http(ann, &[]).await?;
     for path in
@@ -319,13 +319,13 @@ async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2
     grant(members[0], "", &format!("{ann}-metrics"), ann, rules).await?;
     eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
     http.get("/readyz?verbose").send().await?.expect(403)?;
-    // For a page of another site, the browser sends the user's certificate.
+    // A browser would send the user's certificate with the request of another site's page.
     let page = http.get("/metrics").header("origin", "https://evil.example");
     page.send().await?.expect(403)?;
     Ok(())
 }
 
-async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
+async fn client_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let http = shared.http("ann", &[]).await?;
     http.get("/version").send().await?.expect(200)?;
@@ -338,7 +338,7 @@ async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
     http.get("/version").send().await?.expect(200)?;
-    // A new authority takes effect on open connections too.
+    // A new authority takes effect on open connections, too.
     let others = PeopleAuthority::new("the next authority")?;
     fs::write(&shared.client_ca, others.pem())?;
     eventually(SOON, async || http.get("/version").send().await?.expect(401).map(drop)).await?;

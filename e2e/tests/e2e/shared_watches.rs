@@ -1,5 +1,5 @@
-//! Watches of many clients through a cluster's own path share a few connections to its kube-apiserver. A client that
-//! does not read does not slow the others on its connection.
+//! Watches of many clients at a cluster's own path share a few connections to its kube-apiserver. A client that does
+//! not read does not delay other clients on its connection.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
@@ -15,23 +15,24 @@ const SOON: Duration = Duration::from_secs(60);
 /// Number of clients, each with its own connection and watch.
 const CLIENTS: usize = 300;
 
-/// Number of further clients that read no events of their watches.
+/// Number of additional clients that read no events of their watches.
 const SLOW: usize = 20;
 
-/// Size of the watched object in bytes, and number of its changes: many times the bytes that fit into the windows.
+/// Size of the watched object in bytes, and number of its changes: together many times the flow-control windows.
 const LARGE_BYTES: usize = 200 << 10;
 const CHANGES: usize = 10;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_watches"; of_hundreds_of_clients_take_a_few_connections];
+    let cases = cases!["shared_watches"; watches_of_hundreds_of_clients_share_a_few_connections];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// Number of the process' connections to this port of 127.0.0.1.
+/// Returns the number of connections of a process to a port of 127.0.0.1.
 fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     let far = format!("0100007F:{port:04X}");
     let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
-    // A line has its number, both addresses, the state (01 is ESTABLISHED), six more fields, and the inode.
+    // A line of `/proc/net/tcp` has its number, both addresses, the state (01 is ESTABLISHED), six more fields, and the
+    // inode.
     let inodes: HashSet<String> = table
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
@@ -43,14 +44,14 @@ fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
     Ok(links.filter(|link| link.to_str().is_some_and(|link| inodes.contains(link))).count())
 }
 
-/// A watch by a new client with a connection of its own.
+/// Opens a watch with a new client and connection.
 async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient, EventStream)> {
     let client = tributary.http().await?;
     let watch = client.watch(path).await?;
     Ok((client, watch))
 }
 
-async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> anyhow::Result<()> {
+async fn watches_of_hundreds_of_clients_share_a_few_connections(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let member = TestCluster::builder("watched").start(context.fixture.tools().await?).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), ["watched"]).start().await?;
@@ -67,7 +68,7 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
 
     let small = format!("{here}?watch=1&labelSelector=size=small&resourceVersion={since}");
     let large = format!("{here}?watch=1&labelSelector=size=large&resourceVersion={since}");
-    // The first watch opens alone, the others in groups of 50 at once.
+    // The first watch opens alone, and the other watches in groups of 50 at once.
     let mut watches = vec![watch(&tributary, &small).await?];
     for round in 1..=(CLIENTS - 1).div_ceil(50) {
         let more = 50.min(CLIENTS - watches.len());
@@ -83,7 +84,7 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
     // Short requests may need one more connection than before.
     ensure!(now <= before + most + 1, "{before} connections before, {now} with {CLIENTS} watches");
 
-    // Clients that do not read do not delay the others on the same connections.
+    // Clients that do not read must not delay other clients on the same connections.
     let object = |name: &str, size: &str, value: String| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"size": size}},
             "data": {"value": value}})
@@ -106,13 +107,13 @@ async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> 
         );
         seen = version(&event["object"]).context("a version")?;
     }
-    // The slow clients still find their unread events.
+    // The slow clients still receive their unread events.
     for (_, mut watch) in slow {
         let event = watch.expect(SOON).await?;
         ensure!(event["object"]["metadata"]["name"] == "large", "{}", event["type"]);
     }
 
-    // All watches end with the kube-apiserver, and resume where they were once it is back.
+    // All watches end with the kube-apiserver, and resume after its restart.
     member.kill_apiserver().await?;
     for (_, watch) in &mut watches {
         let ended = watch.next(SOON).await;

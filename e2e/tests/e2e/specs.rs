@@ -1,13 +1,13 @@
-//! Kubernetes' own end-to-end specs, run against a bare member, Tributary over one and Tributary over two. A spec that
-//! passes on the bare member must pass through Tributary, except for the specs in [`differences`].
+//! Kubernetes' own end-to-end specs run against a bare member, Tributary over one member and Tributary over two. A spec
+//! that passes on the bare member must pass through Tributary, except for the specs in [`differences`].
 //!
 //! Continuous integration runs the specs of the API machinery over one member. The proof `proof_specs::all` runs the
-//! list in `e2e/specs/passing.txt` at all targets: half an hour on two cores, and a line on the terminal for each spec.
+//! list in `e2e/specs/passing.txt` at all targets. It takes half an hour on two cores, and prints a line for each spec.
 //! It records each result in the target folder (`tmp/specs`, or the folder in `TRIBUTARY_SPECS_LEDGERS`). The next call
-//! continues there, unless Tributary or the specs were rebuilt.
+//! continues an interrupted run, unless Tributary or the specs were rebuilt.
 //!
 //! * `TRIBUTARY_SPECS_RESULTS=<file>` writes the results to a file after a complete run;
-//! * `TRIBUTARY_SPECS_FIND=1` first tries all other specs on the bare member, and adds the passing ones to the list;
+//! * `TRIBUTARY_SPECS_FIND=1` first tries all other specs on the bare member, and adds the passing specs to the list;
 //! * `TRIBUTARY_SPECS_FOCUS=<part of a name>` and `TRIBUTARY_SPECS_TARGETS=over-one,…` run a part.
 
 mod catalog;
@@ -33,22 +33,20 @@ use std::{
 };
 use tributary_e2e::{Tools, tributary};
 
-/// Limits in continuous integration. A spec has only one attempt, so that an unreliable spec is noticed.
+/// Limits in continuous integration. A spec has only one attempt, so that unreliable specs are noticed.
 const MACHINERY_LIMITS: Limits = Limits { processes: 4, patience: Duration::from_secs(150), attempts: 1 };
 
-/// Limits for the search: most failing specs wait for running containers until they time out, at no cost.
+/// Limits for the search. Most failing specs wait for running containers until they time out, without CPU load.
 const FIND_LIMITS: Limits = Limits { processes: 14, patience: Duration::from_secs(60), attempts: 1 };
 
-/// Limits for the whole list. Specs wait more than they compute. Each has more time than in the search, because other
-/// specs run beside it.
+/// Limits for the whole list. Specs wait more than they compute. A spec has more time than in the search, because other
+/// specs run concurrently.
 const LIST_LIMITS: Limits = Limits { processes: 6, patience: Duration::from_secs(180), attempts: 2 };
 
-/// The server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A kube-apiserver: the oracle.
     Bare,
-    /// Tributary over one member.
     OverOne,
     /// Tributary over two members; specs write to one of them.
     OverTwo,
@@ -57,7 +55,6 @@ pub(crate) enum Target {
 impl Target {
     const ALL: [Self; 3] = [Self::Bare, Self::OverOne, Self::OverTwo];
 
-    /// Name of the target in files and variables.
     fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -66,7 +63,6 @@ impl Target {
         }
     }
 
-    /// Name of the target in text.
     fn words(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -78,13 +74,15 @@ impl Target {
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("specs::api_machinery_over_one", api_machinery_over_one).patience(Duration::from_secs(600)),
-        Case::new("proof_specs::all", all).patience(Duration::from_secs(6 * 3600)),
+        Case::new("specs::api_machinery_specs_pass_over_one_member", api_machinery_specs_pass_over_one_member)
+            .patience(Duration::from_secs(600)),
+        Case::new("proof_specs::all", specs_that_pass_on_a_bare_member_pass_through_tributary)
+            .patience(Duration::from_secs(6 * 3600)),
     ]
 }
 
-/// Runs the specs of the API machinery over one member. The other proof shows that they pass on the bare member.
-async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
+/// `proof_specs::all` shows that these specs pass on the bare member.
+async fn api_machinery_specs_pass_over_one_member(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let specs = tools.specs().await?;
     let mut wanted = catalog::all(&specs).await?;
@@ -99,8 +97,7 @@ async fn api_machinery_over_one(context: TestContext) -> anyhow::Result<()> {
     settle(&[(target, results::faults(target, &wanted, &results::verdicts(&ledger)))])
 }
 
-/// Runs every spec that passes on the bare member, at all targets.
-async fn all(context: TestContext) -> anyhow::Result<()> {
+async fn specs_that_pass_on_a_bare_member_pass_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/passing.txt");
     let passing = fs::read_to_string(&list).context("read the list")?;
@@ -132,12 +129,11 @@ async fn all(context: TestContext) -> anyhow::Result<()> {
     }
     let faults = verdicts.iter().map(|(target, verdicts)| (*target, results::faults(*target, &wanted, verdicts)));
     settle(&faults.collect::<Vec<_>>())?;
-    // Without the ledgers, the next run proves everything anew.
+    // Without the ledgers, the next run repeats all specs.
     if is_whole { ledgers.into_iter().try_for_each(|(_, ledger)| ledger.remove()) } else { Ok(()) }
 }
 
-/// Finds unlisted specs that pass on the bare member twice: first with many others at once and little patience, then
-/// with the limits of the whole list.
+/// Finds unlisted specs that pass on the bare member twice: with [`FIND_LIMITS`], and then with [`LIST_LIMITS`].
 async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::Result<Vec<String>> {
     let mut names = catalog::all(&tools.specs().await?).await?;
     names.retain(|name| catalog::is_worth_trying(name) && !known.contains(name) && name.contains(focus));
@@ -150,7 +146,7 @@ async fn find(tools: &Tools, known: &BTreeSet<String>, focus: &str) -> anyhow::R
     Ok(names)
 }
 
-/// The results of an earlier run of the same programs.
+/// Opens the results of an earlier run of the same programs.
 async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Result<Ledger> {
     let mut programs = vec![tools.server("kube-apiserver"), tools.specs().await?.join("e2e.test")];
     if through_tributary {
@@ -162,7 +158,7 @@ async fn open(tools: &Tools, name: &str, through_tributary: bool) -> anyhow::Res
     Ledger::open(folder.join(format!("{name}.jsonl")), &subject.join(" "))
 }
 
-/// A text that changes when a program is rebuilt.
+/// Returns a text that changes when the program is rebuilt.
 fn version(program: &PathBuf) -> anyhow::Result<String> {
     let read = || {
         let metadata = fs::metadata(program)?;

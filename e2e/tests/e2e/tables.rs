@@ -1,5 +1,5 @@
-//! Tables, cell by cell: the test creates the printers' samples in a member, and compares Tributary's Tables with the
-//! member's.
+//! Tables, cell by cell. The test creates the samples of the crate `printers` in a member, and compares Tributary's
+//! Tables with the member's Tables.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, bail, ensure};
@@ -16,11 +16,12 @@ use tributary_e2e::{HttpClient, TestCluster, Tributary};
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Lowest number of kinds with rows. With fewer, the samples were not created, and the comparison would show nothing.
+/// Smallest number of kinds with rows. With fewer kinds, the samples were not created, and the comparison proves
+/// nothing.
 const FEWEST_KINDS: usize = 40;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["tables"; as_the_member_prints_them]
+    cases!["tables"; tables_of_all_samples_equal_the_members_tables]
 }
 
 #[derive(Clone, Debug)]
@@ -31,10 +32,10 @@ struct Resource {
     has_status: bool,
 }
 
-async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
+async fn tables_of_all_samples_equal_the_members_tables(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
-    // A member of its own: webhooks and policies among the samples would affect the writes of other tests.
+    // Webhooks and policies among the samples would affect the writes of other tests in a shared member.
     let member =
         TestCluster::builder("printed").apiserver_argument("--runtime-config=api/all=true").start(tools).await?;
     let created = create_samples(member.http()).await?;
@@ -56,7 +57,7 @@ async fn as_the_member_prints_them(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares both Tables of a path until they agree: ages of objects change between the two requests.
+/// Compares both Tables of a path until they agree. The ages of objects change between the two requests.
 async fn compare(member: &HttpClient, tributary: &HttpClient, path: &str) -> anyhow::Result<usize> {
     let rows = AtomicUsize::new(0);
     eventually(Duration::from_secs(60), async || {
@@ -189,7 +190,7 @@ async fn create_samples(member: &HttpClient) -> anyhow::Result<usize> {
     Ok(created)
 }
 
-/// Like [`resources`], after the server serves the custom resource definitions that the samples created.
+/// As [`resources`], after the server serves the custom resources of the samples.
 async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(String, String), Resource>> {
     eventually(Duration::from_secs(60), async || {
         let known = resources(member).await?;
@@ -200,7 +201,7 @@ async fn with_custom_resources(member: &HttpClient) -> anyhow::Result<HashMap<(S
     resources(member).await
 }
 
-/// Returns whether the server created the object. A rejected sample is no row in either Table.
+/// Returns whether the server created the object. A rejected sample is in neither Table.
 async fn create(
     member: &HttpClient,
     known: &HashMap<(String, String), Resource>,

@@ -17,14 +17,18 @@ const SOON: Duration = Duration::from_secs(60);
 const CUT: Duration = Duration::from_millis(700);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["topology"; restored_from_a_backup_and_made_anew, custom_resources_come_and_go, two_processes]
+    cases!["topology";
+        member_restored_from_a_backup_or_replaced_leaves_no_old_state,
+        custom_resource_definitions_appear_change_and_disappear,
+        clients_move_between_two_processes_without_losing_changes,
+    ]
 }
 
-/// A member of this test alone beside `member2`, and Tributary over both.
+/// The test's own member beside `member2`, and Tributary over both.
 struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
-    /// Held so that the process runs, and its log is printed when the test fails.
+    /// Keeps the process running, and its log available for a failure.
     tributary: Arc<Tributary>,
     http: HttpClient,
 }
@@ -50,7 +54,7 @@ fn version_of(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits until a list shows these names, by cluster and name.
+/// Waits until a list has these objects, given as cluster and name.
 async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(path).send().await?.expect(200)?;
@@ -61,7 +65,7 @@ async fn names_are(http: &HttpClient, path: &str, expected: &[&str]) -> anyhow::
     .await
 }
 
-/// Checks the 410 of a list; its token continues a half-read list.
+/// Checks the 410 of a list. Returns the token with which a client continues a half-read list.
 fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     ensure!(answer.status == 410, "{}: {}", answer.status, answer.text());
     let status = answer.json()?;
@@ -69,7 +73,7 @@ fn expired(answer: &HttpResponse) -> anyhow::Result<Value> {
     Ok(status)
 }
 
-/// Checks that all requests with an old version are refused, so that clients list anew. A half-read list can be
+/// Checks that all requests with an old version are refused, so that clients list again. A half-read list can be
 /// continued. Returns the names on the remaining page.
 async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> anyhow::Result<Vec<String>> {
     for query in ["", "&resourceVersionMatch=Exact"] {
@@ -84,9 +88,9 @@ async fn is_void(http: &HttpClient, maps: &str, version: &str, token: &str) -> a
     Ok(names_of(&rest))
 }
 
-/// A real restore puts etcd's data back to an older state with the same uids. Then the member is made anew under its
-/// old address, with other uids and low revisions. No undone state remains anywhere.
-async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::Result<()> {
+/// A restore returns etcd to an older state with the same uids. Later an empty cluster replaces the member at its
+/// address, with new uids and low revisions. No answer may have an object of the lost state.
+async fn member_restored_from_a_backup_or_replaced_leaves_no_old_state(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let namespace = context.namespace("restore", &[Arc::clone(&own.victim), Arc::clone(&own.other)]).await?;
@@ -98,7 +102,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     own.victim.back_up().await?;
     names_are(&own.http, &maps, &["elsewhere", "deleted-later", "kept"]).await?;
 
-    // Enough writes that the revisions after the restore stay below.
+    // The number of writes keeps the revisions after the restore below the revisions before it.
     for number in 0..300 {
         own.victim.http().post(&maps, &map(&format!("undone-{number:03}"))).send().await?.expect(201)?;
     }
@@ -132,7 +136,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
 
-    // A different cluster gets the address and the name.
+    // A different cluster gets the member's address and name.
     let page = own.http.get(&format!("{maps}?limit=1")).send().await?.expect(200)?.json()?;
     let (before, token) = (version_of(&page), page["metadata"]["continue"].as_str().context("no token")?.to_owned());
     own.victim.make_anew().await?;
@@ -147,7 +151,7 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     ensure!(rest == ["new"], "{rest:?}");
     informer.follow(Instant::now() + CUT * 3, CUT).await?;
     informer.check(&[&own.victim, &own.other]).await?;
-    // Discovery shows the cluster's new identity a moment after its revisions did.
+    // Discovery shows the cluster's new uid shortly after its revisions.
     eventually(SOON, async || {
         let log = own.tributary.log();
         ensure!(log.contains("the name means another cluster by now"), "{log}");
@@ -157,8 +161,8 @@ async fn restored_from_a_backup_and_made_anew(context: TestContext) -> anyhow::R
     let log = own.tributary.log();
     ensure!(log.contains("revisions went back"), "{log}");
     // The log has one line at the beginning and one at the end of each outage, independent of the number of
-    // collections. An outage between two requests to the member has no line. A starting kube-apiserver may be down,
-    // unready and ready in turn.
+    // collections. An outage between two requests has no line. A starting kube-apiserver may be down, unready and ready
+    // in turn.
     let troubles = log.lines().filter(|line| line.contains(" WARN ") && line.contains("is in trouble")).count();
     let ends = log.lines().filter(|line| line.contains("is well again")).count();
     ensure!(troubles <= 6 && ends == troubles, "{troubles} beginnings and {ends} ends:\n{log}");
@@ -192,7 +196,7 @@ async fn define(member: &TestCluster, definition: &Value, path: &str) -> anyhow:
     served(member, path, true).await
 }
 
-/// Waits until the member itself serves a path, or stops serving it.
+/// Waits until the member itself serves a path, or no longer serves it.
 async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let status = member.http().get(path).send().await?.status.as_u16();
@@ -202,7 +206,7 @@ async fn served(member: &TestCluster, path: &str, yes: bool) -> anyhow::Result<(
     .await
 }
 
-/// Type, cluster and name of the next event that is no bookmark.
+/// The next event that is no bookmark: type, cluster and name.
 async fn next(stream: &mut EventStream) -> anyhow::Result<String> {
     loop {
         let event = stream.expect(SOON).await?;
@@ -221,8 +225,9 @@ async fn nothing(stream: &mut EventStream, within: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// A CRD in one cluster, then in both with different versions, a restart in between, and its removal.
-async fn custom_resources_come_and_go(context: TestContext) -> anyhow::Result<()> {
+/// A CRD appears in one cluster, then in both clusters with different versions. A cluster restarts, and the CRD is
+/// removed.
+async fn custom_resource_definitions_appear_change_and_disappear(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
     let outcome = widgets(&context, &own).await;
@@ -239,7 +244,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let widget = |version: &str, name: &str| json!({"apiVersion": format!("topology.example.com/{version}"), "kind": "Widget", "metadata": {"name": name}});
     http.get(&first).send().await?.expect(404)?;
 
-    // Only one cluster serves the CRD; the other one's 404 is no failure.
+    // Only one cluster serves the CRD. The 404 of the other cluster is no failure.
     define(other, &definition("Widget", "Namespaced", &[("v1", true)]), &first).await?;
     other.http().post(&first, &widget("v1", "of-other")).send().await?.expect(201)?;
     eventually(SOON, async || http.get(&first).send().await?.expect(200).map(drop)).await?;
@@ -247,7 +252,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut stream = http.watch(&format!("{first}?watch=true")).await?;
     ensure!(next(&mut stream).await? == "ADDED member2/of-other", "not the first object");
 
-    // Both clusters serve the CRD, and the victim serves a second version too: the open watch reports the victim's
+    // Both clusters serve the CRD, and the victim also serves a second version. The open watch reports the victim's
     // objects.
     define(victim, &definition("Widget", "Namespaced", &[("v1", true), ("v2", true)]), &second).await?;
     victim.http().post(&first, &widget("v1", "of-victim")).send().await?.expect(201)?;
@@ -262,8 +267,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     let mut of_second = http.watch(&format!("{second}?watch=true")).await?;
     ensure!(next(&mut of_second).await? == "ADDED victim/of-victim", "not the object in its other version");
 
-    // A kube-apiserver that has just started does not know its CRDs yet. Clients must not see a 404 meanwhile, which
-    // means a deletion.
+    // A kube-apiserver does not serve its CRDs immediately after its start. Clients must see no 404 in this time,
+    // because a 404 means a deletion.
     victim.kill9().await?;
     let restarted = async {
         victim.start_again().await?;
@@ -288,7 +293,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     nothing(&mut stream, Duration::from_secs(1)).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // The cluster stops serving a version: a watch of this version, and no other watch, reports its objects as deleted.
+    // The cluster stops serving a version. Only watches of this version report its objects as deleted.
     let mut upgraded = definition("Widget", "Namespaced", &[("v1", false), ("v2", true)]);
     upgraded["spec"].as_object_mut().context("no spec")?.remove("names");
     victim.http().patch(DEFINITION, "merge-patch+json", &upgraded).send().await?.expect(200)?;
@@ -297,7 +302,7 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     names_are(http, &second, &["of-victim"]).await?;
     nothing(&mut of_second, Duration::from_secs(1)).await?;
 
-    // The CRD is removed: watches report DELETED for each object, then the path is 404.
+    // The CRD is removed. Watches report DELETED for each object, and then the path is 404.
     victim.http().delete(DEFINITION).send().await?.expect(200)?;
     ensure!(next(&mut of_second).await? == "DELETED victim/of-victim", "not the object of the CRD that went");
     other.http().delete(DEFINITION).send().await?.expect(200)?;
@@ -324,9 +329,8 @@ async fn widgets(context: &TestContext, own: &Own) -> anyhow::Result<()> {
     .await
 }
 
-/// Two processes serve the same members, one of them restarts, and clients move from one to the other: they lose no
-/// change and see no older state.
-async fn two_processes(context: TestContext) -> anyhow::Result<()> {
+/// One of the processes restarts. The clients must lose no change and see no older state.
+async fn clients_move_between_two_processes_without_losing_changes(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.to_vec();
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let start = async || Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await;
@@ -339,7 +343,7 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
 
     follow_writes(&mut informers, &members, &maps, 1).await?;
 
-    // One process restarts; it knows the past only from the versions that clients send.
+    // After its restart, a process gets past versions only from the requests of clients.
     let status = second.stop().await?;
     ensure!(status.success(), "{status}");
     let second = start().await?;
@@ -363,8 +367,8 @@ async fn two_processes(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the informers follow writes to the members during one half of the test. It lasts some seconds, and until each
-/// informer has seen enough events and sent enough requests for a useful check, even on a slow machine.
+/// Runs the informers during writes to the members, for one half of the test. The half lasts some seconds, and until
+/// each informer has enough events and requests for a useful check on a slow machine.
 async fn follow_writes(
     informers: &mut [Informer],
     members: &[Arc<TestCluster>],
@@ -386,7 +390,7 @@ async fn follow_writes(
     }
 }
 
-/// Writes config maps of a member in ascending generations; some of their names exist in the other member too.
+/// Writes ConfigMaps of a member with ascending generations. Some names exist in the other member, too.
 async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result<()> {
     for round in 0_u32.. {
         if Instant::now() > end {
@@ -395,7 +399,7 @@ async fn write(member: &TestCluster, maps: &str, end: Instant) -> anyhow::Result
         let name =
             if round % 3 == 0 { format!("twin-{}", round % 4) } else { format!("{}-{}", member.name(), round % 5) };
         let path = format!("{maps}/{name}");
-        // Generations continue after the last call's generations.
+        // The generations must be higher than in the previous call.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
         let labels = json!({"generation": now.as_micros().to_string()});
         let http = member.http();

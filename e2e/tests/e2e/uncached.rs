@@ -1,5 +1,5 @@
-//! Collections that Tributary cannot cache: an aggregated API server whose versions are not numbers, and a context with
-//! few rights.
+//! Collections that Tributary cannot cache: of an aggregated API server whose versions are not numbers, and of a
+//! context without the right to list.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
@@ -10,11 +10,14 @@ use tributary_e2e::{AggregatedServer, TestCluster, Tributary, kubeconfig};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A limit that kubectl exceeds if it repeats a request: it waits for a second first.
+/// Longest duration of a kubectl command. Before a repetition kubectl waits at least a second.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["uncached"; calicos_kinds_work_in_the_merged_view, a_context_of_one_object_is_asked_for_it]
+    cases!["uncached";
+        calico_kinds_without_numeric_versions_work_in_the_merged_view,
+        object_of_a_context_without_list_rights_is_read_by_name,
+    ]
 }
 
 /// A NetworkPolicy in the form of Calico's API server.
@@ -26,7 +29,7 @@ fn policy(namespace: &str, name: &str, version: &str) -> Value {
     })
 }
 
-/// Starts Calico's API server with one policy, and registers it with the member.
+/// Starts a server like Calico's API server with one policy, and registers it with the member.
 async fn calico(member: &TestCluster, namespace: &str) -> anyhow::Result<AggregatedServer> {
     let server = AggregatedServer::start().await?;
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -52,7 +55,7 @@ async fn calico(member: &TestCluster, namespace: &str) -> anyhow::Result<Aggrega
     Ok(server)
 }
 
-async fn calicos_kinds_work_in_the_merged_view(context: TestContext) -> anyhow::Result<()> {
+async fn calico_kinds_without_numeric_versions_work_in_the_merged_view(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let own = Arc::new(TestCluster::builder("calico").start(tools).await?);
@@ -111,7 +114,7 @@ async fn calicos_kinds_work_in_the_merged_view(context: TestContext) -> anyhow::
     Ok(())
 }
 
-/// Makes a context for a ServiceAccount that may get, patch and delete one ConfigMap by its name.
+/// Creates a ServiceAccount that may get, patch and delete one ConfigMap by its name. Returns its token.
 async fn limited(member: &TestCluster, namespace: &str) -> anyhow::Result<String> {
     let post = async |path: &str, body: Value| member.http().post(path, &body).send().await?.expect(201);
     let own = format!("/api/v1/namespaces/{namespace}");
@@ -130,7 +133,7 @@ async fn limited(member: &TestCluster, namespace: &str) -> anyhow::Result<String
     Ok(token["status"]["token"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn a_context_of_one_object_is_asked_for_it(context: TestContext) -> anyhow::Result<()> {
+async fn object_of_a_context_without_list_rights_is_read_by_name(context: TestContext) -> anyhow::Result<()> {
     let tools = context.fixture.tools().await?;
     let [one, two] = context.fixture.pair().await?;
     let namespace = context.namespace("uncached", &[Arc::clone(one)]).await?;
@@ -155,7 +158,7 @@ async fn a_context_of_one_object_is_asked_for_it(context: TestContext) -> anyhow
     {
         run(arguments).await?.success()?;
     }
-    // The answer is the cluster's own 403. kubectl gets the namespace after each 404.
+    // The answer is the cluster's own 403. After a 404, kubectl also reads the namespace.
     for arguments in [
         &["get", "secret", "x"][..],
         &["get", "namespace", &namespace],

@@ -1,4 +1,4 @@
-//! A member of the test's own for faults, behind a relay that can be cut; beside it `member2`, and Tributary over both.
+//! The test's own member for faults, behind a relay that the test can cut. Tributary serves this member and `member2`.
 
 use crate::context::TestContext;
 use serde_json::json;
@@ -9,11 +9,10 @@ use tributary_simulator::{Relay, Weather};
 /// A fault of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// The member's processes are killed.
     Killed,
-    /// The member's kube-apiserver is stopped, with its connections open.
+    /// The member's kube-apiserver is suspended (SIGSTOP), with its connections open.
     Frozen,
-    /// Every connection to the member ends before an answer.
+    /// The relay closes every connection to the member before an answer.
     Cut,
 }
 
@@ -23,7 +22,6 @@ impl Harm {
         [(Self::Killed, "killed"), (Self::Frozen, "frozen"), (Self::Cut, "cut_off")];
 }
 
-/// The member with the relay in front of it, the second member, and Tributary.
 pub(crate) struct Victim {
     pub(crate) member: Arc<TestCluster>,
     pub(crate) other: Arc<TestCluster>,
@@ -33,7 +31,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    /// Starts both members and Tributary; the contexts are `victim` and `member2`.
+    /// Starts both members and Tributary. The contexts are `victim` and `member2`.
     pub(crate) async fn start(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Self> {
         let member = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
         let other = Arc::clone(&context.fixture.pair().await?[1]);

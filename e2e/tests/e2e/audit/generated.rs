@@ -1,11 +1,11 @@
-//! A policy and requests from a small vocabulary, so that rules often match.
+//! Generates an audit policy and requests from a small vocabulary, so that rules often match.
 
 use http::Method;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
 
-/// Number of narrow rules before the final rule, which matches everything. Narrow rules let many of them decide a
-/// request.
+/// Number of narrow rules before the final rule, which matches everything. With narrow rules, many different rules
+/// decide requests.
 const RULES: usize = 60;
 
 const LEVELS: &[&str] = &["None", "Metadata", "Request", "RequestResponse"];
@@ -42,7 +42,7 @@ fn some<'a>(random: &mut StdRng, from: &[&'a str]) -> Vec<&'a str> {
     from.choose_multiple(random, count).copied().collect()
 }
 
-/// A policy that kube-apiserver accepts.
+/// Generates a policy that kube-apiserver accepts.
 pub(crate) fn policy(random: &mut StdRng) -> Value {
     let mut rules: Vec<Value> = (0..RULES).map(|_| rule(random)).collect();
     rules.push(json!({"level": "Metadata", "verbs": ["get", "list", "watch", "create", "update"]}));
@@ -80,7 +80,7 @@ fn rule(random: &mut StdRng) -> Value {
     rule.into()
 }
 
-/// Methods, and the rest of a path after a collection or an object.
+/// Methods, and suffixes of a collection's path.
 const FORMS: &[(&str, &str)] = &[
     ("GET", ""),
     ("GET", "?limit=1"),
@@ -119,7 +119,7 @@ const COLLECTIONS: &[&str] = &[
 const OTHER_PATHS: &[&str] =
     &["/healthz", "/healthz/ping", "/version", "/api", "/api/v1", "/apis/apps/v1", "/nowhere", "/nowhere/else"];
 
-/// A request that changes nothing: a write is malformed, or names a missing object.
+/// Generates a request that changes nothing: a write is malformed, or names a missing object.
 pub(crate) fn request(random: &mut StdRng) -> (Method, String) {
     let (method, target) = match random.random_bool(0.2) {
         true => (pick(random, &["GET", "GET", "HEAD", "POST", "OPTIONS"]), pick(random, OTHER_PATHS).to_owned()),

@@ -1,5 +1,5 @@
-//! One policy, given to a real kube-apiserver and to the checker: both must write each request at the same level and
-//! stages.
+//! Gives the same audit policy to a real kube-apiserver and to the crate `audit`. Both must choose the same level and
+//! stages for each request.
 
 use super::{events, generated};
 use crate::context::{TestContext, eventually};
@@ -17,19 +17,16 @@ use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, Stage};
 use tributary_e2e::{HttpClient, TestCluster, guard};
 
-/// Number of compared requests.
 const COUNT: usize = 500;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
 /// Longest time until an event reaches the log.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The sender of a request.
 struct Person {
     credential: Option<String>,
-    /// Name and groups; `None` for a sender that is refused.
+    /// Name and groups; `None` for a rejected credential.
     user: Option<(&'static str, Vec<String>)>,
 }
 
@@ -39,7 +36,6 @@ impl Person {
     }
 }
 
-/// A request and its sender.
 struct Question<'a> {
     id: String,
     person: &'a Person,
@@ -47,10 +43,12 @@ struct Question<'a> {
     target: String,
 }
 
-/// Levels and stages of one request's events.
+/// Levels and stages of a request's events.
 type Written = BTreeSet<(&'static str, &'static str)>;
 
-pub(super) async fn policies(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let folder = guard::temporary_folder("audit")?;
     let (file, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
@@ -95,7 +93,7 @@ pub(super) async fn policies(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-/// An administrator, a ServiceAccount, a client without credentials, and a client with a wrong credential.
+/// The senders: an administrator, a ServiceAccount, a client without credentials, and a client with a wrong credential.
 async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}});
     http.post("/api/v1/namespaces", &namespace).send().await?.expect(201)?;
@@ -120,7 +118,8 @@ async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
 }
 
 async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<()> {
-    // A kube-apiserver closes the connection of an unauthenticated client.
+    // A kube-apiserver closes the connection of an unauthenticated client, so these clients do not share the
+    // connection.
     let is_known = question.person.is_known();
     let client = match is_known {
         true => member.http().anonymous(),
@@ -135,12 +134,12 @@ async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<(
     }
     match request.header("audit-id", &question.id).send().await {
         Err(error) if is_known => Err(error),
-        // The connection may be closed before the answer has arrived.
+        // The connection may be closed before the answer arrives.
         _ => Ok(()),
     }
 }
 
-/// The events that the checker expects.
+/// The events that the crate `audit` expects for a request.
 fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Level, Written)> {
     let (path, query) = match question.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -163,7 +162,7 @@ fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Le
     Ok((decision.level, written.collect()))
 }
 
-/// The ID, level and stage of an event.
+/// The audit ID, level and stage of an event.
 fn event_of(event: &Value) -> anyhow::Result<(String, (&'static str, &'static str))> {
     let text = |key: &str| event[key].as_str().with_context(|| format!("no {key} in {event}"));
     let level = Level::parse(text("level")?).context("an unknown level")?;

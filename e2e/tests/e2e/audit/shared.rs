@@ -1,5 +1,6 @@
-//! Compares the audit log of an endpoint in the shared mode with that of a real kube-apiserver with the same policy.
-//! The same users send each request to both with the same credentials, and the test compares the events field by field.
+//! Compares the audit log of an endpoint in the shared mode with the log of a real kube-apiserver with the same policy.
+//! The same users send each request to both servers with the same credentials. The test compares the events field by
+//! field.
 
 use super::events;
 use crate::{
@@ -23,8 +24,7 @@ use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, Tributary, guard, 
 /// Longest time until rights, keys and log lines take effect.
 const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
-/// Lowest numbers of compared request bodies, and of compared requests that reached the member through the endpoint:
-/// most writes count.
+/// Smallest number of compared request bodies, and of compared requests that the endpoint forwarded to the member.
 const BODIES_MIN: usize = 8;
 const THROUGH_MIN: usize = 12;
 /// The collection of most requests.
@@ -56,21 +56,20 @@ rules:
 - {level: Metadata, omitStages: [RequestReceived]}
 "#;
 
-/// Fields that differ for requests that the two refuse with different texts.
+/// Fields that may differ for a request that both servers refuse with different messages.
 const WORDS: &[&str] = &["/responseObject", "/responseStatus/message"];
-/// Fields that differ for requests with different answers.
+/// Fields that may differ for a request with different answers.
 const ANSWER: &[&str] = &["/responseObject", "/responseStatus"];
 
-/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     /// A user with a certificate.
     Ann,
-    /// A user with a certificate; the policy writes none of their requests.
+    /// A user with a certificate, whose requests the policy excludes.
     LeftOut,
-    /// A certificate with a group that only the cluster itself accepts.
+    /// A user with a certificate of a group that only the member accepts.
     Master,
-    /// A certificate with a system user that no server accepts.
+    /// A user with a certificate of a system user that no server accepts.
     KubeProxy,
     /// A user with an issuer's token.
     OfIssuer,
@@ -95,7 +94,7 @@ impl Who {
     ];
 }
 
-/// A request, and the expected differences between its events.
+/// A request, and the fields of its events that may differ.
 #[derive(Clone, Debug)]
 struct Question {
     who: Who,
@@ -103,14 +102,14 @@ struct Question {
     target: String,
     headers: Vec<(&'static str, String)>,
     body: String,
-    /// Whether the request goes to the member's own path of the endpoint, which passes its answer unchanged.
+    /// True if the request goes to the member's own path at the endpoint, which forwards the answer unchanged.
     below_cluster: bool,
-    /// Fields of the events that are known to differ.
+    /// Fields of the events that may differ.
     unlike: &'static [&'static str],
 }
 
 impl Question {
-    /// Allows these fields of the events to differ, because the answers do.
+    /// Allows these fields of the events to differ, because the answers differ.
     fn but(self, unlike: &'static [&'static str]) -> Self {
         Self { unlike, ..self }
     }
@@ -145,7 +144,9 @@ impl Question {
     }
 }
 
-pub(super) async fn beside_a_real_server_for_many_users(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_events_of_many_users_match_kube_apiservers_events(
+    context: TestContext,
+) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let audited = Audited::start(&context).await?;
     let questions = questions();
@@ -226,7 +227,7 @@ impl Audited {
         Ok(audited)
     }
 
-    /// Checks that both servers know all users and their rights.
+    /// Checks that both servers accept all users and their rights.
     async fn is_known(&self) -> anyhow::Result<()> {
         for who in [Who::Ann, Who::OfIssuer, Who::Robot] {
             for http in &self.clients[&who] {
@@ -237,18 +238,18 @@ impl Audited {
         here.get(MAPS).header("Impersonate-User", "bob").send().await?.expect(200).map(drop)
     }
 
-    /// Sends a request to both servers.
     async fn ask(&self, at: usize, question: &Question) -> anyhow::Result<()> {
         for (http, name) in self.clients[&question.who].iter().zip(["ours", "theirs"]) {
             let http = match question.who {
-                // A kube-apiserver closes the connection of an unauthenticated client.
+                // A kube-apiserver closes the connection of an unauthenticated client, so each request has a new
+                // client.
                 Who::Nobody | Who::Guesser => {
                     HttpClient::from_kubeconfig(&kubeconfig_of(self.folder.path(), question.who, name), None).await?
                 }
                 _ => http.below(if question.below_cluster && name == "ours" { CLUSTER } else { "" }),
             };
             let sent = question.send(&http, &format!("{name}-{at}")).await;
-            // The connection of an unauthenticated client may be closed before the answer has arrived.
+            // The connection of an unauthenticated client may be closed before the answer arrives.
             if question.who != Who::Guesser {
                 sent.with_context(|| format!("{question:?} of {name}"))?;
             }
@@ -256,7 +257,6 @@ impl Audited {
         Ok(())
     }
 
-    /// The differences between the two servers' events.
     fn compare(&self, questions: &[Question]) -> anyhow::Result<Vec<String>> {
         let (ours, theirs) = (self.by_id("ours")?, self.by_id("theirs")?);
         let (mut unlike, mut bodies, mut through_endpoint) = (Vec::new(), 0, 0);
@@ -272,8 +272,8 @@ impl Audited {
                 continue;
             }
             for (here, there) in here.iter().zip(&there) {
-                // Every field that the client sent is in the event; fields that only the real server's event has do not
-                // count.
+                // Every field that the client sent must be in the event. Additional fields in the kube-apiserver's
+                // event do not count.
                 let sent = serde_json::from_str::<Value>(&question.body);
                 if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
                     bodies += 1;
@@ -288,14 +288,14 @@ impl Audited {
                     }
                 });
             }
-            // The member's log shows the same user as for a direct request.
+            // The member's log must show the same user for a forwarded and for a direct request.
             let through = of(&theirs, "ours");
             if let (Some(through), Some(direct)) = (through.last(), there.last()) {
                 through_endpoint += 1;
                 let own = if question.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
                 if question.who == Who::OfIssuer && own == "user" {
-                    // Tributary sends no uid to the member, except of the member's own users.
+                    // Tributary sends a uid only for the member's own users.
                     direct.as_object_mut().map(|fields| fields.remove("uid"));
                 }
                 differences("", &seen, &direct, &mut |_, what| unlike.push(format!("{asked} in the member: {what}")));
@@ -317,7 +317,6 @@ impl Audited {
     }
 }
 
-/// A request without headers and a body.
 fn sends(who: Who, method: &str, target: impl Into<String>) -> Question {
     let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
     Question {
@@ -331,7 +330,6 @@ fn sends(who: Who, method: &str, target: impl Into<String>) -> Question {
     }
 }
 
-/// Creates objects and rules in the member.
 async fn furnish(member: &TestCluster) -> anyhow::Result<()> {
     for namespace in ["one", "two"] {
         namespace::create(namespace, &[member]).await?;
@@ -371,7 +369,7 @@ async fn token_of_robot(member: &TestCluster) -> anyhow::Result<String> {
     Ok(issued["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-/// The requests of the test; none of them changes an object.
+/// The requests of the test. No request changes an object.
 fn questions() -> Vec<Question> {
     let map = |name: &str| {
         json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": "c"}}).to_string()
@@ -389,7 +387,7 @@ fn questions() -> Vec<Question> {
             sends(who, "GET", format!("{MAPS}/nowhere")),
             sends(who, "GET", "/api/v1/namespaces/one/pods/x"),
             sends(who, "GET", "/version"),
-            // Tributary asks no cluster for an unknown path.
+            // Tributary forwards no request for an unknown path.
             sends(who, "GET", "/nowhere").but(ANSWER),
             sends(who, "POST", &create).body(JSON, map("new")),
             sends(who, "PATCH", format!("{made}?dryRun=All")).body(merge, patch),
@@ -409,7 +407,7 @@ fn questions() -> Vec<Question> {
         sends(ann, "GET", "/healthz"),
         sends(ann, "GET", "/openapi/v2"),
         sends(ann, "GET", "/apis/apps/v1/namespaces/one/deployments"),
-        // An answer to HEAD has no body.
+        // A response to HEAD has no body.
         sends(ann, "HEAD", &made).but(&["/responseObject", "/responseStatus"]),
         sends(ann, "GET", format!("{MAPS}/nowhere")).header("accept", PROTOBUF).below_cluster(),
         sends(ann, "DELETE", format!("{made}?dryRun=All")).header("accept", PROTOBUF).below_cluster(),
@@ -427,7 +425,7 @@ fn questions() -> Vec<Question> {
         sends(ann, "PATCH", format!("{made}?dryRun=All&fieldManager=m")).body(apply, map("made")),
         sends(ann, "PATCH", format!("{made}?dryRun=All")).body("application/json-patch+json", r#"[{"op":"remove","path":"/data"}]"#),
         sends(ann, "DELETE", format!("{made}?dryRun=All")).body(JSON, r#"{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}"#),
-        // The merged view answers with the results of each cluster.
+        // The merged view answers with the results of all clusters.
         sends(ann, "DELETE", format!("{MAPS}?dryRun=All&labelSelector=none%3Dsuch"))
             .but(&["/responseObject", "/responseStatus/status"]),
         sends(ann, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").body(
@@ -443,7 +441,7 @@ fn questions() -> Vec<Question> {
         sends(Who::Nobody, "GET", "/livez"),
         sends(Who::Guesser, "GET", &made).but(WORDS),
     ]);
-    // Through the endpoint, no cluster accepts a system user or a member of `system:masters`.
+    // The endpoint refuses system users and members of `system:masters`.
     let deployments = "/apis/apps/v1/namespaces/one/deployments";
     for who in [Who::Master, Who::KubeProxy] {
         questions.push(sends(who, "GET", deployments).but(ANSWER));
@@ -469,7 +467,7 @@ fn questions() -> Vec<Question> {
     questions
 }
 
-/// A user as a member sees them: only the endpoint sees the credential.
+/// Removes the ID of the credential from a user, because a member does not see the credential.
 fn as_seen(user: &Value) -> Value {
     let mut user = user.clone();
     if let Some(fields) = user.as_object_mut() {
@@ -484,7 +482,7 @@ fn as_seen(user: &Value) -> Value {
     user
 }
 
-/// The comparable part of an event. For Tributary's event, `beside` is the real server's event.
+/// The comparable part of an event. For Tributary's event, `beside` is the kube-apiserver's event.
 fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     let mut event = event.clone();
     let Some(fields) = event.as_object_mut() else { return event };
@@ -495,21 +493,23 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
         as_of_any_server(object);
     }
     let Some(beside) = beside else { return event };
-    // Tributary knows the impersonated user from the beginning, a kube-apiserver once the impersonation is allowed.
+    // Tributary writes the impersonated user from the first stage on. A kube-apiserver writes it after it has
+    // authorized the impersonation.
     if beside["impersonatedUser"].is_null() && event["stage"] == "RequestReceived" {
         event.as_object_mut().map(|fields| fields.remove("impersonatedUser"));
     }
     if let Some(uri) = event["requestURI"].as_str().and_then(|uri| uri.strip_prefix(CLUSTER)) {
         event["requestURI"] = uri.into();
     }
-    // Tributary writes the object as it was sent; a kube-apiserver writes it after decoding, with default fields.
+    // Tributary writes the object as the client sent it. A kube-apiserver writes the decoded object with default
+    // fields.
     if let Some(object) = event.get_mut("requestObject") {
         fill(object, &beside["requestObject"]);
     }
     event
 }
 
-/// Removes fields that differ between any two answers, and fields of the endpoint alone.
+/// Removes fields that differ between any two answers, and fields that only the endpoint adds.
 fn as_of_any_server(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for own in ["uid", "creationTimestamp", "resourceVersion"] {
@@ -525,7 +525,7 @@ fn as_of_any_server(object: &mut Value) {
     for parts in ["items", "rows"] {
         for part in object.get_mut(parts).and_then(Value::as_array_mut).into_iter().flatten() {
             as_of_any_server(part);
-            // The two servers print the age in a row at different moments.
+            // The two servers print the age in a row at different times.
             if let Some(cells) = part.get_mut("cells").and_then(Value::as_array_mut) {
                 cells.retain(|cell| !cell.as_str().is_some_and(is_age_in_seconds));
             }
@@ -541,19 +541,18 @@ fn is_age_in_seconds(cell: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Adds the fields of `there` that `here` lacks.
+/// Copies to `here` the fields of `there` that it lacks.
 fn fill(here: &mut Value, there: &Value) {
     let (Some(own), Some(theirs)) = (here.as_object_mut(), there.as_object()) else { return };
     for (key, value) in theirs {
         match own.get_mut(key) {
             Some(own) if key != "apiVersion" => fill(own, value),
-            // A real server writes DeleteOptions with its internal version.
+            // A kube-apiserver writes DeleteOptions in its internal version.
             _ => drop(own.insert(key.clone(), value.clone())),
         }
     }
 }
 
-/// Reports each field in which two values differ.
 fn differences(place: &str, here: &Value, there: &Value, tell: &mut impl FnMut(&str, String)) {
     match (here, there) {
         (Value::Object(own), Value::Object(theirs)) => {

@@ -1,4 +1,4 @@
-//! Valid and invalid client certificates.
+//! Valid and invalid client certificates, for the comparison with a kube-apiserver.
 
 use anyhow::Context;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -7,13 +7,12 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 
-/// An authority that makes client certificates.
 pub(super) struct ClientAuthority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate, its key, and whether Tributary refuses it although a kube-apiserver accepts it.
+/// A certificate and its key. `stricter`: Tributary refuses the certificate although a kube-apiserver accepts it.
 pub(super) struct CertificateCase {
     pub(super) name: &'static str,
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -63,7 +62,6 @@ impl ClientAuthority {
     }
 }
 
-/// The certificates of the test.
 pub(super) fn cases(authority: &ClientAuthority) -> anyhow::Result<Vec<CertificateCase>> {
     let stranger = ClientAuthority::new("the clients' authority")?;
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);

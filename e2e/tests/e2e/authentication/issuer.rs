@@ -1,4 +1,4 @@
-//! An issuer of tokens: its server, its keys, and valid and invalid tokens.
+//! A token issuer: its server, its keys, and valid and invalid tokens.
 
 use super::claim;
 use anyhow::Context;
@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tributary_e2e::certificates::TestCertificates;
 
-/// One change of a valid ES256 token.
+/// A change of a valid ES256 token.
 pub(crate) enum Change {
     /// Replaces a claim; a null removes it.
     Claim(&'static str, Value),
@@ -45,7 +45,7 @@ pub(crate) enum Change {
     Payload(fn(String) -> String),
 }
 
-/// A token issuer; its server answers until the value is dropped.
+/// A running token issuer. Dropping it stops its server.
 pub(crate) struct TestIssuer {
     url: String,
     certificates: TestCertificates,
@@ -92,7 +92,7 @@ impl Signers {
         ]})
     }
 
-    /// The key's ID and the signature.
+    /// Returns the ID of the key and the signature.
     fn sign(&self, algorithm: &str, message: &[u8]) -> anyhow::Result<(&'static str, Vec<u8>)> {
         let random = SystemRandom::new();
         let by_rsa: &dyn signature::RsaEncoding = match algorithm {
@@ -105,7 +105,7 @@ impl Signers {
             "ES256" => return Ok(("p256", self.p256.sign(&random, message)?.as_ref().to_vec())),
             "ES384" => return Ok(("p384", self.p384.sign(&random, message)?.as_ref().to_vec())),
             "ES512" => return Ok(("p521", self.p521.sign(&random, message)?.as_ref().to_vec())),
-            // The classic confusion: the RSA public key, which is public, as the secret of an HMAC.
+            // An attack: the token is signed by HMAC with the RSA public key as the secret.
             "HS256" => {
                 let key = hmac::Key::new(hmac::HMAC_SHA256, self.rsa.public_key().as_ref());
                 return Ok(("rsa", hmac::sign(&key, message).as_ref().to_vec()));
@@ -141,7 +141,7 @@ impl TestIssuer {
         Ok(Self { url, certificates, signers, server })
     }
 
-    /// Contents of the file for `--authentication-config`.
+    /// The contents of the file for `--authentication-config`.
     pub(crate) fn configuration(&self) -> String {
         let authority = &self.certificates.authority;
         let (url_a, url_b) = (format!("{}/a", self.url), format!("{}/b", self.url));
@@ -171,7 +171,7 @@ impl TestIssuer {
         self.signers.key_set().to_string()
     }
 
-    /// A token of issuer `a` or `b`; without changes it is valid.
+    /// Makes a token of issuer `a` or `b`. Without changes the token is valid.
     pub(crate) fn token(&self, which: &str, changes: &[Change]) -> anyhow::Result<String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().cast_signed();
         let (mut algorithm, mut claimed, mut signature_change) = ("ES256", None, None::<fn(String) -> String>);
@@ -234,7 +234,7 @@ async fn answer(acceptor: &TlsAcceptor, socket: tokio::net::TcpStream, base: &st
     Ok(())
 }
 
-/// The tokens of the test: name, issuer, changes, and whether Tributary alone refuses the token.
+/// The tokens of the test: name, issuer, changes, and whether Tributary refuses a token that a kube-apiserver accepts.
 pub(super) fn cases() -> Vec<(&'static str, &'static str, Vec<Change>, bool)> {
     use Change as C;
     let mut cases: Vec<(&'static str, &'static str, Vec<Change>, bool)> = Vec::new();

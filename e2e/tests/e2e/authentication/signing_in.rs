@@ -1,5 +1,6 @@
-//! Users sign in at an issuer built with a certified library, as in production: the real kubectl starts a plugin, which
-//! gets a code with PKCE and exchanges it for a token. The endpoint and a real kube-apiserver accept the same tokens.
+//! Users sign in at an issuer that is built with a certified library. The real kubectl starts a plugin, which gets a
+//! code with PKCE and exchanges the code for a token. The endpoint and a real kube-apiserver must accept the same
+//! tokens.
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::context::eventually;
 const PASSWORD: &str = "a test's password";
 const UNAUTHORIZED: u16 = 401;
 
-/// The issuer's process; dropping the value ends it.
+/// The process of the issuer. Dropping it ends the process.
 pub(super) struct SignInIssuer {
     program: PathBuf,
     url: String,
@@ -64,7 +65,7 @@ impl SignInIssuer {
         })
     }
 
-    /// A kubeconfig user who signs in with a plugin.
+    /// A kubeconfig `user` entry with a plugin that signs in.
     fn user(&self, name: &str) -> Value {
         json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": self.program,
@@ -74,7 +75,6 @@ impl SignInIssuer {
         }})
     }
 
-    /// A token from kubectl's plugin.
     async fn token(&self, name: &str) -> anyhow::Result<String> {
         let user = self.user(name);
         let arguments = user["exec"]["args"].as_array().context("arguments")?.iter().filter_map(Value::as_str);
@@ -96,16 +96,14 @@ impl SignInIssuer {
     }
 }
 
-/// A member, and the endpoint in front of the member.
 pub(super) struct Places<'a> {
     pub(super) member: &'a TestCluster,
-    /// A kubeconfig of the endpoint.
     pub(super) endpoint: &'a Path,
     pub(super) folder: &'a Path,
 }
 
 impl Places<'_> {
-    /// Kubeconfigs of the member and of the endpoint, with this user.
+    /// Writes kubeconfigs of the member and of the endpoint with this `user` entry.
     fn kubeconfigs(&self, user: &Value) -> anyhow::Result<[PathBuf; 2]> {
         let paths = ["there", "here"].map(|name| self.folder.join(format!("{name}.signed-in")));
         let member = kubeconfig::ContextParts { user: user.clone(), ..self.member.access().entries() };
@@ -135,7 +133,8 @@ pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places:
         let mut known = Vec::new();
         for path in places.kubeconfigs(&issuer.user(name))? {
             let kubectl = Kubectl::new(tools, &path)?;
-            // A kube-apiserver asks its issuers for their keys when it starts, and each 10 s until they answer.
+            // A kube-apiserver reads the keys of its issuers at its start, and tries again every 10 s until the issuers
+            // answer.
             eventually(SOON, async || kubectl.ok(&["auth", "whoami"]).await.map(drop)).await?;
             let who = kubectl.ok(&["auth", "whoami", "-o", "json"]).await?;
             known.push(serde_json::from_str::<Value>(&who)?["status"]["userInfo"].take());
@@ -147,7 +146,7 @@ pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places:
     let refused = Kubectl::new(tools, &places.kubeconfigs(&issuer.user("eve"))?[1])?.run(&["get", "pods"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("not sign in"), "{}", refused.stderr);
 
-    // The issuer changes its keys without notice: a new token is accepted at once, because its header names the new
+    // The issuer changes its key without notice. A new token must be accepted at once, because its header names the new
     // key.
     let before = issuer.token("ann").await?;
     ensure!(places.statuses(&before).await? == [200, 200]);
@@ -159,7 +158,7 @@ pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places:
         Ok(())
     })
     .await?;
-    // A token that the removed key signed is refused, once the cached result has expired.
+    // A token of the removed key must be refused after the cached result expires.
     eventually(SOON, async || {
         let statuses = places.statuses(&before).await?;
         ensure!(statuses == [UNAUTHORIZED, UNAUTHORIZED], "by the old key: {statuses:?}");

@@ -1,4 +1,4 @@
-//! Roles, bindings, people and questions from a small vocabulary, so that rules often match.
+//! Generates roles, bindings, users and requests from a small vocabulary, so that rules often match.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
@@ -13,14 +13,15 @@ const NAMES: &[&str] = &["x", "y", "", "*", "one"];
 const PATHS: &[&str] = &["/healthz", "/healthz/*", "*", "/metrics*", "/a**", "/version"];
 const ROLES: &[&str] = &["r", "s", "system:t", "U.u"];
 const PEOPLE: &[&str] = &["ann", "bob", "system:serviceaccount:one:s", "system:serviceaccount:two:ann", "x:y", "Ann"];
-/// Without `system:authenticated`: its bindings to missing roles would spoil every user's rules review.
+/// The groups of subjects. `system:authenticated` is not included: its bindings to missing roles would add errors to
+/// every user's rules review.
 const TEAMS: &[&str] = &["g", "h", "ann", "system:nodes", "system:serviceaccounts:one"];
 
 fn pick<'a>(random: &mut StdRng, from: &[&'a str]) -> &'a str {
     from.choose(random).unwrap_or_else(|| unreachable!("no list is empty"))
 }
 
-/// One to three elements of `from`, or none with `may_be_empty`.
+/// Picks one to three elements of `from`; with `may_be_empty` perhaps none.
 fn some<'a>(random: &mut StdRng, from: &[&'a str], may_be_empty: bool) -> Vec<&'a str> {
     let count = if may_be_empty && random.random_bool(0.6) { 0 } else { random.random_range(1..=3) };
     from.choose_multiple(random, count).copied().collect()
@@ -101,7 +102,7 @@ fn subject(random: &mut StdRng, namespace: &str) -> Value {
         0 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": pick(random, PEOPLE)}),
         1 => json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": pick(random, TEAMS)}),
         _ => {
-            // Only a ClusterRoleBinding must have the namespace of its ServiceAccounts.
+            // Only a ClusterRoleBinding needs the namespace of its ServiceAccounts.
             let own = if namespace.is_empty() || random.random_bool(0.5) { pick(random, &NAMESPACES) } else { "" };
             let mut account = json!({"kind": "ServiceAccount", "name": pick(random, &["s", "ann"])});
             if !own.is_empty() {
@@ -112,7 +113,6 @@ fn subject(random: &mut StdRng, namespace: &str) -> Value {
     }
 }
 
-/// The user of a request.
 pub(crate) struct Person {
     pub(crate) name: String,
     pub(crate) groups: Vec<String>,
@@ -142,7 +142,6 @@ impl Person {
     }
 }
 
-/// The request of a SubjectAccessReview.
 pub(crate) enum Question {
     Resource([&'static str; 6]),
     Path(&'static str, &'static str),
@@ -182,7 +181,6 @@ impl Question {
         }
     }
 
-    /// The spec of a SubjectAccessReview.
     pub(crate) fn review_spec(&self, person: &Person) -> Value {
         let mut spec = json!({"user": person.name, "groups": person.groups});
         match *self {
@@ -198,7 +196,7 @@ impl Question {
     }
 }
 
-/// Roles and bindings that give one user rules in the first namespace, in all namespaces, and for paths.
+/// Roles and bindings that give one user rules in the first namespace, in all namespaces, and for non-resource paths.
 pub(crate) fn of_one_user(person: &Person) -> [Object; 4] {
     let [namespace, ..] = NAMESPACES;
     let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": person.groups[0]}]);
@@ -214,7 +212,7 @@ pub(crate) fn of_one_user(person: &Person) -> [Object; 4] {
     ]
 }
 
-/// A role and a binding with one more rule for this user.
+/// A role and a binding with one additional rule for this user.
 pub(crate) fn more_of_one_user(person: &Person) -> [Object; 2] {
     let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}]);
     let subjects = json!([{"kind": "User", "name": person.name}]);

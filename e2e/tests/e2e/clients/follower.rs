@@ -18,7 +18,7 @@ const DUMP_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Follower {
     process: Process,
     input: ChildStdin,
-    /// Number of lines that were already read.
+    /// Number of output lines that were already read.
     read: usize,
     _folder: tempfile::TempDir,
 }
@@ -49,7 +49,7 @@ impl Follower {
         serde_json::from_str(line).map(Some).with_context(|| format!("the client printed {line}"))
     }
 
-    /// Reads lines up to the next one with this `event`.
+    /// Reads lines up to the next line with this `event`.
     pub(crate) async fn wait_for(&mut self, event: &str, patience: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + patience;
         loop {
@@ -72,23 +72,22 @@ impl Follower {
         }
     }
 
-    /// Sends the client a command without an answer.
+    /// Sends the program a command that has no answer.
     pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.input.write_all(line.as_bytes()).context("write to the client")
     }
 
-    /// The last lines of the client's standard error.
     pub(crate) fn log_tail(&self, lines: usize) -> String {
         self.process.log_tail(lines)
     }
 
-    /// The objects that the client holds now.
+    /// Asks the program for its current objects.
     pub(crate) async fn dump(&mut self) -> anyhow::Result<Value> {
         self.input.write_all(b"dump\n").context("write to the client")?;
         self.wait_for("dump", DUMP_TIMEOUT).await
     }
 
-    /// Ends the client, which must exit with 0.
+    /// Ends the program, which must exit with 0.
     pub(crate) async fn exit(mut self) -> anyhow::Result<()> {
         self.input.write_all(b"exit\n").context("write to the client")?;
         let status = self.process.wait(DUMP_TIMEOUT).await?;
@@ -98,7 +97,7 @@ impl Follower {
         Ok(())
     }
 
-    /// All lines of a client that ends by itself.
+    /// Waits for a program that ends by itself, and returns all its lines.
     pub(crate) async fn all_lines(&mut self, patience: Duration) -> anyhow::Result<Vec<Value>> {
         let status = self.process.wait(patience).await?;
         if !status.success() {

@@ -1,4 +1,4 @@
-//! Aggregated API servers behind a member: Tributary's assumptions about the discovery of a kube-apiserver.
+//! Aggregated API servers behind a member: the discovery behavior of kube-apiserver on which Tributary relies.
 
 use super::{
     Conformance, conformance,
@@ -20,12 +20,14 @@ const SEEN: Duration = Duration::from_secs(180);
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["aggregated";
-        subresource_without_its_parent, path_that_is_not_listed, definitions_watched_as_metadata,
-        api_services_watched_as_metadata, stopped_server_is_described_as_stale, established_definition_is_described_soon,
+        aggregator_adds_a_verbless_parent_to_an_orphan_subresource, aggregated_path_missing_from_discovery_is_served,
+        metadata_watch_of_custom_resource_definitions_shows_new_definitions,
+        metadata_watch_of_api_services_shows_new_services, discovery_describes_a_stopped_server_as_stale,
+        discovery_describes_an_established_definition_within_a_second,
     ]
 }
 
-/// An aggregated server behind only the first member, with its own API group.
+/// An aggregated server behind the first member only, with its own API group.
 struct Aggregated {
     server: AggregatedServer,
     target: Target,
@@ -45,7 +47,7 @@ impl Aggregated {
         format!("/apis/{}/{VERSION}/namespaces/{}/{rest}", self.group, self.target.namespace)
     }
 
-    /// Serves an empty list at a path, and waits until the target answers with it.
+    /// Serves an empty list at a path, and waits until the target returns this list.
     async fn shows(&self, rest: &str) -> anyhow::Result<()> {
         let (path, api_version) = (self.path(rest), format!("{}/{VERSION}", self.group));
         let list = json!({"kind": "MetricValueList", "apiVersion": api_version, "metadata": {}, "items": []});
@@ -58,8 +60,8 @@ impl Aggregated {
         .await
     }
 
-    /// Waits for resources in the description of the version: the aggregator reads it a moment after the server
-    /// answers.
+    /// Waits until the member's discovery has resources for the version. The aggregator reads them shortly after the
+    /// server answers.
     async fn described_with_resources(&self) -> anyhow::Result<Value> {
         eventually(SOON, async || {
             let version = self.described().await?;
@@ -70,7 +72,6 @@ impl Aggregated {
         self.described().await
     }
 
-    /// Reads the version from the member's discovery.
     async fn described(&self) -> anyhow::Result<Value> {
         let http = self.target.members[0].http();
         let document = http.get("/apis").accept(AGGREGATED).send().await?.expect(200)?.json()?;
@@ -86,8 +87,8 @@ impl Aggregated {
     }
 }
 
-/// The aggregator of a kube-apiserver adds a parent with `"verbs": null` to a subresource without a parent.
-async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
+/// The aggregated server lists a subresource without its parent. The aggregator adds a parent with `"verbs": null`.
+async fn aggregator_adds_a_verbless_parent_to_an_orphan_subresource(target: Target) -> anyhow::Result<()> {
     let resources = json!([{"name": "pods/http_requests", "singularName": "", "namespaced": true,
         "kind": "MetricValueList", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
@@ -98,14 +99,13 @@ async fn subresource_without_its_parent(target: Target) -> anyhow::Result<()> {
     let parent = &described?["resources"][0];
     ensure!(parent["resource"] == "pods" && parent["verbs"].is_null(), "{parent}");
     ensure!(parent["subresources"][0]["verbs"] == json!(["get"]), "{parent}");
-    // Requests for built-in kinds of the cluster succeed.
+    // Requests for built-in kinds of the cluster must succeed.
     let maps = aggregated.target.http.get(&aggregated.target.maps("")).send().await?.expect(200)?;
     ensure!(maps.header("warning").is_empty(), "{:?}", maps.headers);
     Ok(())
 }
 
-/// Some aggregated servers serve paths that their discovery does not list.
-async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
+async fn aggregated_path_missing_from_discovery_is_served(target: Target) -> anyhow::Result<()> {
     let aggregated = Aggregated::start(target, &json!([])).await?;
     let shown = aggregated.shows("s0-queue").await;
     let described = aggregated.described().await;
@@ -116,8 +116,8 @@ async fn path_that_is_not_listed(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A list and a watch of the metadata of a collection: both work, and the watch shows a new object.
-async fn watched_as_metadata(target: &Target, collection: &str, object: Value) -> anyhow::Result<()> {
+/// Checks that a list and a watch of a collection's metadata work, and that the watch shows a new object.
+async fn check_metadata_watch(target: &Target, collection: &str, object: Value) -> anyhow::Result<()> {
     let accept = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1,application/json");
     let list = target.http.get(&format!("{collection}?limit=1")).accept(&accept("PartialObjectMetadataList"));
     let list = list.send().await?.expect(200)?.json()?;
@@ -158,12 +158,12 @@ fn definition(target: &Target) -> Value {
 }
 
 /// Tributary learns of new kinds by a watch of the metadata of definitions.
-async fn definitions_watched_as_metadata(target: Target) -> anyhow::Result<()> {
-    watched_as_metadata(&target, DEFINITIONS, definition(&target)).await
+async fn metadata_watch_of_custom_resource_definitions_shows_new_definitions(target: Target) -> anyhow::Result<()> {
+    check_metadata_watch(&target, DEFINITIONS, definition(&target)).await
 }
 
 /// Tributary learns of aggregated servers by a watch of the metadata of APIServices.
-async fn api_services_watched_as_metadata(target: Target) -> anyhow::Result<()> {
+async fn metadata_watch_of_api_services_shows_new_services(target: Target) -> anyhow::Result<()> {
     let group = format!("{}.example.com", target.namespace);
     let service = json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -174,11 +174,11 @@ async fn api_services_watched_as_metadata(target: Target) -> anyhow::Result<()> 
             "service": {"namespace": "default", "name": "none", "port": 443},
         },
     });
-    watched_as_metadata(&target, API_SERVICES, service).await
+    check_metadata_watch(&target, API_SERVICES, service).await
 }
 
 /// A version whose server is down stays in the description of its cluster, as stale.
-async fn stopped_server_is_described_as_stale(target: Target) -> anyhow::Result<()> {
+async fn discovery_describes_a_stopped_server_as_stale(target: Target) -> anyhow::Result<()> {
     let resources =
         json!([{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]}]);
     let aggregated = Aggregated::start(target, &resources).await?;
@@ -197,7 +197,7 @@ async fn stopped_server_is_described_as_stale(target: Target) -> anyhow::Result<
 
 /// Discovery lists a kind within a second after its definition is established. Tributary waits that long before it
 /// believes a description without the kind.
-async fn established_definition_is_described_soon(target: Target) -> anyhow::Result<()> {
+async fn discovery_describes_an_established_definition_within_a_second(target: Target) -> anyhow::Result<()> {
     let (member, definition) = (target.members[0].http(), definition(&target));
     member.post(DEFINITIONS, &definition).send().await?.expect(201)?;
     let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().context("no name")?);

@@ -1,5 +1,5 @@
-//! Versions in the compact form, which a server of many clusters sends: a request with one has the same answer as with
-//! the long form. A kube-apiserver's own versions have only one form, which these cases send to it.
+//! Versions in the compact form, which a server of many clusters sends. A request with a compact version must have the
+//! same answer as with the long form. A bare kube-apiserver has only one form of versions and gets this form.
 
 use super::{
     Conformance, conformance,
@@ -12,15 +12,17 @@ use anyhow::{Context, ensure};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["compact";
-        list_at_exactly, list_not_older_than, list_goes_on, watch_goes_on, watch_with_initial_events, get, write,
-        of_other_clusters,
+        exact_list_accepts_a_compact_version, list_not_older_than_a_compact_version_succeeds,
+        continue_token_with_a_compact_version_reads_the_next_page, watch_resumes_from_a_compact_version,
+        watch_with_initial_events_accepts_a_compact_version, get_accepts_a_compact_version,
+        compact_version_is_a_precondition_of_a_write, compact_version_of_other_clusters_is_refused,
     ]
 }
 
-/// A version of clusters that do not exist: an epoch of zeros, one component.
+/// A compact version of clusters that do not exist: an epoch of zeros and one component.
 const OF_OTHER_CLUSTERS: &str = "c1.AAAAAAAAAAAC";
 
-async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
+async fn exact_list_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.change_map("map-00", "changed").await?;
@@ -28,13 +30,13 @@ async fn list_at_exactly(target: Target) -> anyhow::Result<()> {
     let version = target.compact(&version_of(&before)).await?;
     let again = target.read(&target.maps(&format!("?resourceVersion={version}&resourceVersionMatch=Exact"))).await?;
     ensure!(again == before, "{again}\ninstead of\n{before}");
-    // Without a match parameter, a limit pins the version.
+    // With a limit and without a match parameter, a version is exact.
     let page = target.read(&target.maps(&format!("?resourceVersion={version}&limit=50"))).await?;
     ensure!(page == before, "{page}\ninstead of\n{before}");
     Ok(())
 }
 
-async fn list_not_older_than(target: Target) -> anyhow::Result<()> {
+async fn list_not_older_than_a_compact_version_succeeds(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let before = target.read(&target.maps("")).await?;
     let version = target.compact(&version_of(&before)).await?;
@@ -48,7 +50,7 @@ async fn list_not_older_than(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The token of a page of this target, with its version in the compact form.
+/// Returns a continue token of this target, with its version in the compact form.
 async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)> {
     let page = target.read(&target.maps(query)).await?;
     let token = page["metadata"]["continue"].as_str().context("no continue token")?;
@@ -56,7 +58,7 @@ async fn token(target: &Target, query: &str) -> anyhow::Result<(String, String)>
     Ok((token.replace(&version, &target.compact(&version).await?), version))
 }
 
-async fn list_goes_on(target: Target) -> anyhow::Result<()> {
+async fn continue_token_with_a_compact_version_reads_the_next_page(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(7).await?;
     let (token, version) = token(&target, "?limit=3").await?;
     target.delete_map("map-06").await?;
@@ -67,14 +69,14 @@ async fn list_goes_on(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn watch_goes_on(target: Target) -> anyhow::Result<()> {
+async fn watch_resumes_from_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let mut from = version_of(&target.read(&target.maps("")).await?);
     let steps: Vec<String> = (1..=4).map(|step| step.to_string()).collect();
     for (index, step) in steps.iter().enumerate() {
         target.change_map(["map-00", "map-02"][index % 2], step).await?;
     }
-    // Each watch starts from the last event's version, in the other form.
+    // Each watch starts from the last event's version, in compact form.
     for step in &steps {
         let version = target.compact(&from).await?;
         let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -86,7 +88,7 @@ async fn watch_goes_on(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut target.watch_maps(&format!("resourceVersion={version}")).await?).await
 }
 
-async fn watch_with_initial_events(target: Target) -> anyhow::Result<()> {
+async fn watch_with_initial_events_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let version = target.compact(&version_of(&target.read(&target.maps("")).await?)).await?;
     let query = format!(
@@ -100,7 +102,7 @@ async fn watch_with_initial_events(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get(target: Target) -> anyhow::Result<()> {
+async fn get_accepts_a_compact_version(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let list = target.read(&target.maps("")).await?;
     let object = target.read(&target.map("here")).await?;
@@ -115,8 +117,8 @@ async fn get(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The version of an event is a precondition in either form: true for one write, and false afterwards.
-async fn write(target: Target) -> anyhow::Result<()> {
+/// A compact version of an event is a valid precondition of one write, and stale afterwards.
+async fn compact_version_is_a_precondition_of_a_write(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     target.create_map("one", &[]).await?;
@@ -136,7 +138,7 @@ async fn write(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn of_other_clusters(target: Target) -> anyhow::Result<()> {
+async fn compact_version_of_other_clusters_is_refused(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let list = target.http.get(&target.maps(&format!("?resourceVersion={OF_OTHER_CLUSTERS}"))).send().await?;
     let get = target.http.get(&format!("{}?resourceVersion={OF_OTHER_CLUSTERS}", target.map("map-00"))).send().await?;

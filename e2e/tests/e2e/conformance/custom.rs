@@ -1,4 +1,4 @@
-//! Custom resources: the selectable fields and the printed columns of a definition.
+//! Custom resources: the selectable fields and the printer columns of a definition.
 
 use super::{
     Conformance,
@@ -23,20 +23,36 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 /// Longest time until all servers serve a new definition.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// The events of a Table watch that [`change`] makes, with or without the selector.
+/// Number of events that [`change`] causes in a Table watch, with and without the selector.
 const CHANGES: usize = 5;
 
 type Body = for<'a> fn(&'a Gauges) -> BoxFuture<'a, anyhow::Result<()>>;
 
 const CASES: [(&str, Body); 8] = [
-    ("lists_by_field", |gauges| Box::pin(lists_by_field(gauges))),
-    ("unsupported_fields", |gauges| Box::pin(unsupported_fields(gauges))),
-    ("watch_by_field", |gauges| Box::pin(watch_by_field(gauges))),
-    ("initial_events_by_field", |gauges| Box::pin(initial_events_by_field(gauges))),
-    ("table", |gauges| Box::pin(table(gauges))),
-    ("table_of_odd_columns", |gauges| Box::pin(table_of_odd_columns(gauges))),
-    ("table_watch", |gauges| Box::pin(table_watch(gauges))),
-    ("table_watch_of_all", |gauges| Box::pin(table_watch_of_all(gauges))),
+    ("custom_resources_are_listed_by_selectable_field", |gauges| {
+        Box::pin(custom_resources_are_listed_by_selectable_field(gauges))
+    }),
+    ("unsupported_field_of_a_custom_resource_is_400", |gauges| {
+        Box::pin(unsupported_field_of_a_custom_resource_is_400(gauges))
+    }),
+    ("custom_resources_are_watched_by_selectable_field", |gauges| {
+        Box::pin(custom_resources_are_watched_by_selectable_field(gauges))
+    }),
+    ("initial_events_are_selected_by_a_custom_field", |gauges| {
+        Box::pin(initial_events_are_selected_by_a_custom_field(gauges))
+    }),
+    ("custom_resource_table_has_the_members_columns", |gauges| {
+        Box::pin(custom_resource_table_has_the_members_columns(gauges))
+    }),
+    ("custom_resource_columns_end_before_an_invalid_path", |gauges| {
+        Box::pin(custom_resource_columns_end_before_an_invalid_path(gauges))
+    }),
+    ("custom_resource_table_watch_equals_the_members_watch", |gauges| {
+        Box::pin(custom_resource_table_watch_equals_the_members_watch(gauges))
+    }),
+    ("custom_resource_table_watch_has_rows_of_all_members", |gauges| {
+        Box::pin(custom_resource_table_watch_has_rows_of_all_members(gauges))
+    }),
 ];
 
 pub(super) fn cases() -> Vec<Conformance> {
@@ -47,7 +63,7 @@ pub(super) fn cases() -> Vec<Conformance> {
                 Ok(()) => body(&gauges).await,
                 Err(error) => Err(error),
             };
-            // The members are shared with other tests.
+            // Other tests share the members.
             gauges.remove().await;
             outcome
         })
@@ -55,7 +71,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     CASES.into_iter().map(case).collect()
 }
 
-/// A custom resource of one case, with its own API group.
+/// A custom resource with its own API group, for one case.
 struct Gauges {
     target: Target,
     group: String,
@@ -82,7 +98,7 @@ impl Gauges {
         })
     }
 
-    /// Makes the definition in every member, and waits until each serves it.
+    /// Creates the definition in every member, and waits until each member serves it.
     async fn define(&self) -> anyhow::Result<()> {
         let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
         let mut columns = vec![
@@ -124,12 +140,12 @@ impl Gauges {
     async fn remove(&self) {
         for member in &self.target.members {
             let path = format!("{DEFINITIONS}/{}", self.name());
-            // If the deletion fails, the end of the member removes the definition.
+            // If the deletion fails, the definition ends with the member.
             let _gone = member.http().delete(&path).send().await;
         }
     }
 
-    /// Creates gauges in the members in turn, and waits until the target shows all.
+    /// Creates gauges alternately in the members, and waits until the target lists all.
     async fn seed(&self, gauges: &[(&str, Value)]) -> anyhow::Result<()> {
         for (index, (name, spec)) in gauges.iter().enumerate() {
             let member = &self.target.members[index % self.target.members.len()];
@@ -143,7 +159,6 @@ impl Gauges {
         .await
     }
 
-    /// Changes a gauge through the target.
     async fn change(&self, name: &str, spec: Value) -> anyhow::Result<Value> {
         let patch = json!({"spec": spec});
         self.target.http.patch(&self.one(name), "merge-patch+json", &patch).send().await?.expect(200)?.json()
@@ -162,7 +177,7 @@ fn all_sorts() -> [(&'static str, Value); 6] {
     ]
 }
 
-async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resources_are_listed_by_selectable_field(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     let rows: [(&str, &[&str]); 13] = [
         ("spec.colour=red", &["red-1", "red-2"]),
@@ -184,7 +199,7 @@ async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
         let mut query = format!("?fieldSelector={}", escape(selector));
         let whole: BTreeSet<String> = names_of(&gauges.target.read(&gauges.path(&query)).await?).into_iter().collect();
         ensure!(whole.iter().eq(expected), "{selector}: {whole:?} instead of {expected:?}");
-        // The same list page by page.
+        // The list in pages must have the same objects.
         let mut paged = BTreeSet::new();
         query.push_str("&limit=1");
         let mut page = gauges.target.read(&gauges.path(&query)).await?;
@@ -199,7 +214,7 @@ async fn lists_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unsupported_fields(gauges: &Gauges) -> anyhow::Result<()> {
+async fn unsupported_field_of_a_custom_resource_is_400(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     for field in ["spec.made", "spec.tags", "spec", "status.phase", "metadata.labels", "metadata.uid", ".spec.colour"] {
         for query in ["", "&watch=true&timeoutSeconds=1", "&limit=1"] {
@@ -214,14 +229,14 @@ async fn unsupported_fields(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An event as its type, name, colour and size.
+/// Formats an event as type, name, colour and size.
 fn shown(event: &Value) -> String {
     let (object, spec) = (&event["object"], &event["object"]["spec"]);
     let word = |value: &Value| value.to_string().replace('"', "");
     [&event["type"], &object["metadata"]["name"], &spec["colour"], &spec["size"]].map(word).join(" ")
 }
 
-async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resources_are_watched_by_selectable_field(gauges: &Gauges) -> anyhow::Result<()> {
     let spec = |colour: &str| json!({"colour": colour, "size": 0});
     gauges.seed(&[("moving", spec("blue")), ("still", spec("red")), ("never", spec("green"))]).await?;
     let version = version_of(&gauges.target.read(&gauges.path("")).await?);
@@ -245,7 +260,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     let expected = [
         "ADDED moving red 1",
         "MODIFIED moving red 2",
-        // DELETED has the last state that matched.
+        // DELETED has the last state that matched the selector.
         "DELETED moving red 2",
         "ADDED moving red 5",
         "DELETED moving red 5",
@@ -254,7 +269,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     ];
     let seen: Vec<String> = events.iter().map(shown).collect();
     ensure!(seen == expected, "{seen:?}");
-    // The DELETED event has the version of the change: a client can resume from it.
+    // The DELETED event has the version of the change, from which a client can resume.
     let mut resumed = gauges.target.http.watch(&red(&version_of(&events[2]["object"]))).await?;
     let seen: Vec<String> = take(&mut resumed, 4).await?.iter().map(shown).collect();
     ensure!(seen == expected[3..], "resumed: {seen:?}");
@@ -273,7 +288,7 @@ async fn watch_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     nothing_more(&mut rest).await
 }
 
-async fn initial_events_by_field(gauges: &Gauges) -> anyhow::Result<()> {
+async fn initial_events_are_selected_by_a_custom_field(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.seed(&all_sorts()).await?;
     let streaming = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let path = gauges.path(&format!("?watch=true&fieldSelector=spec.colour%3Dred{streaming}"));
@@ -295,7 +310,7 @@ async fn initial_events_by_field(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A Table without Tributary's additions: names and types of its columns, and for each row the cells, and the kind and
+/// A Table without Tributary's additions: names and types of the columns, and for each row its cells and the kind and
 /// name of its object.
 fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
     let mut columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
@@ -323,21 +338,21 @@ fn printed(table: &Value, cluster: Option<&str>) -> anyhow::Result<Value> {
 }
 
 impl Gauges {
-    /// The target and its first member, each with the cluster name that its objects show.
+    /// The target and its first member, each with the cluster name in its Tables.
     fn both(&self) -> [(&HttpClient, Option<&str>); 2] {
         let member = &self.target.members[0];
         let cluster = self.target.differs(&CLUSTER_COLUMN).then(|| member.name());
         [(&self.target.http, cluster), (member.http(), None)]
     }
 
-    /// Creates a gauge in the first member alone, and waits until the target shows it.
+    /// Creates a gauge in the first member only, and waits until the target lists it.
     async fn only(&self) -> anyhow::Result<()> {
         let spec = json!({"colour": "red", "size": 1, "on": true, "made": "2001-02-03T04:05:06Z", "tags": ["a", "b"]});
         self.seed(&[("one", spec)]).await
     }
 }
 
-async fn table(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_table_has_the_members_columns(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.only().await?;
     let mut tables = Vec::new();
     for (http, cluster) in gauges.both() {
@@ -354,11 +369,11 @@ async fn table(gauges: &Gauges) -> anyhow::Result<()> {
 
 /// A kube-apiserver shows the columns up to the first column with an invalid path. A definition may have its own column
 /// `Cluster`.
-async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_columns_end_before_an_invalid_path(gauges: &Gauges) -> anyhow::Result<()> {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let columns = [column("Cluster", ".spec.colour"), column("Bad", ".spec[\"x\"]"), column("Last", ".spec.colour")];
     let change = json!([{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
-    // This comes before the change, because a kube-apiserver refuses creates while it replaces the storage of a changed
+    // The object is created first, because a kube-apiserver refuses creates while it replaces the storage of a changed
     // definition.
     gauges.only().await?;
     for member in &gauges.target.members {
@@ -379,7 +394,7 @@ async fn table_of_odd_columns(gauges: &Gauges) -> anyhow::Result<()> {
     .await
 }
 
-/// Makes [`CHANGES`] events: an existing object changes, leaves the selection, returns and is deleted.
+/// Causes [`CHANGES`] events: an object changes, leaves the selection, returns and is deleted.
 async fn change(gauges: &Gauges) -> anyhow::Result<()> {
     gauges.change("one", json!({"size": 2, "tags": null})).await?;
     gauges.change("one", json!({"colour": "blue"})).await?;
@@ -388,7 +403,7 @@ async fn change(gauges: &Gauges) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
+async fn custom_resource_table_watch_equals_the_members_watch(gauges: &Gauges) -> anyhow::Result<()> {
     let streaming = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for query in ["", "&fieldSelector=spec.colour%3Dred", streaming] {
         gauges.only().await?;
@@ -417,7 +432,8 @@ async fn table_watch(gauges: &Gauges) -> anyhow::Result<()> {
                 .collect::<anyhow::Result<_>>()?;
             told.push(events);
         }
-        // The end of the initial events comes before or after the first change; it is compared separately.
+        // The bookmark at the end of the initial events may arrive before or after the first change. It is compared
+        // separately.
         let bookmarks: Vec<Vec<&Value>> =
             told.iter().map(|events| events.iter().filter(is_bookmark).collect()).collect();
         ensure!(!query.contains("sendInitial") || bookmarks[0] == bookmarks[1], "{query}: {bookmarks:#?}");
@@ -443,8 +459,8 @@ fn is_bookmark(event: &&Value) -> bool {
     event[0] == "BOOKMARK"
 }
 
-/// Objects of all members in one Table watch: each row has the cells of its own member, and its cluster.
-async fn table_watch_of_all(gauges: &Gauges) -> anyhow::Result<()> {
+/// Each row must have the cells of its own member, and the member's cluster name.
+async fn custom_resource_table_watch_has_rows_of_all_members(gauges: &Gauges) -> anyhow::Result<()> {
     let (sorts, members) = (all_sorts(), &gauges.target.members);
     gauges.seed(&sorts).await?;
     let mut stream = gauges.target.http.get(&gauges.path("?watch=true")).accept(TABLE).stream().await?.events()?;

@@ -1,14 +1,10 @@
 //! The deliberate differences between Tributary's answers and kube-apiserver's, with their reasons. All other answers
 //! must be the same.
 
-/// One deliberate difference between the answers.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// The answer of kube-apiserver.
     pub(crate) kubernetes: &'static str,
-    /// The answer of Tributary.
     pub(crate) tributary: &'static str,
-    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 
@@ -68,7 +64,7 @@ pub(crate) const ESCAPED_SLASH: Difference = Difference {
     reason: "a path that means one thing to an authorizer in front and another behind it is a hole",
 };
 
-/// A list or watch with `Impersonate-User`.
+/// A list or watch with impersonation headers.
 pub(crate) const COLLECTIONS_AS_ANOTHER: Difference = Difference {
     kubernetes: "answered by what that user may read",
     tributary: "403 Forbidden that points to /clusters/<name>",
@@ -201,14 +197,14 @@ pub(crate) const CONTENT_TYPE_OF_A_READ: Difference = Difference {
     reason: "a read has no body",
 };
 
-/// A list with two faults: its field selector and its continue token.
+/// A list with two errors: its field selector and its continue token.
 pub(crate) const TOKEN_BEFORE_FIELDS: Difference = Difference {
     kubernetes: "400 that names the selector",
     tributary: "400 that names the token",
     reason: "a token is judged before clusters are waited for, whose word on fields is needed",
 };
 
-/// A write with a body that does not decode as its kind, or with bad options, to an object that does not exist.
+/// A write to a missing object, with a body that does not decode as its kind or with invalid options.
 pub(crate) const WRITE_TO_NOTHING: Difference = Difference {
     kubernetes: "400 or 422 that tells what is wrong with the body or the options",
     tributary: "404, or 400 with words of its own where the body is no JSON",
@@ -222,7 +218,7 @@ pub(crate) const WARNING_OF_A_MEMBER: Difference = Difference {
     reason: "the text of one cluster could pass for what another, or all of them, say",
 };
 
-/// A member's warning without the cluster name that Tributary adds.
+/// Removes the cluster name that Tributary adds to a member's warning.
 pub(crate) fn without_cluster(warning: &str) -> String {
     match warning.split_once("\"cluster") {
         Some((before, named)) => match named.split_once(": ") {

@@ -15,13 +15,17 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["discovery";
-        version, health, readiness_verbose, legacy_core_versions, legacy_groups, legacy_group, legacy_core_resources,
-        legacy_apps_resources, aggregated_core, aggregated_groups, aggregated_etag, unknown_group, openapi_v3, openapi_v2,
-        built_in_resources,
+        version_endpoint_equals_the_members_version, health_endpoints_answer_ok_as_plain_text,
+        verbose_readyz_lists_its_checks, api_endpoint_lists_core_v1, unaggregated_group_list_equals_the_members_list,
+        unaggregated_apps_group_has_version_v1, unaggregated_core_resources_equal_the_members_resources,
+        unaggregated_apps_resources_equal_the_members_resources, aggregated_core_discovery_lists_pods_with_exec,
+        aggregated_discovery_lists_apps_v1_as_current, aggregated_discovery_with_its_etag_is_304,
+        unknown_group_and_unknown_resource_are_404, openapi_v3_has_the_schema_of_deployments,
+        openapi_v2_is_served_as_json_and_protobuf, built_in_resource_table_agrees_with_discovery,
     ]
 }
 
-async fn version(target: Target) -> anyhow::Result<()> {
+async fn version_endpoint_equals_the_members_version(target: Target) -> anyhow::Result<()> {
     let version = target.read("/version").await?;
     let members = target.members[0].http().get("/version").send().await?.expect(200)?.json()?;
     for field in ["major", "minor", "gitVersion"] {
@@ -30,7 +34,7 @@ async fn version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn health(target: Target) -> anyhow::Result<()> {
+async fn health_endpoints_answer_ok_as_plain_text(target: Target) -> anyhow::Result<()> {
     for path in ["/healthz", "/livez", "/readyz"] {
         let answer = target.http.get(path).send().await?.expect(200)?;
         ensure!(answer.text() == "ok", "{path}: {:?}", answer.text());
@@ -39,19 +43,19 @@ async fn health(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn readiness_verbose(target: Target) -> anyhow::Result<()> {
+async fn verbose_readyz_lists_its_checks(target: Target) -> anyhow::Result<()> {
     let text = target.http.get("/readyz?verbose").send().await?.expect(200)?.text();
     ensure!(text.contains("[+]") && text.contains("readyz check passed"), "{text}");
     Ok(())
 }
 
-async fn legacy_core_versions(target: Target) -> anyhow::Result<()> {
+async fn api_endpoint_lists_core_v1(target: Target) -> anyhow::Result<()> {
     let versions = target.read("/api").await?;
     ensure!(versions["kind"] == "APIVersions" && versions["versions"][0] == "v1", "{versions}");
     Ok(())
 }
 
-async fn legacy_groups(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_group_list_equals_the_members_list(target: Target) -> anyhow::Result<()> {
     let groups = target.read("/apis").await?;
     ensure!(groups["kind"] == "APIGroupList" && groups["apiVersion"] == "v1", "{groups}");
     let members = target.members[0].http().get("/apis").send().await?.json()?;
@@ -68,14 +72,14 @@ async fn legacy_groups(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn legacy_group(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_apps_group_has_version_v1(target: Target) -> anyhow::Result<()> {
     let group = target.read("/apis/apps").await?;
     ensure!(group["kind"] == "APIGroup" && group["name"] == "apps", "{group}");
     ensure!(group["versions"][0]["groupVersion"] == "apps/v1", "{group}");
     Ok(())
 }
 
-/// Resources by name, with the fields by which clients decide.
+/// The resources by name, with the fields that clients use.
 fn resources(list: &Value) -> BTreeMap<String, Vec<Value>> {
     list["resources"]
         .as_array()
@@ -105,11 +109,11 @@ async fn same_resources(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn legacy_core_resources(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_core_resources_equal_the_members_resources(target: Target) -> anyhow::Result<()> {
     same_resources(&target, "/api/v1").await
 }
 
-async fn legacy_apps_resources(target: Target) -> anyhow::Result<()> {
+async fn unaggregated_apps_resources_equal_the_members_resources(target: Target) -> anyhow::Result<()> {
     same_resources(&target, "/apis/apps/v1").await
 }
 
@@ -127,8 +131,7 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// Tributary's table of built-in resources agrees with the server's discovery.
-async fn built_in_resources(target: Target) -> anyhow::Result<()> {
+async fn built_in_resource_table_agrees_with_discovery(target: Target) -> anyhow::Result<()> {
     let mut differing = Vec::new();
     for path in ["/api", "/apis"] {
         let document = aggregated(&target, path).await?;
@@ -152,7 +155,7 @@ async fn built_in_resources(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn aggregated_core(target: Target) -> anyhow::Result<()> {
+async fn aggregated_core_discovery_lists_pods_with_exec(target: Target) -> anyhow::Result<()> {
     let document = aggregated(&target, "/api").await?;
     let resources = document["items"][0]["versions"][0]["resources"].as_array().context("no resources")?;
     let pods = resources.iter().find(|resource| resource["resource"] == "pods").context("no pods")?;
@@ -162,7 +165,7 @@ async fn aggregated_core(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn aggregated_groups(target: Target) -> anyhow::Result<()> {
+async fn aggregated_discovery_lists_apps_v1_as_current(target: Target) -> anyhow::Result<()> {
     let document = aggregated(&target, "/apis").await?;
     let groups = document["items"].as_array().context("no groups")?;
     let apps = groups.iter().find(|group| group["metadata"]["name"] == "apps").context("no group apps")?;
@@ -171,8 +174,8 @@ async fn aggregated_groups(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn aggregated_etag(target: Target) -> anyhow::Result<()> {
-    // The groups of other cases' custom resources may appear or disappear between the two requests.
+async fn aggregated_discovery_with_its_etag_is_304(target: Target) -> anyhow::Result<()> {
+    // Groups of other cases' custom resources may appear or disappear between the two requests.
     eventually(SOON, async || {
         for path in ["/api", "/apis"] {
             let first = target.http.get(path).accept(AGGREGATED).send().await?.expect(200)?;
@@ -187,7 +190,7 @@ async fn aggregated_etag(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-async fn unknown_group(target: Target) -> anyhow::Result<()> {
+async fn unknown_group_and_unknown_resource_are_404(target: Target) -> anyhow::Result<()> {
     target.http.get("/apis/nothing.example.test/v1").send().await?.expect(404)?;
     target.http.get("/apis/nothing.example.test/v1/things").send().await?.expect(404)?;
     let answer = target.http.get("/api/v1/things").send().await?;
@@ -195,7 +198,7 @@ async fn unknown_group(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn openapi_v3(target: Target) -> anyhow::Result<()> {
+async fn openapi_v3_has_the_schema_of_deployments(target: Target) -> anyhow::Result<()> {
     let root = target.read("/openapi/v3").await?;
     let url = root["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().context("no apps/v1")?.to_owned();
     let document = target.read(&url).await?;
@@ -203,7 +206,7 @@ async fn openapi_v3(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn openapi_v2(target: Target) -> anyhow::Result<()> {
+async fn openapi_v2_is_served_as_json_and_protobuf(target: Target) -> anyhow::Result<()> {
     let document = target.read("/openapi/v2").await?;
     ensure!(document["definitions"]["io.k8s.api.core.v1.Pod"].is_object(), "no definition of Pod");
     let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";

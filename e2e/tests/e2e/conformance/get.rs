@@ -1,4 +1,4 @@
-//! Reading one object.
+//! Reads of one object.
 
 use super::{
     Conformance, conformance,
@@ -10,13 +10,17 @@ use serde_json::json;
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["get";
-        found, equals_the_member, missing, missing_namespace, at_version_zero, at_its_own_version, at_the_list_version,
-        at_a_future_version, at_a_garbage_version, read_your_write, cluster_scoped, method_not_allowed, head,
-        without_a_version, names_of_rbac_objects,
+        get_returns_the_created_object, get_equals_the_members_object, get_of_a_missing_object_is_404,
+        get_in_a_missing_namespace_is_404, get_at_version_zero_returns_the_object,
+        get_at_the_objects_own_version_returns_the_object, get_at_the_version_of_a_list_succeeds,
+        get_at_a_future_version_is_504, get_at_an_invalid_version_is_an_error, get_and_list_return_the_preceding_write,
+        get_returns_a_cluster_scoped_object, post_to_an_object_path_is_405,
+        head_request_has_the_members_status_and_no_body, get_returns_a_component_status_without_a_version,
+        rbac_objects_with_unusual_names_are_readable,
     ]
 }
 
-async fn found(target: Target) -> anyhow::Result<()> {
+async fn get_returns_the_created_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[("a", "b")]).await?;
     let object = target.read(&target.map("here")).await?;
     ensure!(object["kind"] == "ConfigMap" && object["apiVersion"] == "v1", "{object}");
@@ -26,7 +30,7 @@ async fn found(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn equals_the_member(target: Target) -> anyhow::Result<()> {
+async fn get_equals_the_members_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let mut shown = target.read(&target.map("here")).await?;
     let mut own = target.members[0].http().get(&target.map("here")).send().await?.expect(200)?.json()?;
@@ -44,7 +48,7 @@ async fn equals_the_member(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn missing(target: Target) -> anyhow::Result<()> {
+async fn get_of_a_missing_object_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map("nowhere")).send().await?;
     let status = assert_status(&answer, 404, Some("NotFound"), "configmaps \"nowhere\" not found")?;
     ensure!(status["details"] == json!({"name": "nowhere", "kind": "configmaps"}), "{status}");
@@ -52,8 +56,8 @@ async fn missing(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A ComponentStatus is read live, and has neither uid nor version.
-async fn without_a_version(target: Target) -> anyhow::Result<()> {
+/// Tributary reads a ComponentStatus from the member. A ComponentStatus has neither uid nor version.
+async fn get_returns_a_component_status_without_a_version(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/componentstatuses/etcd-0").send().await?;
     if target.members.len() > 1 {
         assert_status(&answer, 409, Some("BadRequest"), "kubectl --context ")?;
@@ -64,15 +68,16 @@ async fn without_a_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of RBAC objects, which may be any segment of a path: each name with its JSON, its path and its field selector.
+/// Names of RBAC objects, which may be any path segment: the name, its JSON form, its path form and its field selector
+/// form.
 const ODD_NAMES: [(&str, &str, &str, &str); 3] = [
-    // A kube-apiserver writes `<` and `&` as escapes.
+    // A kube-apiserver escapes `<` and `&` in JSON.
     ("x<y&z", r"x\u003cy\u0026z", "x%3Cy%26z", "x%3Cy%26z"),
     (r"CORP\ann", r"CORP\\ann", "CORP%5Cann", "CORP%5C%5Cann"),
     ("a\tb\u{1b}", r"a\tb\u001b", "a%09b%1b", "a%09b%1b"),
 ];
 
-async fn names_of_rbac_objects(target: Target) -> anyhow::Result<()> {
+async fn rbac_objects_with_unusual_names_are_readable(target: Target) -> anyhow::Result<()> {
     for (name, in_json, in_path, in_selector) in ODD_NAMES {
         let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles", target.namespace);
         let role = json!({
@@ -100,22 +105,22 @@ async fn names_of_rbac_objects(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn missing_namespace(target: Target) -> anyhow::Result<()> {
+async fn get_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get("/api/v1/namespaces/there-is-none/configmaps/nowhere").send().await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
     Ok(())
 }
 
-async fn at_version_zero(target: Target) -> anyhow::Result<()> {
+async fn get_at_version_zero_returns_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    // The list comes first: version 0 may return any state, but no state older than an earlier answer.
+    // Version 0 may return any state that is not older than an earlier answer. The list makes such an earlier answer.
     target.read(&target.maps("")).await?;
     let object = target.read(&format!("{}?resourceVersion=0", target.map("here"))).await?;
     ensure!(object["metadata"]["name"] == "here", "{object}");
     Ok(())
 }
 
-async fn at_its_own_version(target: Target) -> anyhow::Result<()> {
+async fn get_at_the_objects_own_version_returns_the_object(target: Target) -> anyhow::Result<()> {
     let written = target.create_map("here", &[]).await?;
     let path = format!("{}?resourceVersion={}", target.map("here"), version_of(&written));
     let object = target.read(&path).await?;
@@ -123,14 +128,14 @@ async fn at_its_own_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_the_list_version(target: Target) -> anyhow::Result<()> {
+async fn get_at_the_version_of_a_list_succeeds(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let list = target.read(&target.maps("")).await?;
     target.read(&format!("{}?resourceVersion={}", target.map("here"), version_of(&list))).await?;
     Ok(())
 }
 
-async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
+async fn get_at_a_future_version_is_504(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let list = target.read(&target.maps("")).await?;
     let future = target.future(&version_of(&list))?;
@@ -141,7 +146,7 @@ async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
+async fn get_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let answer = target.http.get(&format!("{}?resourceVersion=garbage", target.map("here"))).send().await?;
     if target.differs(&GET_OF_GARBAGE_VERSION) {
@@ -152,7 +157,7 @@ async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read_your_write(target: Target) -> anyhow::Result<()> {
+async fn get_and_list_return_the_preceding_write(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for step in 1..=20 {
         let step = step.to_string();
@@ -170,7 +175,7 @@ async fn read_your_write(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn cluster_scoped(target: Target) -> anyhow::Result<()> {
+async fn get_returns_a_cluster_scoped_object(target: Target) -> anyhow::Result<()> {
     let name = target.namespace.clone();
     let class =
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7});
@@ -182,13 +187,13 @@ async fn cluster_scoped(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn method_not_allowed(target: Target) -> anyhow::Result<()> {
+async fn post_to_an_object_path_is_405(target: Target) -> anyhow::Result<()> {
     let answer = target.http.post(&target.map("here"), &config_map("here", &[])).send().await?;
     assert_status(&answer, 405, Some("MethodNotAllowed"), "")?;
     Ok(())
 }
 
-async fn head(target: Target) -> anyhow::Result<()> {
+async fn head_request_has_the_members_status_and_no_body(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for path in [target.map("here"), target.maps("")] {
         let answer = target.http.request(http::Method::HEAD, &path).send().await?;

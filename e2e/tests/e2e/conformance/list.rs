@@ -1,4 +1,4 @@
-//! Lists: contents, versions, paging, selectors, and every refused combination.
+//! Lists: contents, versions, pages, selectors, and all refused combinations.
 
 use super::{
     Conformance, conformance,
@@ -11,12 +11,20 @@ use std::collections::BTreeSet;
 
 pub(super) fn cases() -> Vec<Conformance> {
     let mut cases = conformance!["list";
-        empty, of_a_namespace, of_all_namespaces, items_have_no_kind, by_label, by_set_label, by_field, pods_by_node,
-        secrets_by_type,
-        unknown_resource, missing_namespace, pages_are_one_snapshot, remaining_item_count, page_with_selector,
-        at_version_zero_ignores_limit, exact, exact_after_changes, exact_by_limit, not_older_than, not_older_than_pages,
-        at_a_future_version, at_a_plain_number, at_a_garbage_version, continue_at_version_zero, gzip_above_128_kib,
-        no_gzip_below, unchanged_item_keeps_its_version, garbage_parameters, negative_limit,
+        list_of_an_empty_namespace_has_a_version_and_no_items, list_of_a_namespace_has_all_names_in_order,
+        list_of_all_namespaces_has_every_object, list_items_have_neither_kind_nor_api_version,
+        label_selector_by_equality_selects_list_items, label_selector_by_set_selects_list_items,
+        field_selector_selects_list_items_by_name_and_namespace, field_selector_selects_pods_by_node_and_phase,
+        field_selector_selects_secrets_by_type, list_of_an_unknown_resource_is_404,
+        list_of_a_missing_namespace_is_empty, all_pages_of_a_list_are_one_snapshot, pages_have_the_remaining_item_count,
+        pages_with_a_selector_have_no_remaining_item_count, list_at_version_zero_ignores_the_limit,
+        exact_list_at_the_current_version_repeats_the_list, exact_list_ignores_later_changes,
+        list_with_version_and_limit_is_exact, list_not_older_than_a_version_succeeds,
+        list_not_older_than_a_version_has_pages, list_at_a_future_version_is_an_error,
+        list_at_a_plain_number_is_expired_under_composite_versions, list_at_an_invalid_version_is_400,
+        continue_token_works_with_version_zero, list_above_128_kib_is_gzipped, list_below_128_kib_is_not_gzipped,
+        unchanged_list_item_keeps_its_version, unknown_and_repeated_list_parameters_are_ignored,
+        list_with_a_negative_limit_has_the_members_status,
     ];
     cases.extend(REFUSED.iter().map(|refused| {
         Conformance::new(format!("list::refuses_{}", refused.name), move |target| refuse(target, refused))
@@ -24,7 +32,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// A refused query. `VERSION` stands for the version of a list and `TOKEN` for a continue token.
+/// A refused query. `VERSION` stands for the version of a list, and `TOKEN` for a continue token.
 struct Refused {
     name: &'static str,
     query: &'static str,
@@ -117,12 +125,11 @@ async fn refuse(target: Target, refused: &Refused) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Escapes characters that a query may not contain.
 pub(super) fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('+', "%2B").replace('=', "%3D").replace('/', "%2F")
 }
 
-async fn empty(target: Target) -> anyhow::Result<()> {
+async fn list_of_an_empty_namespace_has_a_version_and_no_items(target: Target) -> anyhow::Result<()> {
     let list = target.read(&target.maps("")).await?;
     ensure!(list["kind"] == "ConfigMapList" && list["apiVersion"] == "v1", "{list}");
     ensure!(list["items"] == json!([]), "{list}");
@@ -131,14 +138,14 @@ async fn empty(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn of_a_namespace(target: Target) -> anyhow::Result<()> {
+async fn list_of_a_namespace_has_all_names_in_order(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(7).await?;
     let list = target.read(&target.maps("")).await?;
     ensure!(names_of(&list) == target.in_list_order(&names), "{:?}", names_of(&list));
     Ok(())
 }
 
-async fn of_all_namespaces(target: Target) -> anyhow::Result<()> {
+async fn list_of_all_namespaces_has_every_object(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(4).await?;
     let list = target.read("/api/v1/configmaps").await?;
     let items = list["items"].as_array().context("no items")?;
@@ -148,14 +155,14 @@ async fn of_all_namespaces(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn items_have_no_kind(target: Target) -> anyhow::Result<()> {
+async fn list_items_have_neither_kind_nor_api_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let list = target.read(&target.maps("")).await?;
     ensure!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none(), "{list}");
     Ok(())
 }
 
-async fn by_label(target: Target) -> anyhow::Result<()> {
+async fn label_selector_by_equality_selects_list_items(target: Target) -> anyhow::Result<()> {
     target.seed_maps(6).await?;
     for (selector, expected) in [("parity%3Dodd", 3), ("parity!%3Dodd", 3), ("parity", 6), ("!parity", 0)] {
         let list = target.read(&target.maps(&format!("?labelSelector={selector}"))).await?;
@@ -164,7 +171,7 @@ async fn by_label(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn by_set_label(target: Target) -> anyhow::Result<()> {
+async fn label_selector_by_set_selects_list_items(target: Target) -> anyhow::Result<()> {
     target.seed_maps(6).await?;
     for (selector, expected) in [
         ("parity%20in%20(odd,even)", 6),
@@ -178,7 +185,7 @@ async fn by_set_label(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn by_field(target: Target) -> anyhow::Result<()> {
+async fn field_selector_selects_list_items_by_name_and_namespace(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let list = target.read(&target.maps("?fieldSelector=metadata.name%3Dmap-02")).await?;
     ensure!(names_of(&list) == ["map-02"], "{list}");
@@ -189,7 +196,7 @@ async fn by_field(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn pods_by_node(target: Target) -> anyhow::Result<()> {
+async fn field_selector_selects_pods_by_node_and_phase(target: Target) -> anyhow::Result<()> {
     for member in &target.members {
         let name = format!("of-{}", member.name());
         member.http().post(&target.core("pods", ""), &pod(&name)).send().await?.expect(201)?;
@@ -208,8 +215,8 @@ async fn pods_by_node(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The list by which Helm reads the records of its releases.
-async fn secrets_by_type(target: Target) -> anyhow::Result<()> {
+/// Helm uses this list to read its release records.
+async fn field_selector_selects_secrets_by_type(target: Target) -> anyhow::Result<()> {
     let typed = |name: &str, of_type: &str| {
         let labels = json!({"owner": "helm", "name": "r"});
         json!({"apiVersion": "v1", "kind": "Secret", "type": of_type, "metadata": {"name": name, "labels": labels}})
@@ -232,19 +239,19 @@ async fn secrets_by_type(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-async fn unknown_resource(target: Target) -> anyhow::Result<()> {
+async fn list_of_an_unknown_resource_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.core("things", "")).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "the server could not find the requested resource")?;
     Ok(())
 }
 
-async fn missing_namespace(target: Target) -> anyhow::Result<()> {
+async fn list_of_a_missing_namespace_is_empty(target: Target) -> anyhow::Result<()> {
     let list = target.read("/api/v1/namespaces/there-is-none/configmaps").await?;
     ensure!(list["items"] == json!([]), "{list}");
     Ok(())
 }
 
-/// Pages through the namespace and returns the pages. Every request has `always`; only the first has `first`.
+/// Reads all pages of the namespace. Every request has the parameters `always`, and only the first request has `first`.
 async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
     let mut pages = vec![target.read(&target.maps(&format!("?limit={limit}{always}{first}"))).await?];
     while let Some(token) =
@@ -257,11 +264,11 @@ async fn pages(target: &Target, always: &str, first: &str, limit: usize) -> anyh
     Ok(pages)
 }
 
-async fn pages_are_one_snapshot(target: Target) -> anyhow::Result<()> {
+async fn all_pages_of_a_list_are_one_snapshot(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(11).await?;
     let first = target.read(&target.maps("?limit=4")).await?;
     let token = first["metadata"]["continue"].as_str().context("no continue token")?.to_owned();
-    // Changes between the pages do not appear in this list.
+    // Changes between the pages must not appear in this list.
     target.create_map("zz-later", &[]).await?;
     target.delete_map("map-10").await?;
     let mut all = names_of(&first);
@@ -276,7 +283,7 @@ async fn pages_are_one_snapshot(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn remaining_item_count(target: Target) -> anyhow::Result<()> {
+async fn pages_have_the_remaining_item_count(target: Target) -> anyhow::Result<()> {
     target.seed_maps(9).await?;
     let pages = pages(&target, "", "", 4).await?;
     let remaining: Vec<&Value> = pages.iter().map(|page| &page["metadata"]["remainingItemCount"]).collect();
@@ -284,7 +291,7 @@ async fn remaining_item_count(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn page_with_selector(target: Target) -> anyhow::Result<()> {
+async fn pages_with_a_selector_have_no_remaining_item_count(target: Target) -> anyhow::Result<()> {
     target.seed_maps(12).await?;
     let pages = pages(&target, "&labelSelector=parity%3Dodd", "", 2).await?;
     let shown: BTreeSet<String> = pages.iter().flat_map(names_of).collect();
@@ -295,14 +302,14 @@ async fn page_with_selector(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_version_zero_ignores_limit(target: Target) -> anyhow::Result<()> {
+async fn list_at_version_zero_ignores_the_limit(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.read(&target.maps("?resourceVersion=0&limit=2")).await?;
     ensure!(names_of(&list).len() == 5 && list["metadata"]["continue"].is_null(), "{list}");
     Ok(())
 }
 
-async fn exact(target: Target) -> anyhow::Result<()> {
+async fn exact_list_at_the_current_version_repeats_the_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.read(&target.maps("")).await?;
     let path = target.maps(&format!("?resourceVersion={}&resourceVersionMatch=Exact", version_of(&list)));
@@ -311,7 +318,7 @@ async fn exact(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn exact_after_changes(target: Target) -> anyhow::Result<()> {
+async fn exact_list_ignores_later_changes(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.change_map("map-00", "changed").await?;
@@ -323,7 +330,7 @@ async fn exact_after_changes(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn exact_by_limit(target: Target) -> anyhow::Result<()> {
+async fn list_with_version_and_limit_is_exact(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     target.delete_map("map-04").await?;
@@ -334,7 +341,7 @@ async fn exact_by_limit(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_older_than(target: Target) -> anyhow::Result<()> {
+async fn list_not_older_than_a_version_succeeds(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let before = target.read(&target.maps("")).await?;
     target.change_map("map-00", "changed").await?;
@@ -345,7 +352,7 @@ async fn not_older_than(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_older_than_pages(target: Target) -> anyhow::Result<()> {
+async fn list_not_older_than_a_version_has_pages(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let before = target.read(&target.maps("")).await?;
     let first = format!("&resourceVersion={}&resourceVersionMatch=NotOlderThan", version_of(&before));
@@ -354,7 +361,7 @@ async fn not_older_than_pages(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
+async fn list_at_a_future_version_is_an_error(target: Target) -> anyhow::Result<()> {
     let list = target.read(&target.maps("")).await?;
     let future = target.future(&version_of(&list))?;
     let answer = target.http.get(&target.maps(&format!("?resourceVersion={future}"))).send().await?;
@@ -368,7 +375,7 @@ async fn at_a_future_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_a_plain_number(target: Target) -> anyhow::Result<()> {
+async fn list_at_a_plain_number_is_expired_under_composite_versions(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("?resourceVersion=5")).send().await?;
     if target.differs(&LIST_AT_A_PLAIN_NUMBER) {
         assert_status(&answer, 410, Some("Expired"), "")?;
@@ -378,13 +385,13 @@ async fn at_a_plain_number(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_a_garbage_version(target: Target) -> anyhow::Result<()> {
+async fn list_at_an_invalid_version_is_400(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("?resourceVersion=gar!bage")).send().await?;
     assert_status(&answer, 400, None, "invalid resource version")?;
     Ok(())
 }
 
-async fn continue_at_version_zero(target: Target) -> anyhow::Result<()> {
+async fn continue_token_works_with_version_zero(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let page = target.read(&target.maps("?limit=2")).await?;
     let token = page["metadata"]["continue"].as_str().context("no continue token")?;
@@ -393,7 +400,7 @@ async fn continue_at_version_zero(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn gzip_above_128_kib(target: Target) -> anyhow::Result<()> {
+async fn list_above_128_kib_is_gzipped(target: Target) -> anyhow::Result<()> {
     for index in 0..3 {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{index}")},
@@ -410,7 +417,7 @@ async fn gzip_above_128_kib(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn no_gzip_below(target: Target) -> anyhow::Result<()> {
+async fn list_below_128_kib_is_not_gzipped(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).header("accept-encoding", "gzip").send().await?.expect(200)?;
     ensure!(answer.header("content-encoding").is_empty(), "{:?}", answer.headers);
     ensure!(answer.header("content-type") == "application/json", "{:?}", answer.headers);
@@ -418,7 +425,7 @@ async fn no_gzip_below(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unchanged_item_keeps_its_version(target: Target) -> anyhow::Result<()> {
+async fn unchanged_list_item_keeps_its_version(target: Target) -> anyhow::Result<()> {
     target.create_map("still", &[]).await?;
     let before = target.read(&target.map("still")).await?;
     target.create_map("other", &[]).await?;
@@ -429,15 +436,15 @@ async fn unchanged_item_keeps_its_version(target: Target) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn garbage_parameters(target: Target) -> anyhow::Result<()> {
+async fn unknown_and_repeated_list_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
-    // Unknown parameters and a repeated one (the first value counts) are no errors.
+    // Unknown parameters are no error. For a repeated parameter, the first value counts.
     let list = target.read(&target.maps("?unknown=1&labelSelector=parity&labelSelector=!parity")).await?;
     ensure!(names_of(&list).len() == 2, "{list}");
     Ok(())
 }
 
-async fn negative_limit(target: Target) -> anyhow::Result<()> {
+async fn list_with_a_negative_limit_has_the_members_status(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let path = target.maps("?limit=-1");
     let answer = target.http.get(&path).send().await?;

@@ -1,4 +1,4 @@
-//! Forms of answers: Table, PartialObjectMetadata, YAML, and forms that the server cannot produce.
+//! Media types of answers: Table, PartialObjectMetadata, YAML, and types that the server does not support.
 
 use super::{
     Conformance, conformance,
@@ -16,11 +16,17 @@ const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["output";
-        table_of_a_list, table_of_one, table_of_nothing, table_include_object, table_watch, table_beta_falls_back,
-        partial_list, partial_list_of_nothing, partial_of_one, partial_watch, yaml_list, yaml_object, any_type,
-        unknown_parameters_are_ignored, protobuf_or_json, protobuf_alone, unknown_type, unknown_as, wildcard_subtype,
-        yaml_watch_is_refused, review_as_a_table_is_refused, error_in_json_where_the_type_is_unknown,
-        deprecation_is_warned_of,
+        list_as_a_table_has_a_row_for_each_object, object_as_a_table_has_one_row,
+        empty_list_as_a_table_has_columns_and_no_rows, include_object_selects_the_object_in_table_rows,
+        watch_as_tables_has_column_definitions_only_in_the_first_event,
+        unsupported_table_version_falls_back_to_the_plain_list, list_as_partial_object_metadata_has_no_data,
+        empty_metadata_list_has_no_items, object_as_partial_object_metadata_has_no_data,
+        watch_as_partial_object_metadata_has_no_data, list_is_served_as_yaml, object_is_served_as_yaml,
+        missing_or_wildcard_accept_header_gets_json, unknown_media_type_parameters_are_ignored,
+        accept_of_protobuf_or_json_gets_either, accept_of_protobuf_alone_is_406_through_tributary,
+        accept_of_an_unknown_media_type_is_406, accept_of_an_unknown_transformation_is_406,
+        accept_of_application_wildcard_has_the_members_status, watch_as_yaml_is_406, access_review_as_a_table_is_406,
+        error_is_json_where_only_a_table_is_accepted, deprecated_api_version_has_a_warning_header,
     ]
 }
 
@@ -29,7 +35,7 @@ fn columns(table: &Value) -> Vec<String> {
     columns.iter().map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Checks the columns and the cells of each row, without the column that Tributary adds.
+/// Checks the columns, and the number of cells in each row, without the column that Tributary adds.
 fn check_columns(target: &Target, table: &Value, expected: &[&str]) -> anyhow::Result<()> {
     let mut shown = columns(table);
     if target.differs(&CLUSTER_COLUMN) {
@@ -48,7 +54,7 @@ async fn table(target: &Target, path: &str) -> anyhow::Result<Value> {
     target.http.get(path).accept(TABLE).send().await?.expect(200)?.json()
 }
 
-async fn table_of_a_list(target: Target) -> anyhow::Result<()> {
+async fn list_as_a_table_has_a_row_for_each_object(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let table = table(&target, &target.maps("")).await?;
     ensure!(table["kind"] == "Table" && table["apiVersion"] == "meta.k8s.io/v1", "{table}");
@@ -66,7 +72,7 @@ async fn table_of_a_list(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_of_one(target: Target) -> anyhow::Result<()> {
+async fn object_as_a_table_has_one_row(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let table = table(&target, &target.map("one")).await?;
     check_columns(&target, &table, &["Name", "Data", "Age"])?;
@@ -74,14 +80,14 @@ async fn table_of_one(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn empty_list_as_a_table_has_columns_and_no_rows(target: Target) -> anyhow::Result<()> {
     let table = table(&target, &target.maps("")).await?;
     check_columns(&target, &table, &["Name", "Data", "Age"])?;
     ensure!(table["rows"] == json!([]), "{table}");
     Ok(())
 }
 
-async fn table_include_object(target: Target) -> anyhow::Result<()> {
+async fn include_object_selects_the_object_in_table_rows(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     for (include, kind) in
         [("Object", json!("ConfigMap")), ("Metadata", json!("PartialObjectMetadata")), ("None", Value::Null)]
@@ -94,7 +100,7 @@ async fn table_include_object(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_watch(target: Target) -> anyhow::Result<()> {
+async fn watch_as_tables_has_column_definitions_only_in_the_first_event(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let path = target.maps("?watch=true");
     let mut stream = target.http.get(&path).accept(TABLE_ALONE).stream().await?.events()?;
@@ -109,14 +115,14 @@ async fn table_watch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table_beta_falls_back(target: Target) -> anyhow::Result<()> {
+async fn unsupported_table_version_falls_back_to_the_plain_list(target: Target) -> anyhow::Result<()> {
     let accept = "application/json;as=Table;v=v1alpha1;g=meta.k8s.io,application/json";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?.json()?;
     ensure!(answer["kind"] == "ConfigMapList", "{answer}");
     Ok(())
 }
 
-async fn partial_list(target: Target) -> anyhow::Result<()> {
+async fn list_as_partial_object_metadata_has_no_data(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     let list = target.http.get(&target.maps("")).accept(PARTIAL_LIST).send().await?.expect(200)?.json()?;
     ensure!(list["kind"] == "PartialObjectMetadataList" && list["apiVersion"] == "meta.k8s.io/v1", "{list}");
@@ -126,14 +132,14 @@ async fn partial_list(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn partial_list_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn empty_metadata_list_has_no_items(target: Target) -> anyhow::Result<()> {
     let list = target.http.get(&target.maps("")).accept(PARTIAL_LIST).send().await?.expect(200)?.json()?;
     let due = if target.differs(&EMPTY_METADATA_LIST) { json!([]) } else { Value::Null };
     ensure!(list["items"] == due, "{list}");
     Ok(())
 }
 
-async fn partial_of_one(target: Target) -> anyhow::Result<()> {
+async fn object_as_partial_object_metadata_has_no_data(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let object = target.http.get(&target.map("one")).accept(PARTIAL).send().await?.expect(200)?.json()?;
     ensure!(object["kind"] == "PartialObjectMetadata" && object["apiVersion"] == "meta.k8s.io/v1", "{object}");
@@ -141,7 +147,7 @@ async fn partial_of_one(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn partial_watch(target: Target) -> anyhow::Result<()> {
+async fn watch_as_partial_object_metadata_has_no_data(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let mut stream = target.http.get(&target.maps("?watch=true")).accept(PARTIAL).stream().await?.events()?;
     let event = stream.expect(SOON).await?;
@@ -151,7 +157,7 @@ async fn partial_watch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn yaml_list(target: Target) -> anyhow::Result<()> {
+async fn list_is_served_as_yaml(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let answer = target.http.get(&target.maps("")).accept("application/yaml").send().await?.expect(200)?;
     ensure!(answer.header("content-type") == "application/yaml", "{:?}", answer.headers);
@@ -160,7 +166,7 @@ async fn yaml_list(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn yaml_object(target: Target) -> anyhow::Result<()> {
+async fn object_is_served_as_yaml(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[("quoted", "1")]).await?;
     let answer = target.http.get(&target.map("one")).accept("application/yaml").send().await?.expect(200)?;
     let text = answer.text();
@@ -168,7 +174,7 @@ async fn yaml_object(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn any_type(target: Target) -> anyhow::Result<()> {
+async fn missing_or_wildcard_accept_header_gets_json(target: Target) -> anyhow::Result<()> {
     for accept in ["*/*", ""] {
         let mut request = target.http.get(&target.maps(""));
         request = if accept.is_empty() { request.without_header("accept") } else { request.accept(accept) };
@@ -178,13 +184,13 @@ async fn any_type(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unknown_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
+async fn unknown_media_type_parameters_are_ignored(target: Target) -> anyhow::Result<()> {
     let accept = "application/json;drop=metadata.managedFields";
     target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
     Ok(())
 }
 
-async fn protobuf_or_json(target: Target) -> anyhow::Result<()> {
+async fn accept_of_protobuf_or_json_gets_either(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?.expect(200)?;
@@ -196,7 +202,7 @@ async fn protobuf_or_json(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn protobuf_alone(target: Target) -> anyhow::Result<()> {
+async fn accept_of_protobuf_alone_is_406_through_tributary(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("application/vnd.kubernetes.protobuf").send().await?;
     if target.differs(&PROTOBUF_ALONE) {
         assert_status(&answer, 406, Some("NotAcceptable"), "application/json")?;
@@ -206,36 +212,36 @@ async fn protobuf_alone(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unknown_type(target: Target) -> anyhow::Result<()> {
+async fn accept_of_an_unknown_media_type_is_406(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("text/html").send().await?;
     ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
     ensure!(answer.text().contains("application/json"), "{}", answer.text());
     Ok(())
 }
 
-async fn unknown_as(target: Target) -> anyhow::Result<()> {
+async fn accept_of_an_unknown_transformation_is_406(target: Target) -> anyhow::Result<()> {
     let accept = "application/json;as=Chart;v=v1;g=meta.k8s.io";
     let answer = target.http.get(&target.maps("")).accept(accept).send().await?;
     assert_status(&answer, 406, Some("NotAcceptable"), "only the following media types are accepted")?;
     Ok(())
 }
 
-async fn wildcard_subtype(target: Target) -> anyhow::Result<()> {
+async fn accept_of_application_wildcard_has_the_members_status(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept("application/*").send().await?;
     let own = target.members[0].http().get(&target.maps("")).accept("application/*").send().await?;
     ensure!(answer.status == own.status, "{} instead of {}", answer.status, own.status);
     Ok(())
 }
 
-async fn yaml_watch_is_refused(target: Target) -> anyhow::Result<()> {
+async fn watch_as_yaml_is_406(target: Target) -> anyhow::Result<()> {
     let path = target.maps("?watch=true&timeoutSeconds=1");
     let answer = target.http.get(&path).accept("application/yaml").send().await?;
     ensure!(answer.status == 406, "{}: {}", answer.status, answer.text());
     Ok(())
 }
 
-/// A review has no rows: the server refuses a Table of it, and uses the client's second media type if there is one.
-async fn review_as_a_table_is_refused(target: Target) -> anyhow::Result<()> {
+/// A review has no rows. The server refuses a Table of it, and uses the client's second media type if there is one.
+async fn access_review_as_a_table_is_406(target: Target) -> anyhow::Result<()> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({
         "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -248,14 +254,13 @@ async fn review_as_a_table_is_refused(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn error_in_json_where_the_type_is_unknown(target: Target) -> anyhow::Result<()> {
+async fn error_is_json_where_only_a_table_is_accepted(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map("nowhere")).accept(TABLE_ALONE).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
     Ok(())
 }
 
-/// Every read of a deprecated version has a Warning.
-async fn deprecation_is_warned_of(target: Target) -> anyhow::Result<()> {
+async fn deprecated_api_version_has_a_warning_header(target: Target) -> anyhow::Result<()> {
     let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "one"}});
     target.http.post(&target.core("endpoints", ""), &endpoints).send().await?.expect(201)?;
     for path in ["", "/one", "?watch=true&timeoutSeconds=1"].map(|rest| target.core("endpoints", rest)) {

@@ -1,4 +1,4 @@
-//! Hostile and meaningless paths.
+//! Hostile and invalid paths.
 
 use super::{
     Conformance, conformance,
@@ -8,7 +8,12 @@ use super::{
 use anyhow::ensure;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    let mut cases = conformance!["paths"; trailing_slash, escaped_slash, escaped_letter, long_name, root, not_an_api, timeouts, undecodable_query, more_than_is_looked_at];
+    let mut cases = conformance!["paths";
+        path_with_a_trailing_slash_is_accepted, path_with_an_escaped_slash_is_a_client_error_through_tributary,
+        path_with_an_escaped_letter_reads_the_object, object_name_of_5000_characters_is_404,
+        root_path_lists_the_api_paths, unknown_api_path_is_404, timeout_parameter_is_parsed_as_a_go_duration,
+        query_with_invalid_escapes_is_400_through_tributary, overlong_selectors_and_queries_are_400_through_tributary,
+    ];
     cases.extend(
         HOSTILE.iter().map(|(name, path)| {
             Conformance::new(format!("paths::refuses_{name}"), move |target| refused(target, path))
@@ -17,7 +22,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     cases
 }
 
-/// Hostile paths. `NS` stands for the namespace of the case, which has a config map `secret`.
+/// Hostile paths. `NS` stands for the namespace of the case, which has a ConfigMap `secret`.
 const HOSTILE: [(&str, &str); 9] = [
     ("double_slash_inside", "/api/v1//namespaces/NS/configmaps/secret"),
     ("double_slash_at_the_start", "//api/v1/namespaces/NS/configmaps/secret"),
@@ -38,14 +43,14 @@ async fn refused(target: Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn trailing_slash(target: Target) -> anyhow::Result<()> {
+async fn path_with_a_trailing_slash_is_accepted(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     ensure!(target.read(&target.maps("/")).await?["kind"] == "ConfigMapList", "not the list");
     ensure!(target.read(&format!("{}/", target.map("here"))).await?["kind"] == "ConfigMap", "not the object");
     Ok(())
 }
 
-async fn escaped_slash(target: Target) -> anyhow::Result<()> {
+async fn path_with_an_escaped_slash_is_a_client_error_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let path = format!("/api/v1/namespaces/{}%2Fconfigmaps%2Fhere", target.namespace);
     let answer = target.http.get(&path).send().await?;
@@ -58,20 +63,20 @@ async fn escaped_slash(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn escaped_letter(target: Target) -> anyhow::Result<()> {
+async fn path_with_an_escaped_letter_reads_the_object(target: Target) -> anyhow::Result<()> {
     let written = target.create_map("here", &[]).await?;
     let object = target.read(&target.map("%68ere")).await?;
     ensure!(version_of(&object) == version_of(&written), "{object}");
     Ok(())
 }
 
-async fn long_name(target: Target) -> anyhow::Result<()> {
+async fn object_name_of_5000_characters_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.map(&"x".repeat(5_000))).send().await?;
     ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
     Ok(())
 }
 
-async fn root(target: Target) -> anyhow::Result<()> {
+async fn root_path_lists_the_api_paths(target: Target) -> anyhow::Result<()> {
     let paths = target.read("/").await?;
     let paths = paths["paths"].as_array().cloned().unwrap_or_default();
     for path in ["/api", "/apis", "/apis/apps", "/openapi/v2", "/openapi/v3", "/version"] {
@@ -80,8 +85,8 @@ async fn root(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The parameter `timeout` limits the duration of a request.
-async fn timeouts(target: Target) -> anyhow::Result<()> {
+/// `timeout` limits the duration of a request.
+async fn timeout_parameter_is_parsed_as_a_go_duration(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let maps = target.maps("");
     for path in ["/version", "/api", "/apis/apps/v1", "/readyz", &maps, &target.map("here")] {
@@ -98,13 +103,13 @@ async fn timeouts(target: Target) -> anyhow::Result<()> {
             ensure!(status["message"] == message && status["reason"] == "BadRequest", "{path}: {status}");
         }
     }
-    // A watch has no such limit, and the server ignores an invalid value.
+    // The parameter `timeout` does not apply to a watch, and the server ignores its value.
     target.http.get(&format!("{maps}?watch=1&timeoutSeconds=1&timeout=invalid")).send().await?.expect(200)?;
     Ok(())
 }
 
-/// Selectors and queries at the limits of their length, and beyond.
-async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
+/// Each selector and query is tested at its limit and one above.
+async fn overlong_selectors_and_queries_are_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     let names = |count: usize, text: &str| vec![text; count].join(",");
     let parameters = |count: usize| (0..count).map(|number| format!("p{number}=1")).collect::<Vec<_>>().join("&");
@@ -127,8 +132,7 @@ async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A query with a pair that does not decode.
-async fn undecodable_query(target: Target) -> anyhow::Result<()> {
+async fn query_with_invalid_escapes_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
     for query in ["labelSelector=%zz", "labelSelector=a;b", "x=%ff"] {
         let answer = target.http.get(&target.maps(&format!("?{query}"))).send().await?;
@@ -141,7 +145,7 @@ async fn undecodable_query(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn not_an_api(target: Target) -> anyhow::Result<()> {
+async fn unknown_api_path_is_404(target: Target) -> anyhow::Result<()> {
     for path in ["/nowhere", "/api/v2", "/apis/apps/v9", "/api/v1/namespaces/x/configmaps/y/z/w"] {
         let answer = target.http.get(path).send().await?;
         ensure!(answer.status == 404, "{path}: {}: {}", answer.status, answer.text());

@@ -20,10 +20,13 @@ mod number {
 }
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["protobuf"; metadata_of_one, metadata_of_a_list, metadata_of_nothing, metadata_of_a_patch, metadata_watch]
+    conformance!["protobuf";
+        object_metadata_is_served_as_protobuf, list_metadata_is_served_as_protobuf,
+        empty_metadata_list_is_served_as_protobuf, patch_answers_with_metadata_as_protobuf,
+        watch_sends_metadata_as_protobuf,
+    ]
 }
 
-/// The contents of every field with this number.
 fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
@@ -37,7 +40,7 @@ fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(one(message, number)?.to_vec())?)
 }
 
-/// The message in an envelope, which must have this kind.
+/// Unwraps a message from its envelope, which must have this kind.
 fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     let envelope = body.strip_prefix(b"k8s\0").context("no protobuf")?;
     let type_meta = one(envelope, 1)?;
@@ -45,7 +48,7 @@ fn opened<'a>(body: &'a [u8], kind: &str) -> anyhow::Result<&'a [u8]> {
     one(envelope, 2)
 }
 
-/// Checks a message's metadata against an object in JSON.
+/// Checks a protobuf message's metadata against the object in JSON.
 fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     let metadata = one(message, number::METADATA)?;
     let own = (text(metadata, number::OBJECT_NAME)?, text(metadata, number::OBJECT_RESOURCE_VERSION)?);
@@ -55,14 +58,14 @@ fn check(message: &[u8], object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn metadata_of_one(target: Target) -> anyhow::Result<()> {
+async fn object_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let answer = target.http.get(&target.map("one")).accept(ONE).send().await?.expect(200)?;
     ensure!(answer.header("content-type") == "application/vnd.kubernetes.protobuf", "{:?}", answer.headers);
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn metadata_of_a_list(target: Target) -> anyhow::Result<()> {
+async fn list_metadata_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     target.seed_maps(5).await?;
     let list = target.http.get(&target.maps("")).accept(LIST_IN_JSON).send().await?.expect(200)?.json()?;
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
@@ -74,14 +77,14 @@ async fn metadata_of_a_list(target: Target) -> anyhow::Result<()> {
     items.iter().zip(expected).try_for_each(|(item, object)| check(item, object))
 }
 
-async fn metadata_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn empty_metadata_list_is_served_as_protobuf(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("")).accept(LIST).send().await?.expect(200)?;
     let message = opened(&answer.body, "PartialObjectMetadataList")?;
     ensure!(all(message, number::ITEMS)?.is_empty(), "{message:?}");
     Ok(())
 }
 
-async fn metadata_of_a_patch(target: Target) -> anyhow::Result<()> {
+async fn patch_answers_with_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let patch = serde_json::json!({"metadata": {"annotations": {"step": "two"}}});
     let request = target.http.patch(&target.map("one"), "merge-patch+json", &patch).accept(ONE);
@@ -90,7 +93,7 @@ async fn metadata_of_a_patch(target: Target) -> anyhow::Result<()> {
     check(opened(&answer.body, "PartialObjectMetadata")?, &object)
 }
 
-async fn metadata_watch(target: Target) -> anyhow::Result<()> {
+async fn watch_sends_metadata_as_protobuf(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let path = target.maps("?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let answer = target.http.get(&path).accept(ONE).send().await?.expect(200)?;

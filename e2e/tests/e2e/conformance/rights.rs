@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["rights"; of_one_resource]
+    conformance!["rights"; client_with_rights_to_one_resource_sees_no_secret]
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A user of this case alone, who may get, list, watch and create config maps of the namespace.
+/// A user who may get, list, watch and create ConfigMaps of the case's namespace.
 struct User(String);
 
 impl User {
@@ -36,7 +36,7 @@ impl User {
                 let path = format!("/apis/{RBAC}/v1/namespaces/{}/{resource}", target.namespace);
                 member.http().post(&path, object).send().await?.expect(201)?;
             }
-            // Authorizers learn of new rights by watches.
+            // The members' authorizers learn new bindings by watches, with a delay.
             eventually(SOON, async || {
                 let answer = user.asks(member.http(), &Method::GET, &target.map("nowhere"), None).await?;
                 ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
@@ -47,7 +47,6 @@ impl User {
         Ok(user)
     }
 
-    /// Sends a request in the user's name.
     async fn asks(
         &self,
         http: &HttpClient,
@@ -65,7 +64,7 @@ impl User {
     }
 }
 
-async fn of_one_resource(target: Target) -> anyhow::Result<()> {
+async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> anyhow::Result<()> {
     let user = User::of(&target).await?;
     let owner = target.members.last().context("no member")?;
     let secret =
@@ -76,12 +75,12 @@ async fn of_one_resource(target: Target) -> anyhow::Result<()> {
         eventually(SOON, async || target.read(&target.core(resource, "/x")).await.map(drop)).await?;
     }
 
-    // Allowed requests succeed.
+    // Allowed requests must succeed.
     let made = config_map("made", &[]);
     user.asks(&target.http, &Method::POST, &target.maps(""), Some(&made)).await?.expect(201)?;
     user.asks(&target.http, &Method::GET, &target.map("made"), None).await?.expect(200)?;
 
-    // A forbidden request is refused with the message of the cluster that has, or would have, the object.
+    // A forbidden request gets the message of the cluster that has the object, or would get it.
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     let (secrets, one_secret, no_secret) =
         (target.core("secrets", ""), target.core("secrets", "/x"), target.core("secrets", "/nowhere"));
@@ -103,7 +102,7 @@ async fn of_one_resource(target: Target) -> anyhow::Result<()> {
         ensure!(shown == own, "{method} {path}: {shown}\ninstead of\n{own}");
     }
 
-    // Reads of collections.
+    // Lists and watches.
     for (path, may) in [(target.maps(""), true), (target.maps("?watch=true&timeoutSeconds=1"), true), (secrets, false)]
     {
         let answer = user.asks(&target.http, &Method::GET, &path, None).await?;

@@ -1,4 +1,4 @@
-//! Status, scale and eviction, and the versions and preconditions in them.
+//! The subresources status, scale and eviction, with their versions and preconditions.
 
 use super::{
     Conformance, conformance,
@@ -9,9 +9,13 @@ use serde_json::{Value, json};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["subresources";
-        status_get, status_update, status_update_stale, status_patch, scale_get, scale_update, scale_update_stale,
-        scale_patch, eviction, eviction_of_another_uid, eviction_dry_run, eviction_of_nothing, unknown_subresource,
-        token_request,
+        get_of_the_status_subresource_returns_the_pod, update_of_the_status_subresource_is_stored,
+        update_of_a_stale_status_is_409, patch_of_the_status_subresource_checks_its_version,
+        get_of_the_scale_subresource_returns_a_scale, update_of_the_scale_subresource_changes_the_replicas,
+        update_of_a_stale_scale_is_409, patch_of_the_scale_subresource_changes_the_replicas,
+        eviction_with_matching_preconditions_deletes_the_pod, eviction_with_a_different_uid_is_409,
+        dry_run_of_an_eviction_keeps_the_pod, eviction_of_a_missing_pod_is_404, unknown_subresource_is_404,
+        token_request_returns_a_service_account_token,
     ]
 }
 
@@ -19,14 +23,14 @@ async fn create_pod(target: &Target) -> anyhow::Result<Value> {
     target.http.post(&target.core("pods", ""), &pod("one")).send().await?.expect(201)?.json()
 }
 
-async fn status_get(target: Target) -> anyhow::Result<()> {
+async fn get_of_the_status_subresource_returns_the_pod(target: Target) -> anyhow::Result<()> {
     let created = create_pod(&target).await?;
     let read = target.read(&target.core("pods", "/one/status")).await?;
     ensure!(read["kind"] == "Pod" && version_of(&read) == version_of(&created), "{read}\n{created}");
     Ok(())
 }
 
-async fn status_update(target: Target) -> anyhow::Result<()> {
+async fn update_of_the_status_subresource_is_stored(target: Target) -> anyhow::Result<()> {
     let mut object = create_pod(&target).await?;
     object["status"]["message"] = json!("hello");
     let path = target.core("pods", "/one/status");
@@ -37,7 +41,7 @@ async fn status_update(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn status_update_stale(target: Target) -> anyhow::Result<()> {
+async fn update_of_a_stale_status_is_409(target: Target) -> anyhow::Result<()> {
     let mut object = create_pod(&target).await?;
     object["status"]["message"] = json!("hello");
     let path = target.core("pods", "/one/status");
@@ -47,7 +51,7 @@ async fn status_update_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn status_patch(target: Target) -> anyhow::Result<()> {
+async fn patch_of_the_status_subresource_checks_its_version(target: Target) -> anyhow::Result<()> {
     let created = create_pod(&target).await?;
     let patch = json!({"metadata": {"resourceVersion": version_of(&created)}, "status": {"message": "hello"}});
     let path = target.core("pods", "/one/status");
@@ -70,7 +74,7 @@ async fn create_deployment(target: &Target) -> anyhow::Result<String> {
     Ok(format!("{path}/one"))
 }
 
-async fn scale_get(target: Target) -> anyhow::Result<()> {
+async fn get_of_the_scale_subresource_returns_a_scale(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     let scale = target.read(&format!("{path}/scale")).await?;
     ensure!(scale["kind"] == "Scale" && scale["apiVersion"] == "autoscaling/v1", "{scale}");
@@ -78,11 +82,10 @@ async fn scale_get(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn scale_update(target: Target) -> anyhow::Result<()> {
+async fn update_of_the_scale_subresource_changes_the_replicas(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     crate::context::eventually(super::target::SOON, async || {
-        // A controller may change the deployment in between, so the case repeats: one write with a fresh scale must
-        // succeed.
+        // A controller may change the deployment in between, so the update is repeated with a fresh scale.
         let mut scale = target.read(&format!("{path}/scale")).await?;
         scale["spec"]["replicas"] = json!(2);
         target.http.put(&format!("{path}/scale"), &scale).send().await?.expect(200)?;
@@ -94,7 +97,7 @@ async fn scale_update(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn scale_update_stale(target: Target) -> anyhow::Result<()> {
+async fn update_of_a_stale_scale_is_409(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     let mut scale = target.read(&format!("{path}/scale")).await?;
     let patch = json!({"metadata": {"labels": {"changed": "yes"}}});
@@ -105,7 +108,7 @@ async fn scale_update_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn scale_patch(target: Target) -> anyhow::Result<()> {
+async fn patch_of_the_scale_subresource_changes_the_replicas(target: Target) -> anyhow::Result<()> {
     let path = create_deployment(&target).await?;
     let patch = json!({"spec": {"replicas": 3}});
     let written =
@@ -121,7 +124,7 @@ fn eviction_body(preconditions: Value) -> Value {
     })
 }
 
-async fn eviction(target: Target) -> anyhow::Result<()> {
+async fn eviction_with_matching_preconditions_deletes_the_pod(target: Target) -> anyhow::Result<()> {
     let created = create_pod(&target).await?;
     let path = target.core("pods", "/one/eviction");
     let body = eviction_body(json!({"uid": created["metadata"]["uid"], "resourceVersion": version_of(&created)}));
@@ -133,7 +136,7 @@ async fn eviction(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-async fn eviction_of_another_uid(target: Target) -> anyhow::Result<()> {
+async fn eviction_with_a_different_uid_is_409(target: Target) -> anyhow::Result<()> {
     create_pod(&target).await?;
     let path = target.core("pods", "/one/eviction");
     let body = eviction_body(json!({"uid": "00000000-0000-0000-0000-000000000000"}));
@@ -142,7 +145,7 @@ async fn eviction_of_another_uid(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn eviction_dry_run(target: Target) -> anyhow::Result<()> {
+async fn dry_run_of_an_eviction_keeps_the_pod(target: Target) -> anyhow::Result<()> {
     create_pod(&target).await?;
     let path = target.core("pods", "/one/eviction?dryRun=All");
     target.http.post(&path, &eviction_body(json!({}))).send().await?.expect(201)?;
@@ -150,20 +153,20 @@ async fn eviction_dry_run(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn eviction_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn eviction_of_a_missing_pod_is_404(target: Target) -> anyhow::Result<()> {
     let path = target.core("pods", "/one/eviction");
     assert_status(&target.http.post(&path, &eviction_body(json!({}))).send().await?, 404, Some("NotFound"), "")?;
     Ok(())
 }
 
-async fn unknown_subresource(target: Target) -> anyhow::Result<()> {
+async fn unknown_subresource_is_404(target: Target) -> anyhow::Result<()> {
     create_pod(&target).await?;
     let answer = target.http.get(&target.core("pods", "/one/nothing")).send().await?;
     ensure!(answer.status == 404, "{}: {}", answer.status, answer.text());
     Ok(())
 }
 
-async fn token_request(target: Target) -> anyhow::Result<()> {
+async fn token_request_returns_a_service_account_token(target: Target) -> anyhow::Result<()> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
     target.http.post(&target.core("serviceaccounts", ""), &account).send().await?.expect(201)?;
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});

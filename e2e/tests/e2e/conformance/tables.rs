@@ -1,4 +1,4 @@
-//! Every combination of parameters, headers or methods, sent to the target and to its first member, which has all the
+//! Sends every combination of parameters, headers or methods to the target and to its first member, which has all
 //! objects. The two answers must agree.
 
 use super::{
@@ -13,11 +13,13 @@ use tributary_e2e::{HttpClient, HttpResponse};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["tables";
-        list_options, watch_options, accepted_forms, forms_of_errors, methods, label_selectors, field_selectors,
+        all_combinations_of_list_options_agree_with_the_member, all_combinations_of_watch_options_agree_with_the_member,
+        accept_headers_agree_with_the_member, media_types_of_errors_agree_with_the_member,
+        http_methods_agree_with_the_member, label_selectors_agree_with_the_member,
+        field_selectors_agree_with_the_member,
     ]
 }
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 24;
 
 /// The values of `VERSION`, `FUTURE` and `TOKEN` in the paths for one server.
@@ -46,7 +48,7 @@ impl Words {
     }
 }
 
-/// Creates five config maps in the first member alone; returns the placeholders' values for the target and for that
+/// Creates five ConfigMaps in the first member only. Returns the placeholders' values for the target and for the
 /// member.
 async fn seeded(target: &Target) -> anyhow::Result<[Words; 2]> {
     let member = target.members[0].http();
@@ -80,7 +82,7 @@ async fn compare(
     Ok(())
 }
 
-/// Every combination of these values of parameters, as queries; `None` leaves the parameter out.
+/// All combinations of the parameters' values, as queries. `None` omits the parameter.
 fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<String> {
     let mut queries = vec![base.to_owned()];
     for (name, values) in parameters {
@@ -97,7 +99,7 @@ fn combinations(base: &str, parameters: &[(&str, &[Option<&str>])]) -> Vec<Strin
     queries
 }
 
-/// The parts of a Status that both servers can have alike.
+/// The parts of a Status that both servers have in common.
 fn status(answer: &HttpResponse) -> String {
     let Ok(status) = answer.json() else { return format!("{} {}", answer.status, answer.text()) };
     let message = status["message"].as_str().unwrap_or_default();
@@ -108,7 +110,7 @@ fn status(answer: &HttpResponse) -> String {
     format!("{} {reason} {message:?} {details} {expired} {}", answer.status, answer.header("retry-after"))
 }
 
-async fn list_options(target: Target) -> anyhow::Result<()> {
+async fn all_combinations_of_list_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?"),
@@ -126,7 +128,7 @@ async fn list_options(target: Target) -> anyhow::Result<()> {
         let metadata = &list["metadata"];
         let selects = selectors_end_pages && answer.request.contains("labelSelector");
         let goes_on = metadata["continue"].is_string() && !selects;
-        // Unless the request names an exact version, the list's version grows with the writes of other cases.
+        // The list's version grows with the writes of other cases, unless the request names an exact version.
         let exact = answer.request.contains("Exact") || answer.request.contains("continue=");
         let at_version = exact.then(|| version_of(&list) == words.version);
         format!("{:?} {goes_on} {} at the version: {at_version:?}", names_of(&list), metadata["remainingItemCount"])
@@ -134,7 +136,7 @@ async fn list_options(target: Target) -> anyhow::Result<()> {
     .await
 }
 
-async fn watch_options(target: Target) -> anyhow::Result<()> {
+async fn all_combinations_of_watch_options_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let words = seeded(&target).await?;
     let paths = combinations(
         &target.maps("?watch=1&timeoutSeconds=1"),
@@ -158,7 +160,7 @@ async fn watch_options(target: Target) -> anyhow::Result<()> {
             let metadata = &event["object"]["metadata"];
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
             match event["type"].as_str()? {
-                // A plain bookmark may or may not come within a second.
+                // A plain bookmark may or may not arrive within a second.
                 "BOOKMARK" if end.is_null() => None,
                 "BOOKMARK" => Some(format!("BOOKMARK {:?}", event["object"].as_object()?.keys())),
                 "ERROR" => Some(format!("ERROR {} {}", event["object"]["code"], event["object"]["reason"])),
@@ -212,7 +214,7 @@ const ACCEPTS: [&str; 38] = [
     ",,application/json,",
 ];
 
-/// The form of an answer: status, type, kind, version, and whether it is indented.
+/// Status, media type, kind, version and indentation of an answer.
 fn form(answer: &HttpResponse) -> String {
     let text = answer.text();
     let line = if text.starts_with("{\n") { &*text } else { text.lines().next().unwrap_or_default() };
@@ -244,18 +246,18 @@ async fn compare_forms(target: &Target, paths: &[String]) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn accepted_forms(target: Target) -> anyhow::Result<()> {
+async fn accept_headers_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     compare_forms(&target, &[target.maps(""), target.map("map-1"), target.maps("?pretty=1"), target.maps("?watch=0")])
         .await
 }
 
-async fn forms_of_errors(target: Target) -> anyhow::Result<()> {
+async fn media_types_of_errors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let paths = [target.map("nowhere"), "/api/v1/nothings".to_owned()];
     compare_forms(&target, &paths).await
 }
 
-async fn methods(target: Target) -> anyhow::Result<()> {
+async fn http_methods_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     seeded(&target).await?;
     let paths = [
         target.maps(""),
@@ -300,7 +302,7 @@ async fn compare_selectors(target: &Target, parameter: &str, selectors: &[&str])
     .await
 }
 
-async fn label_selectors(target: Target) -> anyhow::Result<()> {
+async fn label_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let long = format!("{}=1", "x".repeat(64));
     let selectors = [
         "rank=1",
@@ -368,7 +370,7 @@ async fn label_selectors(target: Target) -> anyhow::Result<()> {
     compare_selectors(&target, "labelSelector", &selectors).await
 }
 
-async fn field_selectors(target: Target) -> anyhow::Result<()> {
+async fn field_selectors_agree_with_the_member(target: Target) -> anyhow::Result<()> {
     let selectors = [
         "metadata.name=map-1",
         "metadata.name==map-1",

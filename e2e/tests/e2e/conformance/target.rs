@@ -1,4 +1,4 @@
-//! The server under test of a case.
+//! The server under test: a bare kube-apiserver, or Tributary over one or two members.
 
 use super::differences::{Difference, ORDER_BY_CLUSTER};
 use crate::context::{TestContext, eventually};
@@ -16,17 +16,13 @@ use tributary_simulator::compact;
 /// Longest time until an expected event arrives, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Time without an event, after which a test concludes that no event comes.
+/// Time without an event after which a case concludes that no event will arrive.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
-/// The kinds of servers under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A kube-apiserver without Tributary.
     Bare,
-    /// Tributary over that kube-apiserver.
     OverOne,
-    /// Tributary over two members.
     OverTwo,
     /// Tributary over two members, with integer versions in objects.
     OverTwoIntegers,
@@ -43,7 +39,7 @@ impl Kind {
     }
 }
 
-/// A server under test, and a namespace of this case alone.
+/// A server under test, and a namespace for one case.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
@@ -79,34 +75,32 @@ impl Target {
         Ok(Self { kind, http, members, namespace, tools })
     }
 
-    /// Returns whether this target shows a deliberate difference: every Tributary does.
+    /// Returns whether the target shows a deliberate difference, as every Tributary does.
     pub(crate) fn differs(&self, difference: &Difference) -> bool {
         let Difference { kubernetes, tributary, reason } = difference;
         tracing::debug!(kubernetes, tributary, reason, target = self.kind.name(), "a deliberate difference");
         self.kind != Kind::Bare
     }
 
-    /// Path of a collection of core resources in the case's namespace, with a query (`?…` or nothing).
+    /// Path of a core resource in the case's namespace, with a query (`?…`) or without.
     pub(crate) fn core(&self, resource: &str, query: &str) -> String {
         format!("/api/v1/namespaces/{}/{resource}{query}", self.namespace)
     }
 
-    /// Path of the namespace's config maps, with a query.
+    /// Path of the namespace's ConfigMaps, with a query.
     pub(crate) fn maps(&self, query: &str) -> String {
         self.core("configmaps", query)
     }
 
-    /// Path of one config map.
     pub(crate) fn map(&self, name: &str) -> String {
         self.core("configmaps", &format!("/{name}"))
     }
 
-    /// GET with status 200, as JSON.
+    /// Sends a GET, which must succeed, and returns its JSON.
     pub(crate) async fn read(&self, path: &str) -> anyhow::Result<Value> {
         self.http.get(path).send().await?.expect(200)?.json()
     }
 
-    /// POST of a config map through the target.
     pub(crate) async fn create_map(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<Value> {
         self.http.post(&self.maps(""), &config_map(name, labels)).send().await?.expect(201)?.json()
     }
@@ -117,19 +111,18 @@ impl Target {
         self.http.patch(&self.map(name), "merge-patch+json", &patch).send().await?.expect(200)?.json()
     }
 
-    /// DELETE through the target.
     pub(crate) async fn delete_map(&self, name: &str) -> anyhow::Result<HttpResponse> {
         self.http.delete(&self.map(name)).send().await?.expect(200)
     }
 
-    /// Creates config maps `map-00`, `map-01`, … directly in the members, in turn, and waits until the target shows
-    /// all. Odd ones carry the label `parity=odd`, even ones `parity=even`.
+    /// Creates ConfigMaps `map-00`, `map-01`, … directly and alternately in the members, and waits until the target
+    /// lists all. Odd numbers have the label `parity=odd`, and even numbers `parity=even`.
     pub(crate) async fn seed_maps(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for index in 0..count {
             let name = format!("map-{index:02}");
             let parity = if index % 2 == 1 { "odd" } else { "even" };
-            // The member changes after every pair, so that each member has both parities.
+            // Each member gets pairs of objects, so that it has both parities.
             let member = &self.members[(index / 2) % self.members.len()];
             let object = config_map(&name, &[("parity", parity)]);
             member.http().post(&self.maps(""), &object).send().await?.expect(201)?;
@@ -145,7 +138,7 @@ impl Target {
         Ok(names)
     }
 
-    /// The order in which a list shows the objects of [`Target::seed_maps`].
+    /// The order of the objects of [`Target::seed_maps`] in a list.
     pub(crate) fn in_list_order(&self, names: &[String]) -> Vec<String> {
         if !self.differs(&ORDER_BY_CLUSTER) {
             return names.to_vec();
@@ -173,7 +166,7 @@ impl Target {
         Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&ahead).context("encode the vector")?))
     }
 
-    /// The compact form of a version, as a server of many clusters would send it. An integer version has no other form.
+    /// The compact form of a version, which a server of many clusters sends. An integer version has no compact form.
     pub(crate) async fn compact(&self, version: &str) -> anyhow::Result<String> {
         if version.parse::<u64>().is_ok() {
             return Ok(version.to_owned());
@@ -192,7 +185,6 @@ impl Target {
         Kubectl::new(&self.tools, &self.members[0].kubeconfig())
     }
 
-    /// A watch of the namespace's config maps.
     pub(crate) async fn watch_maps(&self, query: &str) -> anyhow::Result<EventStream> {
         self.http.watch(&self.maps(&format!("?watch=true&{query}"))).await
     }
@@ -209,13 +201,13 @@ impl Target {
     }
 }
 
-/// The vector of a composite version in its long form: cluster → component, a revision or a part of one.
+/// Decodes the long form of a composite version: cluster → component. A component is a revision, or has more parts.
 fn vector(version: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let bytes = URL_SAFE_NO_PAD.decode(version).with_context(|| format!("{version} is not base64url"))?;
     serde_json::from_slice(&bytes).with_context(|| format!("{version} is not a vector"))
 }
 
-/// Number of revisions that no member advances during a test.
+/// Number of revisions that no member reaches during a test.
 const AHEAD: u64 = 1_000_000;
 
 /// A revision that a member has not reached.
@@ -234,7 +226,7 @@ pub(crate) fn config_map(name: &str, labels: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A pod that no kubelet runs: its node does not exist.
+/// A pod that no kubelet runs, because its node does not exist.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -243,7 +235,6 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// A deployment without replicas.
 pub(crate) fn deployment(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -265,12 +256,11 @@ pub(crate) fn names_of(list: &Value) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// `metadata.resourceVersion`.
 pub(crate) fn version_of(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-/// An event as (type, name, `data.step`).
+/// Formats an event as type, name and `data.step`.
 pub(crate) fn summary(event: &Value) -> (String, String, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &event["object"];
@@ -282,7 +272,7 @@ pub(crate) fn ends_initial_events(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
 
-/// Checks the `Status` of a failed request.
+/// Checks the `Status` object of a failed request.
 pub(crate) fn assert_status(
     answer: &HttpResponse,
     code: u16,

@@ -12,15 +12,21 @@ use tributary_e2e::EventStream;
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["watch";
-        unset_version_starts_with_the_state, version_zero_starts_with_the_state, from_a_list_nothing_before_a_change,
-        from_a_list_every_change, send_initial_events, send_initial_events_of_nothing, initial_events_by_default,
-        no_initial_events_when_refused, initial_events_at_a_version, without_bookmarks_none_comes, ends_at_its_timeout,
-        any_timeout_opens_a_watch,
-        bookmark_before_the_timeout, garbage_version, future_version, resume_from_an_event,
-        label_transitions, one_name, other_namespaces_are_not_shown, deleted_carries_the_last_state,
-        match_without_initial_events, initial_events_without_match, deprecated_path, watch_parameter_forms,
-        same_order_for_all_watchers, event_has_the_version_of_the_write, pod_deletion_is_two_events, content_type,
-        bookmark_has_kind_and_version, many_changes_in_order, object_has_kind,
+        watch_without_a_version_starts_with_the_current_objects, watch_at_version_zero_starts_with_the_current_objects,
+        watch_from_a_list_version_is_silent_until_a_change, watch_from_a_list_version_has_every_change,
+        initial_events_end_with_a_bookmark_to_resume_from, initial_events_of_an_empty_namespace_are_one_bookmark,
+        watch_with_bookmarks_sends_initial_events_by_default, send_initial_events_false_suppresses_initial_events,
+        initial_events_work_at_the_version_of_a_list, watch_without_allow_watch_bookmarks_has_no_bookmark,
+        watch_ends_at_its_timeout, watch_accepts_any_timeout_in_64_bits, watch_ends_with_a_bookmark_at_its_timeout,
+        watch_at_an_invalid_version_is_an_error, watch_at_a_future_version_sends_no_event_of_an_object,
+        watch_resumes_from_the_version_of_each_event, watch_with_a_label_selector_adds_and_deletes_at_label_changes,
+        watch_of_one_name_has_no_other_object, watch_of_a_namespace_has_no_object_of_other_namespaces,
+        deleted_event_has_the_last_state_and_a_new_version, watch_with_version_match_but_without_initial_events_is_422,
+        watch_with_initial_events_but_without_version_match_is_422, watch_works_at_the_deprecated_watch_path,
+        watch_parameter_accepts_all_boolean_forms, all_watches_have_the_same_order_of_events,
+        watch_event_has_the_version_of_its_write, pod_deletion_is_a_modified_and_a_deleted_event,
+        watch_is_json_without_a_content_length, bookmark_has_kind_and_version,
+        watch_has_many_changes_of_each_object_in_order, watch_event_object_has_kind_and_api_version,
     ]
 }
 
@@ -36,7 +42,7 @@ pub(super) async fn take(stream: &mut EventStream, count: usize) -> anyhow::Resu
     Ok(events)
 }
 
-/// Fails if an event other than a bookmark comes within [`QUIET`].
+/// Fails if an event other than a bookmark arrives within [`QUIET`].
 pub(super) async fn nothing_more(stream: &mut EventStream) -> anyhow::Result<()> {
     let (events, ended) = stream.drain(QUIET).await?;
     let others: Vec<&Value> = events.iter().filter(|event| event["type"] != "BOOKMARK").collect();
@@ -57,7 +63,7 @@ async fn list_version(target: &Target) -> anyhow::Result<String> {
     Ok(version_of(&target.read(&target.maps("")).await?))
 }
 
-async fn unset_version_starts_with_the_state(target: Target) -> anyhow::Result<()> {
+async fn watch_without_a_version_starts_with_the_current_objects(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let mut stream = target.watch_maps("").await?;
     expect_initial(&mut stream, &names).await?;
@@ -68,14 +74,14 @@ async fn unset_version_starts_with_the_state(target: Target) -> anyhow::Result<(
     Ok(())
 }
 
-async fn version_zero_starts_with_the_state(target: Target) -> anyhow::Result<()> {
+async fn watch_at_version_zero_starts_with_the_current_objects(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(5).await?;
     let mut stream = target.watch_maps("resourceVersion=0").await?;
     expect_initial(&mut stream, &names).await?;
     nothing_more(&mut stream).await
 }
 
-async fn from_a_list_nothing_before_a_change(target: Target) -> anyhow::Result<()> {
+async fn watch_from_a_list_version_is_silent_until_a_change(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -85,7 +91,7 @@ async fn from_a_list_nothing_before_a_change(target: Target) -> anyhow::Result<(
     Ok(())
 }
 
-async fn from_a_list_every_change(target: Target) -> anyhow::Result<()> {
+async fn watch_from_a_list_version_has_every_change(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     target.create_map("new", &[]).await?;
@@ -121,14 +127,14 @@ async fn initial_events(stream: &mut EventStream) -> anyhow::Result<(Vec<Value>,
     }
 }
 
-async fn send_initial_events(target: Target) -> anyhow::Result<()> {
+async fn initial_events_end_with_a_bookmark_to_resume_from(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(7).await?;
     let mut stream = target.watch_maps(INITIAL).await?;
     let (events, bookmark) = initial_events(&mut stream).await?;
     let shown: Vec<String> = events.iter().map(|event| summary(event).1).collect();
     ensure!(shown == target.in_list_order(&names), "{shown:?}");
     ensure!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
-    // A watch from the bookmark's version resumes without repeated events.
+    // A watch from the bookmark's version repeats no event.
     let mut again = target.watch_maps(&format!("resourceVersion={}", version_of(&bookmark["object"]))).await?;
     nothing_more(&mut again).await?;
     target.change_map("map-01", "1").await?;
@@ -138,7 +144,7 @@ async fn send_initial_events(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn send_initial_events_of_nothing(target: Target) -> anyhow::Result<()> {
+async fn initial_events_of_an_empty_namespace_are_one_bookmark(target: Target) -> anyhow::Result<()> {
     let mut stream = target.watch_maps(INITIAL).await?;
     let (events, bookmark) = initial_events(&mut stream).await?;
     ensure!(events.is_empty() && !version_of(&bookmark["object"]).is_empty(), "{events:?} {bookmark}");
@@ -147,7 +153,7 @@ async fn send_initial_events_of_nothing(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn initial_events_by_default(target: Target) -> anyhow::Result<()> {
+async fn watch_with_bookmarks_sends_initial_events_by_default(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     for version in ["", "&resourceVersion=0"] {
         let mut stream = target.watch_maps(&format!("allowWatchBookmarks=true{version}")).await?;
@@ -157,7 +163,7 @@ async fn initial_events_by_default(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn no_initial_events_when_refused(target: Target) -> anyhow::Result<()> {
+async fn send_initial_events_false_suppresses_initial_events(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     for version in ["", "&resourceVersion=0"] {
         let query = format!("sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}");
@@ -169,7 +175,7 @@ async fn no_initial_events_when_refused(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn initial_events_at_a_version(target: Target) -> anyhow::Result<()> {
+async fn initial_events_work_at_the_version_of_a_list(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(3).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("{INITIAL}&resourceVersion={version}")).await?;
@@ -178,7 +184,7 @@ async fn initial_events_at_a_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn without_bookmarks_none_comes(target: Target) -> anyhow::Result<()> {
+async fn watch_without_allow_watch_bookmarks_has_no_bookmark(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4";
     let mut stream = target.watch_maps(query).await?;
@@ -188,7 +194,7 @@ async fn without_bookmarks_none_comes(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
+async fn watch_ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
     let started = tokio::time::Instant::now();
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("timeoutSeconds=2&resourceVersion={version}")).await?;
@@ -200,7 +206,7 @@ async fn ends_at_its_timeout(target: Target) -> anyhow::Result<()> {
 }
 
 /// A valid timeout opens a watch even if the end time overflows.
-async fn any_timeout_opens_a_watch(target: Target) -> anyhow::Result<()> {
+async fn watch_accepts_any_timeout_in_64_bits(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     for timeout in ["-1", "31536000", "9223372036", "9223372037", "9223372036854775807"] {
         target.watch_maps(&format!("timeoutSeconds={timeout}&resourceVersion={version}")).await?;
@@ -210,7 +216,7 @@ async fn any_timeout_opens_a_watch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn bookmark_before_the_timeout(target: Target) -> anyhow::Result<()> {
+async fn watch_ends_with_a_bookmark_at_its_timeout(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let query = format!("timeoutSeconds=5&allowWatchBookmarks=true&resourceVersion={version}");
     let mut stream = target.watch_maps(&query).await?;
@@ -223,7 +229,7 @@ async fn bookmark_before_the_timeout(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut again).await
 }
 
-async fn garbage_version(target: Target) -> anyhow::Result<()> {
+async fn watch_at_an_invalid_version_is_an_error(target: Target) -> anyhow::Result<()> {
     let path = target.maps("?watch=true&resourceVersion=gar!bage");
     if !target.differs(&WATCH_OF_GARBAGE_VERSION) {
         target.http.get(&path).send().await?.expect(500)?;
@@ -241,7 +247,7 @@ async fn garbage_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn future_version(target: Target) -> anyhow::Result<()> {
+async fn watch_at_a_future_version_sends_no_event_of_an_object(target: Target) -> anyhow::Result<()> {
     let future = target.future(&list_version(&target).await?)?;
     let mut stream = target.watch_maps(&format!("resourceVersion={future}&timeoutSeconds=5")).await?;
     target.create_map("early", &[]).await?;
@@ -255,11 +261,11 @@ async fn future_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn resume_from_an_event(target: Target) -> anyhow::Result<()> {
+async fn watch_resumes_from_the_version_of_each_event(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     for step in 1..=6 {
-        // Objects of the two members change in turn.
+        // The changes alternate between objects of the two members.
         target.change_map(if step % 2 == 0 { "map-00" } else { "map-02" }, &step.to_string()).await?;
     }
     let mut whole = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -274,7 +280,7 @@ async fn resume_from_an_event(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn label_transitions(target: Target) -> anyhow::Result<()> {
+async fn watch_with_a_label_selector_adds_and_deletes_at_label_changes(target: Target) -> anyhow::Result<()> {
     target.create_map("moving", &[("state", "out")]).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}&labelSelector=state%3Din")).await?;
@@ -287,11 +293,12 @@ async fn label_transitions(target: Target) -> anyhow::Result<()> {
     target.delete_map("moving").await?;
     let events = take(&mut stream, 5).await?;
     let shown: Vec<(String, String)> = events.iter().map(summary).map(|(kind, _, step)| (kind, step)).collect();
-    // DELETED shows an object that leaves the selection in its last state that matched.
+    // For an object that leaves the selection, DELETED has the last state that matched.
     let expected = [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2"), ("ADDED", "5"), ("DELETED", "5")];
     ensure!(shown == expected.map(|(kind, step)| (kind.to_owned(), step.to_owned())), "{shown:?}");
     ensure!(events[2]["object"]["metadata"]["labels"]["state"] == "in", "{}", events[2]);
-    // The DELETED event carries its own version: a client that resumes from it sees the return next.
+    // The DELETED event has its own version. A client that resumes from this version next sees the return of the
+    // object.
     let mut rest = target
         .watch_maps(&format!("resourceVersion={}&labelSelector=state%3Din", version_of(&events[2]["object"])))
         .await?;
@@ -299,7 +306,7 @@ async fn label_transitions(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn one_name(target: Target) -> anyhow::Result<()> {
+async fn watch_of_one_name_has_no_other_object(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let query = format!("resourceVersion={version}&fieldSelector=metadata.name%3Dmap-02");
@@ -310,7 +317,7 @@ async fn one_name(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut stream).await
 }
 
-async fn other_namespaces_are_not_shown(target: Target) -> anyhow::Result<()> {
+async fn watch_of_a_namespace_has_no_object_of_other_namespaces(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     let elsewhere = super::target::config_map(&target.namespace, &[]);
@@ -322,7 +329,7 @@ async fn other_namespaces_are_not_shown(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn deleted_carries_the_last_state(target: Target) -> anyhow::Result<()> {
+async fn deleted_event_has_the_last_state_and_a_new_version(target: Target) -> anyhow::Result<()> {
     target.create_map("doomed", &[]).await?;
     let version = list_version(&target).await?;
     target.change_map("doomed", "last").await?;
@@ -336,7 +343,7 @@ async fn deleted_carries_the_last_state(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut rest).await
 }
 
-async fn match_without_initial_events(target: Target) -> anyhow::Result<()> {
+async fn watch_with_version_match_but_without_initial_events_is_422(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let path = target.maps(&format!("?watch=true&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
     let answer = target.http.get(&path).send().await?;
@@ -344,14 +351,14 @@ async fn match_without_initial_events(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn initial_events_without_match(target: Target) -> anyhow::Result<()> {
+async fn watch_with_initial_events_but_without_version_match_is_422(target: Target) -> anyhow::Result<()> {
     let answer = target.http.get(&target.maps("?watch=true&sendInitialEvents=true")).send().await?;
     let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
     assert_status(&answer, 422, Some("Invalid"), message)?;
     Ok(())
 }
 
-async fn deprecated_path(target: Target) -> anyhow::Result<()> {
+async fn watch_works_at_the_deprecated_watch_path(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(2).await?;
     let path = format!("/api/v1/watch/namespaces/{}/configmaps", target.namespace);
     let mut stream = target.http.watch(&path).await?;
@@ -362,7 +369,7 @@ async fn deprecated_path(target: Target) -> anyhow::Result<()> {
     nothing_more(&mut stream).await
 }
 
-async fn watch_parameter_forms(target: Target) -> anyhow::Result<()> {
+async fn watch_parameter_accepts_all_boolean_forms(target: Target) -> anyhow::Result<()> {
     for form in ["watch=1", "watch=true", "watch", "watch="] {
         let version = list_version(&target).await?;
         let path = target.maps(&format!("?{form}&timeoutSeconds=1&resourceVersion={version}"));
@@ -376,7 +383,7 @@ async fn watch_parameter_forms(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn same_order_for_all_watchers(target: Target) -> anyhow::Result<()> {
+async fn all_watches_have_the_same_order_of_events(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut streams = Vec::new();
@@ -398,7 +405,7 @@ async fn same_order_for_all_watchers(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn event_has_the_version_of_the_write(target: Target) -> anyhow::Result<()> {
+async fn watch_event_has_the_version_of_its_write(target: Target) -> anyhow::Result<()> {
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
     let written = target.create_map("one", &[]).await?;
@@ -412,15 +419,15 @@ async fn event_has_the_version_of_the_write(target: Target) -> anyhow::Result<()
     if target.kind == Kind::OverTwoIntegers {
         version_of(&written).parse::<u64>().with_context(|| format!("not an integer: {written}"))?;
     }
-    // Over several members an event carries the vector, and a write's answer only its component: an update with either
-    // succeeds.
+    // Over several members, an event has the composite version, and the answer to a write has only the member's
+    // component. An update must succeed with each of the two versions.
     let mut object = event["object"].clone();
     object["data"]["step"] = "with the event's version".into();
     target.http.put(&target.map("one"), &object).send().await?.expect(200)?;
     Ok(())
 }
 
-async fn pod_deletion_is_two_events(target: Target) -> anyhow::Result<()> {
+async fn pod_deletion_is_a_modified_and_a_deleted_event(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.core("pods", ""), &pod("doomed")).send().await?.expect(201)?;
     let list = target.read(&target.core("pods", "")).await?;
     let path = target.core("pods", &format!("?watch=true&resourceVersion={}", version_of(&list)));
@@ -434,7 +441,7 @@ async fn pod_deletion_is_two_events(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn content_type(target: Target) -> anyhow::Result<()> {
+async fn watch_is_json_without_a_content_length(target: Target) -> anyhow::Result<()> {
     let stream = target.watch_maps("timeoutSeconds=2").await?;
     let kind = stream.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     ensure!(kind == "application/json", "{kind:?}");
@@ -451,7 +458,7 @@ async fn bookmark_has_kind_and_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn many_changes_in_order(target: Target) -> anyhow::Result<()> {
+async fn watch_has_many_changes_of_each_object_in_order(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = list_version(&target).await?;
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -468,7 +475,7 @@ async fn many_changes_in_order(target: Target) -> anyhow::Result<()> {
     let (written, events) =
         tokio::join!(futures::future::try_join_all(writers), take(&mut stream, 59 * target.members.len()));
     written?;
-    // The first write changes nothing (the step was 0 before), so it causes no event.
+    // The first write changes nothing, because the step is already 0, so it causes no event.
     for (index, _) in target.members.iter().enumerate() {
         let name = format!("map-{:02}", index * 2);
         let steps: Vec<String> = events
@@ -485,7 +492,7 @@ async fn many_changes_in_order(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn object_has_kind(target: Target) -> anyhow::Result<()> {
+async fn watch_event_object_has_kind_and_api_version(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let mut stream = target.watch_maps("").await?;
     let event = &take(&mut stream, 1).await?[0];

@@ -13,8 +13,9 @@ use tributary_e2e::websocket::{Opened, WebSocket, next};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["websocket";
-        one_event_per_message, ends_with_a_close, token_in_a_subprotocol, handshakes_that_are_refused,
-        errors_are_plain_answers, tables_too, pings_are_answered,
+        each_websocket_message_has_one_watch_event, websocket_watch_ends_with_a_close_frame,
+        websocket_subprotocol_carries_the_bearer_token, invalid_websocket_handshakes_are_refused,
+        invalid_websocket_watches_get_plain_http_errors, websocket_watch_sends_tables, websocket_pings_are_answered,
     ]
 }
 
@@ -35,7 +36,7 @@ async fn event(socket: &mut WebSocket) -> anyhow::Result<Value> {
     }
 }
 
-async fn one_event_per_message(target: Target) -> anyhow::Result<()> {
+async fn each_websocket_message_has_one_watch_event(target: Target) -> anyhow::Result<()> {
     let names = target.seed_maps(30).await?;
     let (mut socket, protocol) = open(&target, "", &[]).await?;
     ensure!(protocol.is_empty(), "{protocol}");
@@ -49,7 +50,7 @@ async fn one_event_per_message(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ends_with_a_close(target: Target) -> anyhow::Result<()> {
+async fn websocket_watch_ends_with_a_close_frame(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let (mut socket, _) = open(&target, "timeoutSeconds=2", &[]).await?;
     event(&mut socket).await?;
@@ -62,7 +63,7 @@ async fn ends_with_a_close(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn token_in_a_subprotocol(target: Target) -> anyhow::Result<()> {
+async fn websocket_subprotocol_carries_the_bearer_token(target: Target) -> anyhow::Result<()> {
     target.seed_maps(1).await?;
     let token = target.http.token().unwrap_or_default();
     let bearer = format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode(token));
@@ -78,7 +79,7 @@ async fn token_in_a_subprotocol(target: Target) -> anyhow::Result<()> {
     }
 }
 
-async fn handshakes_that_are_refused(target: Target) -> anyhow::Result<()> {
+async fn invalid_websocket_handshakes_are_refused(target: Target) -> anyhow::Result<()> {
     for (headers, status, text) in [
         ([("origin", "")], 403, ""),
         ([("origin", "null")], 403, ""),
@@ -93,7 +94,7 @@ async fn handshakes_that_are_refused(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn errors_are_plain_answers(target: Target) -> anyhow::Result<()> {
+async fn invalid_websocket_watches_get_plain_http_errors(target: Target) -> anyhow::Result<()> {
     for (query, headers, status) in [
         ("watch=true&labelSelector=a+in", vec![], 400),
         ("watch=true&sendInitialEvents=true", vec![], 422),
@@ -107,7 +108,7 @@ async fn errors_are_plain_answers(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn tables_too(target: Target) -> anyhow::Result<()> {
+async fn websocket_watch_sends_tables(target: Target) -> anyhow::Result<()> {
     target.seed_maps(2).await?;
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let (mut socket, _) = open(&target, "", &[("accept", accept)]).await?;
@@ -117,7 +118,7 @@ async fn tables_too(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn pings_are_answered(target: Target) -> anyhow::Result<()> {
+async fn websocket_pings_are_answered(target: Target) -> anyhow::Result<()> {
     use futures::StreamExt;
     let (mut socket, _) = open(&target, "timeoutSeconds=20", &[]).await?;
     socket.send(Message::text("nobody reads this")).await?;

@@ -10,19 +10,32 @@ use serde_json::{Value, json};
 
 pub(super) fn cases() -> Vec<Conformance> {
     conformance!["writes";
-        create, create_with_generated_name, create_twice, create_with_a_version, create_invalid, create_without_namespace,
-        create_malformed, create_of_an_unknown_type, create_from_yaml, create_from_yaml_with_aliases,
-        create_from_yaml_with_many_aliases, create_from_yaml_with_aliases_of_aliases, create_dry_run, create_strict_fields,
-        update_fresh, update_stale, update_unconditional, update_missing, update_of_another_name, update_garbage_version,
-        update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
-        json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
-        unknown_patch_type, apply_creates, apply_conflict, apply_stale, apply_missing, delete, delete_by_a_patch, delete_missing, delete_by_body_version,
-        delete_by_body_uid, delete_by_query_version, delete_by_query_uid,
-        delete_with_a_body_and_a_query, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
+        create_returns_the_stored_object, create_with_generate_name_returns_a_new_name, second_create_of_a_name_is_409,
+        create_with_a_resource_version_is_refused, create_with_an_invalid_name_is_422,
+        create_in_a_missing_namespace_is_404, create_with_malformed_json_is_400,
+        create_with_an_unknown_content_type_is_415, create_accepts_yaml, create_accepts_yaml_with_aliases,
+        create_from_yaml_with_many_aliases_is_400_through_tributary, create_from_yaml_with_exponential_aliases_is_400,
+        dry_run_of_a_create_stores_nothing, strict_field_validation_refuses_an_unknown_field,
+        update_with_the_current_version_succeeds, update_with_a_stale_version_is_409, update_without_a_version_succeeds,
+        update_of_a_missing_object_is_404, update_with_a_different_name_in_the_body_is_400,
+        update_with_an_invalid_version_writes_nothing, update_accepts_the_version_of_a_list_item,
+        update_accepts_the_version_of_the_last_watch_event, merge_patch_with_the_current_version_succeeds,
+        merge_patch_with_a_stale_version_is_409, strategic_merge_patch_merges_containers_by_name,
+        json_patch_applies_or_fails_by_its_tests, json_patch_that_tests_the_current_version_succeeds,
+        json_patch_that_tests_an_old_version_is_422, json_patch_adds_an_annotation_to_the_shown_object,
+        unknown_patch_type_is_415, server_side_apply_creates_and_changes_the_object,
+        server_side_apply_of_a_different_manager_conflicts, server_side_apply_with_a_stale_version_is_409,
+        server_side_apply_with_a_version_creates_a_missing_object, delete_returns_the_uid_of_the_object,
+        patch_of_the_last_finalizer_deletes_and_returns_the_object, delete_of_a_missing_object_is_404,
+        delete_checks_the_version_in_its_body, delete_checks_the_uid_in_its_body,
+        delete_checks_the_version_in_its_query, delete_checks_the_uid_in_its_query,
+        delete_with_a_body_ignores_options_in_the_query, delete_of_a_collection_deletes_the_selected_objects,
+        dry_run_of_a_delete_keeps_the_object, cluster_annotation_is_not_stored_by_an_update,
+        write_errors_have_the_requested_media_type,
     ]
 }
 
-async fn create(target: Target) -> anyhow::Result<()> {
+async fn create_returns_the_stored_object(target: Target) -> anyhow::Result<()> {
     let written = target.create_map("new", &[("a", "b")]).await?;
     ensure!(written["kind"] == "ConfigMap" && written["metadata"]["uid"].is_string(), "{written}");
     let read = target.read(&target.map("new")).await?;
@@ -30,7 +43,7 @@ async fn create(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_with_generated_name(target: Target) -> anyhow::Result<()> {
+async fn create_with_generate_name_returns_a_new_name(target: Target) -> anyhow::Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}});
     let written = target.http.post(&target.maps(""), &object).send().await?.expect(201)?.json()?;
     let name = written["metadata"]["name"].as_str().unwrap_or_default();
@@ -39,14 +52,14 @@ async fn create_with_generated_name(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_twice(target: Target) -> anyhow::Result<()> {
+async fn second_create_of_a_name_is_409(target: Target) -> anyhow::Result<()> {
     target.create_map("new", &[]).await?;
     let answer = target.http.post(&target.maps(""), &config_map("new", &[])).send().await?;
     assert_status(&answer, 409, Some("AlreadyExists"), "configmaps \"new\" already exists")?;
     Ok(())
 }
 
-async fn create_with_a_version(target: Target) -> anyhow::Result<()> {
+async fn create_with_a_resource_version_is_refused(target: Target) -> anyhow::Result<()> {
     let version = version_of(&target.create_map("new", &[]).await?);
     let mut object = config_map("second", &[]);
     object["metadata"]["resourceVersion"] = json!(version);
@@ -56,33 +69,33 @@ async fn create_with_a_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_invalid(target: Target) -> anyhow::Result<()> {
+async fn create_with_an_invalid_name_is_422(target: Target) -> anyhow::Result<()> {
     let answer = target.http.post(&target.maps(""), &config_map("Not_A_Name", &[])).send().await?;
     let status = assert_status(&answer, 422, Some("Invalid"), "metadata.name")?;
     ensure!(status["details"]["causes"][0]["field"] == "metadata.name", "{status}");
     Ok(())
 }
 
-async fn create_without_namespace(target: Target) -> anyhow::Result<()> {
+async fn create_in_a_missing_namespace_is_404(target: Target) -> anyhow::Result<()> {
     let path = "/api/v1/namespaces/there-is-none/configmaps";
     let answer = target.http.post(path, &config_map("new", &[])).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "namespaces \"there-is-none\" not found")?;
     Ok(())
 }
 
-async fn create_malformed(target: Target) -> anyhow::Result<()> {
+async fn create_with_malformed_json_is_400(target: Target) -> anyhow::Result<()> {
     let request = target.http.request(http::Method::POST, &target.maps("")).body("application/json", "{\"kind\": ");
     assert_status(&request.send().await?, 400, Some("BadRequest"), "")?;
     Ok(())
 }
 
-async fn create_of_an_unknown_type(target: Target) -> anyhow::Result<()> {
+async fn create_with_an_unknown_content_type_is_415(target: Target) -> anyhow::Result<()> {
     let request = target.http.request(http::Method::POST, &target.maps("")).body("text/html", "<p>");
     assert_status(&request.send().await?, 415, Some("UnsupportedMediaType"), "")?;
     Ok(())
 }
 
-async fn create_from_yaml(target: Target) -> anyhow::Result<()> {
+async fn create_accepts_yaml(target: Target) -> anyhow::Result<()> {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\ndata:\n  step: \"7\"\n";
     let request = target.http.request(http::Method::POST, &target.maps("")).body("application/yaml", text);
     request.send().await?.expect(201)?;
@@ -94,7 +107,7 @@ async fn post_yaml(target: &Target, text: String) -> anyhow::Result<tributary_e2
     target.http.request(http::Method::POST, &target.maps("")).body("application/yaml", text).send().await
 }
 
-async fn create_from_yaml_with_aliases(target: Target) -> anyhow::Result<()> {
+async fn create_accepts_yaml_with_aliases(target: Target) -> anyhow::Result<()> {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: aliases\n  labels: &own {a: b, c: d}\ndata:\n  \
         <<: *own\n  c: e\n";
     post_yaml(&target, text.to_owned()).await?.expect(201)?;
@@ -103,8 +116,8 @@ async fn create_from_yaml_with_aliases(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One text in 12 KB that aliases expand to 1.2 MB.
-async fn create_from_yaml_with_many_aliases(target: Target) -> anyhow::Result<()> {
+/// The document has 12 KB, and its aliases expand to 1.2 MB.
+async fn create_from_yaml_with_many_aliases_is_400_through_tributary(target: Target) -> anyhow::Result<()> {
     let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: many}\n";
     let text = format!("{head}data: {{d: &d {}, {}}}\n", "x".repeat(10_000), aliases.join(","));
@@ -117,7 +130,7 @@ async fn create_from_yaml_with_many_aliases(target: Target) -> anyhow::Result<()
     Ok(())
 }
 
-async fn create_from_yaml_with_aliases_of_aliases(target: Target) -> anyhow::Result<()> {
+async fn create_from_yaml_with_exponential_aliases_is_400(target: Target) -> anyhow::Result<()> {
     let nine = |of: &str| [of; 9].join(",");
     let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
     let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\na0: &a0 [{}]\n{levels}", nine("x"));
@@ -126,14 +139,14 @@ async fn create_from_yaml_with_aliases_of_aliases(target: Target) -> anyhow::Res
     Ok(())
 }
 
-async fn create_dry_run(target: Target) -> anyhow::Result<()> {
+async fn dry_run_of_a_create_stores_nothing(target: Target) -> anyhow::Result<()> {
     let path = target.maps("?dryRun=All");
     target.http.post(&path, &config_map("new", &[])).send().await?.expect(201)?;
     target.http.get(&target.map("new")).send().await?.expect(404)?;
     Ok(())
 }
 
-async fn create_strict_fields(target: Target) -> anyhow::Result<()> {
+async fn strict_field_validation_refuses_an_unknown_field(target: Target) -> anyhow::Result<()> {
     let mut object = config_map("new", &[]);
     object["unknownField"] = json!(1);
     let path = target.maps("?fieldValidation=Strict");
@@ -143,14 +156,14 @@ async fn create_strict_fields(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// PUT of a config map with `data.step` set.
+/// Updates a ConfigMap with a new `data.step`.
 async fn update(target: &Target, object: &Value, step: &str) -> anyhow::Result<tributary_e2e::HttpResponse> {
     let mut object = object.clone();
     object["data"]["step"] = json!(step);
     target.http.put(&target.map("one"), &object).send().await
 }
 
-async fn update_fresh(target: Target) -> anyhow::Result<()> {
+async fn update_with_the_current_version_succeeds(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     let second = update(&target, &first, "1").await?.expect(200)?.json()?;
     ensure!(second["data"]["step"] == "1" && version_of(&second) != version_of(&first), "{second}");
@@ -160,7 +173,7 @@ async fn update_fresh(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn update_stale(target: Target) -> anyhow::Result<()> {
+async fn update_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     update(&target, &first, "1").await?.expect(200)?;
     let answer = update(&target, &first, "2").await?;
@@ -170,27 +183,27 @@ async fn update_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn update_unconditional(target: Target) -> anyhow::Result<()> {
+async fn update_without_a_version_succeeds(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     update(&target, &first, "1").await?.expect(200)?;
     update(&target, &config_map("one", &[]), "2").await?.expect(200)?;
     Ok(())
 }
 
-async fn update_missing(target: Target) -> anyhow::Result<()> {
+async fn update_of_a_missing_object_is_404(target: Target) -> anyhow::Result<()> {
     let answer = update(&target, &config_map("one", &[]), "1").await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
     Ok(())
 }
 
-async fn update_of_another_name(target: Target) -> anyhow::Result<()> {
+async fn update_with_a_different_name_in_the_body_is_400(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let answer = update(&target, &config_map("two", &[]), "1").await?;
     assert_status(&answer, 400, Some("BadRequest"), "does not match")?;
     Ok(())
 }
 
-async fn update_garbage_version(target: Target) -> anyhow::Result<()> {
+async fn update_with_an_invalid_version_writes_nothing(target: Target) -> anyhow::Result<()> {
     let mut object = target.create_map("one", &[]).await?;
     object["metadata"]["resourceVersion"] = json!("gar!bage");
     let answer = update(&target, &object, "1").await?;
@@ -199,7 +212,7 @@ async fn update_garbage_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn update_with_the_list_items_version(target: Target) -> anyhow::Result<()> {
+async fn update_accepts_the_version_of_a_list_item(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let list = target.read(&target.maps("")).await?;
     let mut item = list["items"][0].clone();
@@ -210,7 +223,7 @@ async fn update_with_the_list_items_version(target: Target) -> anyhow::Result<()
     Ok(())
 }
 
-async fn update_after_watching(target: Target) -> anyhow::Result<()> {
+async fn update_accepts_the_version_of_the_last_watch_event(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let version = version_of(&target.read(&target.maps("")).await?);
     let mut stream = target.watch_maps(&format!("resourceVersion={version}")).await?;
@@ -223,7 +236,7 @@ async fn update_after_watching(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn merge_patch(target: Target) -> anyhow::Result<()> {
+async fn merge_patch_with_the_current_version_succeeds(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[("a", "b")]).await?;
     let patch =
         json!({"metadata": {"resourceVersion": version_of(&first), "labels": {"a": null}}, "data": {"step": "1"}});
@@ -233,7 +246,7 @@ async fn merge_patch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn merge_patch_stale(target: Target) -> anyhow::Result<()> {
+async fn merge_patch_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     target.change_map("one", "1").await?;
     let patch = json!({"metadata": {"resourceVersion": version_of(&first)}, "data": {"step": "2"}});
@@ -242,7 +255,7 @@ async fn merge_patch_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn strategic_patch(target: Target) -> anyhow::Result<()> {
+async fn strategic_merge_patch_merges_containers_by_name(target: Target) -> anyhow::Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
     target.http.post(&path, &super::target::deployment("app")).send().await?.expect(201)?;
     let patch =
@@ -254,7 +267,7 @@ async fn strategic_patch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn json_patch(target: Target) -> anyhow::Result<()> {
+async fn json_patch_applies_or_fails_by_its_tests(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let patch =
         json!([{"op": "test", "path": "/data/step", "value": "0"}, {"op": "add", "path": "/data/more", "value": "x"}]);
@@ -273,14 +286,14 @@ fn test_of_version(version: &str) -> Value {
     ])
 }
 
-async fn json_patch_test_of_the_version(target: Target) -> anyhow::Result<()> {
+async fn json_patch_that_tests_the_current_version_succeeds(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     let patch = test_of_version(&version_of(&first));
     target.http.patch(&target.map("one"), "json-patch+json", &patch).send().await?.expect(200)?;
     Ok(())
 }
 
-async fn json_patch_test_of_an_old_version(target: Target) -> anyhow::Result<()> {
+async fn json_patch_that_tests_an_old_version_is_422(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     target.change_map("one", "2").await?;
     let patch = test_of_version(&version_of(&first));
@@ -289,8 +302,8 @@ async fn json_patch_test_of_an_old_version(target: Target) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn json_patch_annotations(target: Target) -> anyhow::Result<()> {
-    // A client adds to the annotations that the server showed, or creates the map if there was none.
+async fn json_patch_adds_an_annotation_to_the_shown_object(target: Target) -> anyhow::Result<()> {
+    // A client adds to the annotations that the server returned, or creates the map if there is none.
     let shown = target.create_map("one", &[]).await?;
     let patch = match shown["metadata"].get("annotations") {
         Some(_) => json!([{"op": "add", "path": "/metadata/annotations/color", "value": "blue"}]),
@@ -301,7 +314,7 @@ async fn json_patch_annotations(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn unknown_patch_type(target: Target) -> anyhow::Result<()> {
+async fn unknown_patch_type_is_415(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let answer = target.http.patch(&target.map("one"), "json", &json!({})).send().await?;
     assert_status(&answer, 415, Some("UnsupportedMediaType"), "")?;
@@ -313,7 +326,7 @@ async fn apply(target: &Target, manager: &str, object: &Value) -> anyhow::Result
     target.http.patch(&path, "apply-patch+yaml", object).send().await
 }
 
-async fn apply_creates(target: Target) -> anyhow::Result<()> {
+async fn server_side_apply_creates_and_changes_the_object(target: Target) -> anyhow::Result<()> {
     let created = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
     ensure!(created["metadata"]["managedFields"][0]["operation"] == "Apply", "{created}");
     let mut changed = config_map("one", &[]);
@@ -323,7 +336,7 @@ async fn apply_creates(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply_conflict(target: Target) -> anyhow::Result<()> {
+async fn server_side_apply_of_a_different_manager_conflicts(target: Target) -> anyhow::Result<()> {
     apply(&target, "first", &config_map("one", &[])).await?.expect(201)?;
     let mut changed = config_map("one", &[]);
     changed["data"]["step"] = json!("taken");
@@ -335,7 +348,7 @@ async fn apply_conflict(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply_stale(target: Target) -> anyhow::Result<()> {
+async fn server_side_apply_with_a_stale_version_is_409(target: Target) -> anyhow::Result<()> {
     let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
     target.change_map("one", "1").await?;
     let mut object = config_map("one", &[]);
@@ -345,8 +358,7 @@ async fn apply_stale(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An apply with a resourceVersion still creates a missing object.
-async fn apply_missing(target: Target) -> anyhow::Result<()> {
+async fn server_side_apply_with_a_version_creates_a_missing_object(target: Target) -> anyhow::Result<()> {
     let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
     target.http.delete(&target.map("one")).send().await?.expect(200)?;
     let mut object = config_map("one", &[]);
@@ -355,7 +367,7 @@ async fn apply_missing(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete(target: Target) -> anyhow::Result<()> {
+async fn delete_returns_the_uid_of_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let answer = target.delete_map("one").await?.json()?;
     ensure!(answer["kind"] == "Status" && answer["status"] == "Success", "{answer}");
@@ -364,8 +376,7 @@ async fn delete(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The patch that removes the last finalizer of a deleted object deletes it, and its answer has the object.
-async fn delete_by_a_patch(target: Target) -> anyhow::Result<()> {
+async fn patch_of_the_last_finalizer_deletes_and_returns_the_object(target: Target) -> anyhow::Result<()> {
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     let patch =
         async |body: Value| target.http.patch(&target.map("one"), "merge-patch+json", &body).send().await?.expect(200);
@@ -384,7 +395,7 @@ async fn delete_by_a_patch(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_missing(target: Target) -> anyhow::Result<()> {
+async fn delete_of_a_missing_object_is_404(target: Target) -> anyhow::Result<()> {
     let answer = target.http.delete(&target.map("nowhere")).send().await?;
     assert_status(&answer, 404, Some("NotFound"), "not found")?;
     Ok(())
@@ -395,7 +406,7 @@ async fn delete_with(target: &Target, preconditions: Value) -> anyhow::Result<tr
     target.http.delete(&target.map("one")).json(&options).send().await
 }
 
-async fn delete_by_body_version(target: Target) -> anyhow::Result<()> {
+async fn delete_checks_the_version_in_its_body(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     let second = target.change_map("one", "1").await?;
     let answer = delete_with(&target, json!({"resourceVersion": version_of(&first)})).await?;
@@ -404,7 +415,7 @@ async fn delete_by_body_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_by_body_uid(target: Target) -> anyhow::Result<()> {
+async fn delete_checks_the_uid_in_its_body(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let answer = delete_with(&target, json!({"uid": "00000000-0000-0000-0000-000000000000"})).await?;
     assert_status(&answer, 409, Some("Conflict"), "")?;
@@ -412,7 +423,7 @@ async fn delete_by_body_uid(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_by_query_version(target: Target) -> anyhow::Result<()> {
+async fn delete_checks_the_version_in_its_query(target: Target) -> anyhow::Result<()> {
     let first = target.create_map("one", &[]).await?;
     let second = target.change_map("one", "1").await?;
     let path = |version: &Value| format!("{}?resourceVersion={}", target.map("one"), version_of(version));
@@ -421,7 +432,7 @@ async fn delete_by_query_version(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_by_query_uid(target: Target) -> anyhow::Result<()> {
+async fn delete_checks_the_uid_in_its_query(target: Target) -> anyhow::Result<()> {
     let object = target.create_map("one", &[]).await?;
     let path = |uid: &str| format!("{}?uid={uid}", target.map("one"));
     let answer = target.http.delete(&path("00000000-0000-0000-0000-000000000000")).send().await?;
@@ -430,8 +441,7 @@ async fn delete_by_query_uid(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The server ignores options in the query of a delete with a body.
-async fn delete_with_a_body_and_a_query(target: Target) -> anyhow::Result<()> {
+async fn delete_with_a_body_ignores_options_in_the_query(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let path = format!("{}?dryRun=All&uid=00000000-0000-0000-0000-000000000000", target.map("one"));
     let request = target.http.request(http::Method::DELETE, &path).body("application/json", "{}");
@@ -440,7 +450,7 @@ async fn delete_with_a_body_and_a_query(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_collection(target: Target) -> anyhow::Result<()> {
+async fn delete_of_a_collection_deletes_the_selected_objects(target: Target) -> anyhow::Result<()> {
     for (name, keep) in [("a", "no"), ("b", "yes"), ("c", "no")] {
         target.create_map(name, &[("keep", keep)]).await?;
     }
@@ -450,14 +460,14 @@ async fn delete_collection(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_dry_run(target: Target) -> anyhow::Result<()> {
+async fn dry_run_of_a_delete_keeps_the_object(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     target.http.delete(&format!("{}?dryRun=All", target.map("one"))).send().await?.expect(200)?;
     target.read(&target.map("one")).await?;
     Ok(())
 }
 
-async fn annotation_is_not_stored(target: Target) -> anyhow::Result<()> {
+async fn cluster_annotation_is_not_stored_by_an_update(target: Target) -> anyhow::Result<()> {
     target.create_map("one", &[]).await?;
     let shown = target.read(&target.map("one")).await?;
     update(&target, &shown, "1").await?.expect(200)?;
@@ -468,8 +478,7 @@ async fn annotation_is_not_stored(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error has the media type that the client requested.
-async fn errors_in_yaml(target: Target) -> anyhow::Result<()> {
+async fn write_errors_have_the_requested_media_type(target: Target) -> anyhow::Result<()> {
     let stale = target.create_map("new", &[]).await?;
     target.change_map("new", "1").await?;
     let http = &target.http;

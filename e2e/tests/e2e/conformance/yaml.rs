@@ -1,5 +1,5 @@
-//! YAML of texts that a parser easily takes for another type. Go's own parser, in kubectl, must read the same values as
-//! from JSON.
+//! YAML of strings that a parser easily takes for another type. kubectl's Go parser must read the same values as from
+//! JSON.
 
 use super::{
     Conformance, conformance,
@@ -12,11 +12,15 @@ use serde_json::{Map, Value, json};
 use tributary_e2e::Kubectl;
 
 pub(super) fn cases() -> Vec<Conformance> {
-    conformance!["yaml"; odd_texts_in_a_get, odd_texts_in_a_list, ordinary_objects, empty_maps, pages]
+    conformance!["yaml";
+        ambiguous_strings_survive_yaml_in_a_get, ambiguous_strings_survive_yaml_in_a_list,
+        yaml_of_ordinary_objects_equals_the_members_byte_for_byte, yaml_of_empty_maps_agrees_with_json,
+        yaml_pages_agree_with_json,
+    ]
 }
 
-/// Texts that need quotes, or nearly do. Without U+007F, for which kube-apiserver answers 500, and U+0085, which it
-/// loses.
+/// Strings that need quotes, or nearly do. U+007F is left out because kube-apiserver answers 500, and U+0085 because
+/// kube-apiserver loses it.
 const ODD: [&str; 80] = [
     "y",
     "n",
@@ -100,7 +104,7 @@ const ODD: [&str; 80] = [
     "🜂 ä \u{0} é",
 ];
 
-/// Texts of several lines, with all kinds of blanks and line ends.
+/// Strings of several lines, with all kinds of blanks and line ends.
 const LINES: [&str; 22] = [
     "\n",
     "\n\n",
@@ -151,7 +155,7 @@ const KEYS: [&str; 21] = [
     "a2",
 ];
 
-/// A config map with all of these texts. Its annotations have more keys than Tributary's own.
+/// A ConfigMap with all of these strings. Its annotations contain more keys than the one that Tributary adds.
 fn odd() -> Value {
     let long = "word ".repeat(60) + "end";
     let unbroken = "x".repeat(300);
@@ -167,7 +171,7 @@ fn odd() -> Value {
     })
 }
 
-/// The objects of a YAML text, as kubectl reads them.
+/// Parses a YAML text into objects with kubectl.
 async fn read_by_kubectl(kubectl: &Kubectl, yaml: &str) -> anyhow::Result<Vec<Value>> {
     let file = kubectl.file("answer.yaml", yaml)?;
     let arguments = [
@@ -191,7 +195,7 @@ async fn read_by_kubectl(kubectl: &Kubectl, yaml: &str) -> anyhow::Result<Vec<Va
     Ok(objects)
 }
 
-/// Removes the null that an access to `items` leaves behind.
+/// Removes the null that indexing by `items` inserts.
 fn without_items(mut object: Value) -> Value {
     object.as_object_mut().map(|object| object.remove("items"));
     object
@@ -218,13 +222,13 @@ async fn yaml(target: &Target, path: &str) -> anyhow::Result<String> {
     String::from_utf8(answer.body.to_vec()).context("not UTF-8")
 }
 
-/// Checks that the YAML of a path has the same values as its JSON.
+/// Checks that the YAML at a path has the same values as the JSON.
 async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     let text = yaml(target, path).await?;
     let shown = read_by_kubectl(&target.kubectl_of_the_member()?, &text).await?;
     let whole = target.read(path).await?;
     let expected: Vec<Value> = match whole["items"].as_array() {
-        // kubectl takes the kind of items from the list.
+        // kubectl derives the kind of the items from the list.
         Some(items) => {
             let kind = whole["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).context("no list")?;
             let of_kind = |item: &Value| {
@@ -243,14 +247,14 @@ async fn agrees_with_json(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn odd_texts_in_a_get(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_survive_yaml_in_a_get(target: Target) -> anyhow::Result<()> {
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.map("odd")).await?;
     Ok(())
 }
 
-/// The lines of an object's YAML without its version and the name of its cluster. Tributary's managed fields are left
-/// out too, because the quotes of their keys (with a colon) may differ.
+/// The lines of an object's YAML without its version and the annotation of its cluster. Managed fields of Tributary's
+/// annotation are left out, too, because the quotes of their keys may differ.
 fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     let mut managed = false;
     let kept = |line: &&str| {
@@ -262,8 +266,7 @@ fn lines<'a>(target: &Target, text: &'a str) -> Vec<&'a str> {
     text.split('\n').filter(kept).collect()
 }
 
-/// Tributary writes ordinary objects byte for byte as the member does.
-async fn ordinary_objects(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_ordinary_objects_equals_the_members_byte_for_byte(target: Target) -> anyhow::Result<()> {
     let script = "#!/bin/sh\nset -e\n\nif [ -n \"$A\" ]; then\n  echo 'a: b'  # c\nfi\n";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -292,13 +295,13 @@ async fn ordinary_objects(target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn odd_texts_in_a_list(target: Target) -> anyhow::Result<()> {
+async fn ambiguous_strings_survive_yaml_in_a_list(target: Target) -> anyhow::Result<()> {
     target.seed_maps(3).await?;
     target.http.post(&target.maps(""), &odd()).send().await?.expect(201)?;
     agrees_with_json(&target, &target.maps("")).await
 }
 
-async fn empty_maps(target: Target) -> anyhow::Result<()> {
+async fn yaml_of_empty_maps_agrees_with_json(target: Target) -> anyhow::Result<()> {
     let mut object = pod("empty");
     object["spec"]["volumes"] =
         json!([{"name": "on", "emptyDir": {}}, {"name": "off", "emptyDir": {"sizeLimit": "1e3"}}]);
@@ -308,13 +311,13 @@ async fn empty_maps(target: Target) -> anyhow::Result<()> {
     agrees_with_json(&target, &target.core("pods", "/empty")).await
 }
 
-async fn pages(target: Target) -> anyhow::Result<()> {
+async fn yaml_pages_agree_with_json(target: Target) -> anyhow::Result<()> {
     target.seed_maps(4).await?;
     let path = target.maps("?limit=3");
     agrees_with_json(&target, &path).await?;
     let text = yaml(&target, &path).await?;
     ensure!(text.contains("\n  remainingItemCount: 1\n"), "{text}");
-    // The token is on one line, however long: some tools read YAML line by line.
+    // The token is on one line, because some tools read YAML line by line.
     let token = text.lines().find_map(|line| line.strip_prefix("  continue: ")).context("no continue token")?;
     let next = target.maps(&format!("?limit=3&continue={}", escape(token)));
     agrees_with_json(&target, &next).await?;

@@ -1,4 +1,5 @@
-//! One fault each minute, drawn by a seed: a kind returns only after all others were played.
+//! The faults of the day. Each minute has one fault, drawn by a seed. A kind of fault is repeated only after all other
+//! kinds.
 
 use super::harm::Reach::{self, Cluster, Front, Merged, Writes};
 use super::load::Met;
@@ -11,13 +12,13 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tributary_simulator::Weather;
 
-/// Duration of a fault that does not end by itself, in seconds: Tributary notices a silent cluster after 9 s.
+/// Duration of a fault that does not end by itself, in seconds. Tributary notices a silent cluster after 9 s.
 const LASTS: std::ops::Range<u64> = 4..16;
 
-/// Number of concurrent requests of one user in a storm.
+/// Number of concurrent requests of the user in a storm.
 const STORM: usize = 24;
 
-/// Number of clients that do not read their answers.
+/// Number of clients that do not read their responses.
 const SLOW_READERS: usize = 10;
 
 /// Number of concurrent requests that a client cancels.
@@ -33,15 +34,15 @@ const READ_WITHIN: Duration = Duration::from_secs(15);
 pub(super) enum Fault {
     /// One of the two kube-apiservers of the first cluster is killed, and started again.
     EndpointKilled,
-    /// One of the first cluster's kube-apiservers is stopped, its connections open.
+    /// One of the first cluster's kube-apiservers is suspended (SIGSTOP), with its connections open.
     EndpointFrozen,
     /// Both kube-apiservers restart in turn, as in an upgrade.
     RollingRestart,
-    /// The only kube-apiserver of the second cluster is stopped.
+    /// The only kube-apiserver of the second cluster is suspended (SIGSTOP).
     ClusterFrozen,
     /// The second cluster's kube-apiserver and etcd are killed.
     ClusterKilled,
-    /// The second cluster's etcd is stopped.
+    /// The second cluster's etcd is suspended (SIGSTOP).
     EtcdFrozen,
     /// No byte passes between Tributary and the second cluster.
     CutOff,
@@ -53,25 +54,24 @@ pub(super) enum Fault {
     LeavesAndJoins,
     /// The limit of requests changes, is removed, and returns.
     LimitChanged,
-    /// A policy denies one user every request, and then no longer.
+    /// A policy denies every request of one user, and is removed.
     PolicyChanged,
-    /// Tributary gets a new token, and then the old one is revoked.
+    /// Tributary gets a new token, and then the old token is revoked.
     CredentialsRotated,
-    /// Tributary's token is revoked before it has the new one, by mistake.
+    /// By mistake, Tributary's token is revoked before Tributary has a new token.
     CredentialsRevoked,
     /// One user sends requests at the highest possible rate.
     Storm,
-    /// Clients request large answers, and do not read them.
+    /// Clients request large responses, and do not read them.
     SlowReaders,
     /// The connections of clients are cut.
     ClientsCut,
-    /// Clients cancel their requests, many at once and repeatedly.
+    /// Clients cancel many concurrent requests, repeatedly.
     GivenUp,
     /// etcd compacts its whole history.
     Compaction,
     /// Tributary reloads an unchanged configuration.
     Reload,
-    /// A minute without a fault.
     Nothing,
 }
 
@@ -99,16 +99,16 @@ const ALL: [Fault; 21] = [
     Fault::Nothing,
 ];
 
-/// An endless sequence of faults, in the order of a seed.
+/// An endless sequence of faults in an order that a seed determines.
 pub(super) struct Deck {
     random: StdRng,
     left: Vec<Fault>,
-    /// The only faults to play, by their names in [`Fault`]; empty means all.
+    /// The kinds of faults to draw; empty means all.
     only: Vec<Fault>,
 }
 
 impl Deck {
-    /// `only` names the faults to play, separated by commas; empty means all.
+    /// `only` has the names of the faults to draw, separated by commas; empty means all.
     pub(super) fn of(seed: u64, only: &str) -> anyhow::Result<Self> {
         let named = only.split(',').filter(|name| !name.is_empty());
         let only =
@@ -138,7 +138,7 @@ impl Fault {
     /// The requests that may fail because of this fault.
     fn reaches(self) -> &'static [Reach] {
         match self {
-            // Reads go to the other kube-apiserver; only requests in flight to a stopped one are lost.
+            // Reads go to the healthy kube-apiserver. Only requests in flight to a suspended server are lost.
             Self::EndpointKilled | Self::RollingRestart => &[Writes(0)],
             Self::EndpointFrozen | Self::CredentialsRevoked => &[Cluster(0)],
             Self::ClusterFrozen
@@ -161,7 +161,7 @@ impl Fault {
         }
     }
 
-    /// Plays the fault; afterwards the scene is healthy again.
+    /// Plays the fault. Afterwards the scene is healthy again.
     pub(super) async fn play(self, scene: &Scene, met: &Met, lasts: Duration) -> anyhow::Result<()> {
         let _harm = met.harms.begin(self.reaches());
         let (first, second) = (&scene.members[0], &scene.members[1]);
@@ -179,7 +179,7 @@ impl Fault {
             Self::RollingRestart => {
                 for port in scene.ports {
                     first.restart_apiserver(port).await?;
-                    // An upgrade waits until clients use the new server.
+                    // As in an upgrade, clients need time to reconnect to the new server.
                     sleep(Duration::from_secs(5)).await;
                 }
                 Ok(())
@@ -247,7 +247,7 @@ impl Fault {
     }
 }
 
-/// Changes the relays to the second cluster.
+/// Sets the relays to the second cluster to this weather for a time.
 async fn weather(scene: &Scene, weather: Weather, lasts: Duration) -> anyhow::Result<()> {
     for wire in &scene.wires[1] {
         wire.set(weather);
@@ -283,7 +283,7 @@ async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Only the denied user notices the policy.
+/// Only the denied user may notice the policy.
 async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     const DENIED: &str = "denied";
     let http = scene.http(DENIED, false).await?;
@@ -296,7 +296,7 @@ async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     eventually(SOON, || is(200)).await
 }
 
-/// The storm's user gets 429; the other users do not.
+/// Only the storm's user may get 429.
 async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("eve", false).await?;
     let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
@@ -317,14 +317,14 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The connections of the readers are separate, and end with all unread answers.
+/// Each reader has its own connection, which ends with all unread data.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let large = format!("/api/v1/namespaces/{}/configmaps", scene.places.large);
     let mut open = Vec::new();
     for number in 0..SLOW_READERS {
         let http = scene.http(&format!("slow-{number}"), false).await?;
         for path in [large.clone(), format!("{large}?watch=1")] {
-            // The content of the answer does not matter.
+            // The contents of the answer do not matter.
             open.push(http.get(&path).stream().await?);
         }
     }
@@ -333,7 +333,7 @@ async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests of all kinds that the client cancels before their answer.
+/// A client cancels requests of all kinds before their responses.
 async fn given_up(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("fickle", false).await?;
     let maps = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);

@@ -1,5 +1,5 @@
-//! Clients that follow all day: real informers and watchers, each with a ledger of its events. Each minute the test
-//! compares them with the clusters' objects.
+//! Clients that run all day: real informers and watches, each with a ledger of its events. Each minute the test
+//! compares their objects with the clusters' objects.
 
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
@@ -15,14 +15,14 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::Tools;
 
-/// Writes to each cluster in a second.
+/// Writes to each cluster per second.
 const PACE: u32 = 25;
 
-/// Longest time after the last fault until a client holds the clusters' objects. client-go and kube-rs wait up to 30 s
+/// Longest time from the last fault until a client has the clusters' objects. client-go and kube-rs wait up to 30 s
 /// between attempts, and notice a silent connection after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
-/// All following clients, and the writers of their objects.
+/// The informers and watching clients, and the writers of their objects.
 pub(super) struct Followers {
     observers: Vec<Observer>,
     /// Informers of the objects that all users may read, in all clusters.
@@ -73,16 +73,16 @@ impl Followers {
         Ok(written)
     }
 
-    /// Waits until each client holds exactly the clusters' objects. Returns the duration.
+    /// Waits until each client has exactly the clusters' objects. Returns the duration.
     ///
     /// # Errors
-    /// A client that is too late, or that saw an impossible state.
+    /// If a client needs too long, or has seen an impossible state.
     pub(super) async fn settle(&mut self, scene: &Scene) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         let deadline = begun + SETTLE;
         for observer in &mut self.observers {
             loop {
-                // Read the clusters again each time: a frozen cluster may delay an earlier write.
+                // The clusters are read again each time, because a frozen cluster may delay an earlier write.
                 let union = union(&scene.members[..VISITOR], &scene.places.written).await?;
                 let seen = observer.look().await.with_context(|| observer.name().to_owned())?;
                 if !seen.violations.is_empty() {
@@ -153,7 +153,7 @@ async fn observers(
     Ok(observers)
 }
 
-/// Environment of a client-go program: whether it streams its lists.
+/// The environment of a client-go program: whether it streams its lists.
 fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
     [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
 }

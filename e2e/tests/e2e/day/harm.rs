@@ -1,40 +1,38 @@
-//! The faults that are active at a time, and the requests that may fail because of them. All other requests must
-//! succeed.
+//! The active faults, and the requests that may fail because of them. All other requests must succeed.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time after its end in which a fault is still an excuse: Tributary dials a lost endpoint again at least every half
-/// minute.
+/// Time after the end of a fault in which requests may still fail. Tributary dials a lost endpoint again at least every
+/// half minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
-/// The requests that a fault may make fail.
+/// The kinds of requests that a fault may affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Requests that need this cluster.
     Cluster(usize),
-    /// Writes to this cluster: Tributary does not repeat a request that the cluster may have executed.
+    /// Writes to this cluster. Tributary does not repeat a write that the cluster may have executed.
     Writes(usize),
     /// Requests through the front relay.
     Front,
-    /// Requests to the merged view: the users' rights in one of its clusters are not known yet.
+    /// Requests to the merged view, because Tributary has not read the RBAC objects of one cluster yet.
     Merged,
 }
 
-/// The conditions on which a request depends.
+/// The parts of the system that a request needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// The cluster without which there is no answer. `None` for answers from memory or of Tributary itself, which no
-    /// cluster's outage may affect.
+    /// The cluster that must answer. `None` for answers from Tributary's cache or of Tributary itself, which must not
+    /// depend on a cluster.
     pub(super) cluster: Option<usize>,
-    /// Whether the request goes to the merged view, where the sender's rights in the clusters decide.
+    /// True for the merged view, which needs the sender's rights in the clusters.
     pub(super) is_merged: bool,
     pub(super) is_write: bool,
     pub(super) through_front: bool,
 }
 
-/// The faults so far.
 #[derive(Debug, Default)]
 pub(super) struct Harms(Mutex<Vec<Harm>>);
 
@@ -46,14 +44,13 @@ struct Harm {
     until: Option<Instant>,
 }
 
-/// A fault that ends when this value is dropped.
+/// An active fault. Dropping the value ends the fault.
 pub(super) struct Lasting<'a> {
     harms: &'a Harms,
     numbers: Vec<usize>,
 }
 
 impl Harms {
-    /// Begins a fault.
     pub(super) fn begin(&self, reaches: &[Reach]) -> Lasting<'_> {
         let mut all = self.0.lock();
         let first = all.len();
@@ -61,7 +58,7 @@ impl Harms {
         Lasting { harms: self, numbers: (first..all.len()).collect() }
     }
 
-    /// Returns whether a fault excuses a request that was sent at this time and failed now.
+    /// Returns whether a fault excuses a request that was sent at this time and has now failed.
     pub(super) fn excuse(&self, needs: Needs, sent: Instant) -> bool {
         let lasts = |harm: &&Harm| harm.until.is_none_or(|until| until + AFTERMATH >= sent);
         self.0.lock().iter().filter(lasts).any(|harm| harm.from <= Instant::now() && harm.reach.has(needs))

@@ -1,7 +1,6 @@
-//! Kinds of requests, and the number of answers of each kind that every minute needs. A fault excuses single requests,
-//! but must not excuse all of a kind.
+//! Kinds of requests, and the number of answers of each kind that every minute needs. A fault may excuse single
+//! requests, but not all requests of a kind.
 
-/// The kind of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Get,
@@ -25,21 +24,21 @@ pub(super) enum Kind {
     IdleWatch,
 }
 
-/// Largest share of users' requests that a fault may lose in a minute: half of the users have their object in the
-/// broken cluster, for less than a minute.
+/// Largest share of users' requests that may fail in a minute. Half of the users have their object in the broken
+/// cluster, for less than a minute.
 const OF_PEOPLE: f64 = 0.5;
 
-/// Largest share of lost requests through the front relay: they are fewer, and each cut, twice a second, breaks the
-/// requests in flight.
+/// Largest share of failed requests through the front relay. There are fewer of them, and each cut (two per second)
+/// breaks the requests in flight.
 const OF_THE_FRONT: f64 = 0.25;
 
-/// All requests to a single cluster may be lost. A cluster that refuses at once gets many more requests than while it
-/// answers, and only a few watches end in a minute.
+/// All requests to one cluster may fail. A cluster that refuses at once gets more requests than a healthy cluster, and
+/// few watches end in a minute.
 const OF_ONE_CLUSTER: f64 = 1.0;
 
-/// For each kind in order: its name, the largest share that a fault may lose in a minute, and the lowest number of
-/// answers in a minute. This number is a tenth of the rarest kind's on an idle machine. Logs and exec take seconds
-/// each, and some faults leave a quarter of the minute.
+/// For each kind: its name, the largest share of failed requests in a minute, and the smallest number of answers in a
+/// minute. The number is a tenth of the answers on an idle machine. Logs and exec take seconds each, and some faults
+/// leave only a quarter of the minute.
 const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::Get, "get", OF_PEOPLE, 18),
     (Kind::GetAtCluster, "get at the cluster", OF_PEOPLE, 18),
@@ -62,7 +61,7 @@ const TABLE: [(Kind, &str, f64, u64); 19] = [
     (Kind::IdleWatch, "idle watch", OF_ONE_CLUSTER, 0),
 ];
 
-// A kind's number is its index in the table.
+// The number of a kind is its index in the table.
 const _: () = {
     let mut place = 0;
     while place < TABLE.len() {
@@ -77,17 +76,15 @@ impl Kind {
         TABLE.into_iter().map(|(kind, ..)| kind)
     }
 
-    /// The name of the kind in messages.
     pub(super) fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// Largest share of requests that a fault may lose in a minute.
+    /// Largest share of requests that may fail in a minute.
     pub(super) fn lost_max(self) -> f64 {
         self.row().2
     }
 
-    /// Lowest number of answers in a minute.
     pub(super) fn answered_min(self) -> u64 {
         self.row().3
     }

@@ -1,5 +1,5 @@
-//! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs; others never write. They
-//! keep a steady pace over long, short and idle connections. Every answer is checked for its user and its cluster.
+//! The mixed load. Some users read, list, page, watch, request Tables, write and follow logs. Other users never write.
+//! All keep a steady pace over long, short and idle connections. Every answer is checked for its user and its cluster.
 
 mod bystander;
 mod merged_maps;
@@ -38,38 +38,37 @@ const READERS_AT_FRONT: usize = 2;
 /// Interval between two requests of a user.
 const PACE: Duration = Duration::from_millis(125);
 
-/// Number of users that never write (the last one is behind the front relay), and the interval between their requests.
+/// Number of users that never write, and the interval between their requests. The last of these users is behind the
+/// front relay.
 const BYSTANDERS: usize = 3;
 const BYSTANDER_PACE: Duration = Duration::from_millis(250);
 
-/// Distance between the seeds of these users and of the others.
+/// Distance between the seeds of users that never write and the seeds of other users.
 const BYSTANDER_SEED: u64 = 1 << 16;
 
-/// Interval of clients that connect for a single request.
+/// Interval between clients that connect for a single request.
 const BRIEF_PACE: Duration = Duration::from_millis(250);
 
-/// Number of clients with watches of unchanged objects, and watches of each.
+/// Number of clients with watches of unchanged objects, and number of watches per client.
 const IDLE: usize = 10;
 const IDLE_WATCHES: usize = 3;
 
-/// Longest time until the requests in flight have ended: a client's own timeout.
+/// Longest time until all requests in flight have ended: the client's timeout.
 const ENDED_WITHIN: Duration = Duration::from_secs(100);
 
-/// Largest number of printed problems; more add no information.
+/// Largest number of printed problems.
 const TOLD: usize = 12;
 
-/// The failure of a request.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The request failed, which a fault may excuse.
+    /// The request failed. A fault may excuse the failure.
     Lost(anyhow::Error),
-    /// The answer was wrong, which no fault excuses.
+    /// The answer was wrong. No fault excuses a wrong answer.
     Wrong(anyhow::Error),
 }
 
 pub(super) type Outcome<T = ()> = Result<T, Trouble>;
 
-/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     counts: Mutex<BTreeMap<Kind, Count>>,
@@ -78,23 +77,22 @@ pub(super) struct Met {
     busy: AtomicUsize,
 }
 
-/// The results of one kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     answered: u64,
     excused: u64,
-    /// Duration of the slowest answer.
+    /// Duration of the slowest request.
     slowest: Duration,
 }
 
-/// The load, which runs until the value is dropped.
+/// The running load. Dropping it ends the load.
 pub(super) struct Load {
     pub(super) met: Arc<Met>,
     running: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
-/// The shared state that each client has.
+/// The state that all clients share.
 #[derive(Clone)]
 pub(super) struct Part {
     pub(super) scene: Arc<Scene>,
@@ -102,17 +100,17 @@ pub(super) struct Part {
     running: watch::Receiver<bool>,
 }
 
-/// The times of a client's requests.
+/// The times at which a client sends its requests.
 struct Pace {
     pace: Interval,
     part: Part,
 }
 
-/// Counts one request in flight until it is dropped.
+/// A request in flight. Dropping it decreases the count.
 struct Busy(Arc<Met>);
 
 impl Load {
-    /// Makes the users, and waits until each has its rights. The load has not started yet.
+    /// Creates the users, and waits until each has its rights. Does not start the load.
     pub(super) async fn prepare(scene: &Arc<Scene>, seed: u64) -> anyhow::Result<Self> {
         let met = Arc::<Met>::default();
         let running = watch::Sender::new(false);
@@ -139,16 +137,16 @@ impl Load {
         Ok(Self { met, running, _tasks: tasks })
     }
 
-    /// Starts the requests of all clients.
+    /// Starts or resumes the requests of all clients.
     pub(super) fn go_on(&self) {
         self.running.send_replace(true);
     }
 
-    /// Stops the requests of all clients, and waits until those in flight have ended.
+    /// Stops the requests of all clients, and waits until no request is in flight.
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.running.send_replace(false);
         let deadline = Instant::now() + ENDED_WITHIN;
-        // A client may have seen that the load runs, but not have started its request yet.
+        // A client may have seen the running state, and not have counted its request yet.
         sleep(Duration::from_millis(50)).await;
         while self.met.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");
@@ -159,7 +157,7 @@ impl Load {
 }
 
 impl Part {
-    /// The times of requests with this period.
+    /// Makes a schedule of requests with this period.
     fn pace(&self, period: Duration) -> Pace {
         let mut pace = interval(period);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -172,7 +170,6 @@ impl Part {
         let _gone = running.wait_for(|running| !*running).await;
     }
 
-    /// Sends a request and records the result.
     async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
@@ -181,7 +178,6 @@ impl Part {
 }
 
 impl Met {
-    /// Records the result of a request.
     pub(super) fn note(&self, kind: Kind, needs: Needs, sent: Instant, outcome: Outcome) {
         let mut counts = self.counts.lock();
         let (count, kind) = (counts.entry(kind).or_default(), kind.name());
@@ -199,17 +195,17 @@ impl Met {
         }
     }
 
-    /// Prints and records a violation of the day's promises.
+    /// Prints and records a violation.
     pub(super) fn problem(&self, text: String) {
         println!("day:   PROBLEM {text}");
         self.problems.lock().push(text);
     }
 
-    /// A line about the results since the last call.
+    /// Summarizes the results since the last call in one line.
     ///
     /// # Errors
-    /// The violations, if there were any; a kind with too many lost or too few answered requests, even if each loss has
-    /// an excuse.
+    /// If there was a violation, or a kind has too many failed or too few successful requests, even if a fault excuses
+    /// each failure.
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());
@@ -236,7 +232,7 @@ impl Met {
 }
 
 impl Count {
-    /// Checks the lost and answered requests of this kind in a minute.
+    /// Checks the numbers of failed and successful requests of a kind in a minute.
     fn fits(self, kind: Kind) -> anyhow::Result<()> {
         let Self { answered, excused, .. } = self;
         let lost = excused as f64 / (answered + excused).max(1) as f64;
@@ -251,8 +247,8 @@ impl Count {
 }
 
 impl Pace {
-    /// Waits until the next request is due and the load runs; `None` once the load is dropped. The result counts as a
-    /// request in flight until it is dropped.
+    /// Waits until the next request is due and the load runs. Returns the request's count in flight, or `None` after
+    /// the load was dropped.
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;
@@ -267,7 +263,7 @@ impl Drop for Busy {
     }
 }
 
-/// An answer that must have this status. Another status may be the effect of a fault, or a violation.
+/// Checks the status of an answer. Another status may be the effect of a fault, or a violation.
 pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<HttpResponse> {
     let answer = answer.map_err(Trouble::Lost)?;
     let got = answer.status.as_u16();
@@ -279,17 +275,15 @@ pub(super) fn due(answer: anyhow::Result<HttpResponse>, status: u16) -> Outcome<
     }
 }
 
-/// Makes a failed check of an answer a violation.
+/// Turns a failed check of an answer into a violation.
 pub(super) fn must(outcome: anyhow::Result<()>) -> Outcome {
     outcome.map_err(Trouble::Wrong)
 }
 
-/// Decodes an answer's body as JSON.
 fn json_of(answer: HttpResponse) -> anyhow::Result<Value> {
     answer.json()
 }
 
-/// The index of a cluster.
 fn cluster(name: &str) -> Option<usize> {
     CLUSTERS.iter().position(|own| *own == name)
 }

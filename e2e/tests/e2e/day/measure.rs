@@ -6,24 +6,23 @@ use std::{collections::BTreeMap, fmt, fs, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::HttpClient;
 
-/// Longest time until finished work is counted as finished: Tributary reads a cancelled answer for a second, and
+/// Longest time until the counters exclude finished work. Tributary drains a cancelled response for a second, and
 /// notices the end of a tunnel at its next byte.
 const OVER_WITHIN: Duration = Duration::from_secs(40);
 
-/// Largest growth of memory from the first third of the minutes to the last, after the warm-up.
+/// Largest relative growth of memory from the first third of the minutes to the last, after the warm-up.
 const GROWTH: f64 = 0.10;
 
-/// Bytes that the allocator may keep or return.
+/// Bytes by which the allocator's memory may vary.
 const SLACK: f64 = (12 << 20) as f64;
 
-/// Number of open files allowed beyond those after the warm-up: unused connections to clusters stay for 90 s.
+/// Number of additional open files since the warm-up. Unused connections to clusters stay open for 90 s.
 const FILES_MORE: usize = 100;
 
-/// Number of client connections, and of long-running requests, allowed beyond those after the warm-up. The same clients
-/// stay all day; a client that has just reconnected may be counted twice.
+/// Number of additional client connections, and of additional long-running requests, since the warm-up. The same
+/// clients run all day. A client that has just reconnected may count twice.
 const CLIENTS_MORE: u64 = 12;
 
-/// The measured values at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Resident memory in bytes.
@@ -31,7 +30,7 @@ pub(super) struct Sample {
     files: usize,
     /// Number of client connections.
     connections: u64,
-    /// Number of long-running requests: watches, logs, shells.
+    /// Number of long-running requests: watches, logs, exec.
     lasting: u64,
 }
 
@@ -43,7 +42,6 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Metrics, by name and labels.
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
@@ -57,13 +55,12 @@ impl Metrics {
         Ok(Self(values.collect()))
     }
 
-    /// The sum of a metric over all labels.
     fn sum(&self, name: &str) -> f64 {
         let is_of = |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()
     }
 
-    /// Permits and requests that are still held after the load has stopped. The request for the metrics is one of them.
+    /// Counters of permits and requests in use after the load has stopped. The request for the metrics is one of them.
     fn held(&self) -> Vec<String> {
         let limit = |name: &str| format!("tributary_limit_used{{limit=\"{name}\"}}");
         let one = |name: String, most: f64| (self.sum(&name) > most).then(|| format!("{name} {}", self.sum(&name)));
@@ -81,10 +78,10 @@ impl Metrics {
     }
 }
 
-/// Takes a sample once no work is held.
+/// Waits until no permit is in use, and takes a sample.
 ///
 /// # Errors
-/// Permits are still held after the time limit, or Tributary has panicked or ended.
+/// If permits are still in use after the time limit, or Tributary has panicked or ended.
 pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Result<Sample> {
     if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
         bail!("Tributary has panicked: {line}");
@@ -110,10 +107,10 @@ pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Resu
     })
 }
 
-/// Checks that no value has grown after the warm-up. With fewer than three samples memory is not judged.
+/// Checks that no value has grown since the warm-up. With fewer than three samples, memory is not checked.
 ///
 /// # Errors
-/// The value that has grown, and its growth.
+/// If a value has grown, with its growth.
 pub(super) fn is_flat(samples: &[Sample]) -> anyhow::Result<String> {
     let Some((first, rest)) = samples.split_first() else { return Ok("nothing was measured".to_owned()) };
     for sample in rest {

@@ -1,4 +1,4 @@
-//! The scene of the day: three clusters, the relays to them, Tributary with all features on, and users.
+//! The servers of the day: three clusters, the relays to them, Tributary with all features, and the users' rights.
 
 use crate::context::{TestContext, eventually};
 use crate::shared_mode::grant;
@@ -18,7 +18,7 @@ use tributary_simulator::Relay;
 /// Longest time until a start, or a change of rights or files, takes effect on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
-/// The clusters: the first has two kube-apiservers, and running pods; the third leaves and joins.
+/// The clusters. The first has two kube-apiservers and running pods. The third leaves and joins.
 pub(super) const CLUSTERS: [&str; 3] = ["day-one", "day-two", "day-three"];
 
 /// Index of the cluster that leaves and joins.
@@ -37,7 +37,8 @@ pub(super) const POD: &str = "talker";
 /// The group with the right to read the common objects.
 pub(super) const EVERYBODY: &str = "day";
 
-/// Bounds that are reached within minutes instead of half an hour, so that unbounded growth becomes visible.
+/// Limits of Tributary that the load reaches within minutes instead of half an hour, so that unbounded growth becomes
+/// visible.
 const SCALED_DOWN: [&str; 8] = [
     "--history-seconds=20",
     "--history-bytes=1048576",
@@ -49,7 +50,7 @@ const SCALED_DOWN: [&str; 8] = [
     "--access-log-maxbackup=2",
 ];
 
-/// The audit policy also records bodies, so that Tributary holds and releases them.
+/// The audit policy records bodies, so that Tributary must buffer and free them.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -58,7 +59,6 @@ rules:
 - {level: Metadata}
 ";
 
-/// Namespaces of the day.
 pub(super) struct Places {
     /// Objects that all users may read, in all clusters; they never change.
     pub(super) common: String,
@@ -70,7 +70,6 @@ pub(super) struct Places {
     pub(super) large: String,
 }
 
-/// All parts of the test.
 pub(super) struct Scene {
     pub(super) tributary: Arc<Tributary>,
     pub(super) members: [Arc<TestCluster>; 3],
@@ -91,7 +90,7 @@ pub(super) struct Configuration {
     folder: PathBuf,
     /// The URLs of each cluster's endpoints.
     endpoints: [Vec<String>; 3],
-    /// Name of the Secret to which the token in the file is bound, by cluster.
+    /// By cluster, the Secret to which the token in the file is bound.
     tokens: [String; 3],
     /// Number of tokens issued so far.
     issued: usize,
@@ -102,7 +101,7 @@ impl Scene {
         let tools = context.fixture.tools().await?;
         let start = |name: &str| {
             TestCluster::builder(name)
-                // Without this limit, the server waits a minute for the ends of its watches.
+                // Without this flag, the server waits up to a minute for the end of its watches.
                 .apiserver_argument("--shutdown-watch-termination-grace-period=1s")
                 .apiserver_argument("--shutdown-send-retry-after=true")
         };
@@ -157,7 +156,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Creates the objects of the day, and the rights that all users have.
+    /// Creates the namespaces and objects of the day, and the rights that all users have.
     async fn furnish(&self) -> anyhow::Result<()> {
         let Places { common, private, written, large } = &self.places;
         for member in &self.members {
@@ -183,7 +182,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Creates a ConfigMap with the name of the member in its data.
+    /// Creates a ConfigMap whose data names the member.
     pub(super) async fn make_map(
         &self,
         member: &TestCluster,
@@ -197,7 +196,7 @@ impl Scene {
         member.http().post(&path, &map).send().await?.expect(201).map(drop)
     }
 
-    /// A kubeconfig of a user, with a direct connection to Tributary or through the front relay.
+    /// Writes a kubeconfig of a user, with Tributary's own address or the address of the front relay.
     pub(super) fn kubeconfig(&self, name: &str, through_front: bool) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
         self.tributary.kubeconfig_of(&path, &self.people.user(name, &[EVERYBODY])?, &CLUSTERS)?;
@@ -210,17 +209,16 @@ impl Scene {
         Ok(path)
     }
 
-    /// An HTTP client of a user.
     pub(super) async fn http(&self, name: &str, through_front: bool) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig(name, through_front)?, None).await
     }
 
-    /// Gives a user rights in a namespace of a cluster.
+    /// Grants a user these rules in a namespace of a cluster.
     pub(super) async fn grant(&self, cluster: usize, place: &str, user: &str, rules: Value) -> anyhow::Result<()> {
         grant(&self.members[cluster], place, user, user, rules).await
     }
 
-    /// A client of the user who may read the metrics of all clusters. All other users are refused.
+    /// A client of the only user who may read the metrics of all clusters.
     pub(super) async fn operator(&self) -> anyhow::Result<HttpClient> {
         let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
         for member in &self.members {
@@ -231,7 +229,7 @@ impl Scene {
         Ok(http)
     }
 
-    /// Copies Tributary's log out of the scene's temporary folder; returns the new path.
+    /// Copies Tributary's log out of the temporary folder, and returns the new path.
     pub(super) fn keep_log(&self, seed: u64) -> String {
         let path = std::env::temp_dir().join(format!("tributary-day-{seed}.log"));
         match fs::write(&path, self.tributary.log()) {
@@ -241,7 +239,7 @@ impl Scene {
     }
 }
 
-/// Gives all users these rights in a namespace.
+/// Grants all users these rules in a namespace.
 async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let path = |plural: &str| format!("/apis/{api}/v1/namespaces/{place}/{plural}");
@@ -257,12 +255,12 @@ async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow:
     member.http().post(&path("rolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// The limit for requests of the merged view.
+/// The limit of requests to the merged view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// A rate of requests for each user.
+    /// A limited rate for each user.
     Usual,
-    /// A number of concurrent requests for each user, with seats of their own.
+    /// A limited number of concurrent requests for each user.
     AtOnce,
     None,
 }
@@ -284,14 +282,13 @@ impl Configuration {
         Ok(own)
     }
 
-    /// A rename is atomic: the server would refuse a half-written file.
+    /// Replaces a file atomically, because the server would refuse a half-written file.
     fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let next = self.folder.join(format!("{name}.next"));
         fs::write(&next, text)?;
         Ok(fs::rename(next, self.folder.join(name))?)
     }
 
-    /// Adds a cluster to the files.
     pub(super) fn put_cluster(&self, number: usize, member: &TestCluster) -> anyhow::Result<()> {
         let name = member.name();
         self.put(&format!("{name}.ca"), &member.access().certificate_authority)?;
@@ -310,12 +307,11 @@ impl Configuration {
         self.put(&format!("{name}.yaml"), &object.to_string())
     }
 
-    /// Removes a cluster from the files.
     pub(super) fn remove_cluster(&self, member: &TestCluster) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.folder.join(format!("{}.yaml", member.name())))?)
     }
 
-    /// Limits requests of the merged view, and denies all of this user's requests there.
+    /// Sets the limit of requests to the merged view, and denies all requests of this user there.
     pub(super) fn put_limit(&self, limit: Limit, denied: Option<&str>) -> anyhow::Result<()> {
         let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let mut policies = Vec::new();
@@ -350,13 +346,13 @@ impl Configuration {
         self.put("all.yaml", &object.to_string())
     }
 
-    /// The Secret to which a cluster's token is bound.
+    /// The Secret to which the current token of a cluster is bound.
     pub(super) fn token_of(&self, number: usize) -> &str {
         &self.tokens[number]
     }
 
-    /// Writes a new token for a cluster. Returns the Secret of the previous token, which is invalid after the deletion
-    /// of that Secret.
+    /// Writes a new token for a cluster. Returns the Secret of the previous token, whose deletion invalidates that
+    /// token.
     pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
         self.issued += 1;
         let (secret, token) = issue_token(member, self.issued).await?;
@@ -367,7 +363,6 @@ impl Configuration {
 
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
-/// Creates Tributary's account in a cluster.
 async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     eventually(SOON, async || member.http().get(SYSTEM).send().await?.expect(200).map(drop)).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tributary"}});
@@ -381,7 +376,7 @@ async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
     member.http().post(&format!("/apis/{api}/v1/clusterrolebindings"), &binding).send().await?.expect(201).map(drop)
 }
 
-/// A token of this account that is valid as long as a Secret exists, and the Secret's name.
+/// Issues a token that is valid as long as a Secret exists. Returns the token and the Secret's name.
 async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(String, String)> {
     let name = format!("token-{number}");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
@@ -397,7 +392,7 @@ async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(Str
     Ok((name, token))
 }
 
-/// Deletes this Secret. The token bound to the Secret is invalid afterwards.
+/// Deletes a Secret, which invalidates the token that is bound to it.
 pub(super) async fn revoke_token(member: &TestCluster, secret: &str) -> anyhow::Result<()> {
     member.http().delete(&format!("{SYSTEM}/secrets/{secret}")).send().await?.expect(200).map(drop)
 }
@@ -412,7 +407,7 @@ pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
     etcd.post("/v3/kv/compaction", &asked).send().await?.expect(200).map(drop)
 }
 
-/// The objects of a list by name, with the cluster in each object's data.
+/// The cluster that each object of a list names in its data, by the object's name.
 pub(super) fn homes(list: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let mut homes = BTreeMap::new();
     for item in list["items"].as_array().context("no items")? {

@@ -1,5 +1,5 @@
-//! A TCP load balancer that uses `/readyz`, like a Service's endpoints. It does not try a second server after a refused
-//! connection.
+//! A TCP load balancer that checks `/readyz`, like the endpoints of a Service. It does not try a second server after a
+//! refused connection.
 
 use parking_lot::Mutex;
 use std::{
@@ -18,14 +18,14 @@ use tokio::{
 };
 use tributary_e2e::HttpClient;
 
-/// Interval of the health checks; a delay before a drain must be longer.
+/// Interval of the health checks. The servers' delay before a drain must be longer.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Number of consecutive failures that remove a server, as in the chart's probe: the busy machine may cause a single
-/// one.
+/// Number of consecutive failures that remove a server, as in the chart's probe. A busy machine may cause a single
+/// failure.
 const FAILURES: u32 = 2;
 
-/// A running balancer; dropping it ends the balancer and its connections.
+/// A running balancer. Dropping it closes its connections.
 pub(super) struct Balancer {
     pub(super) port: u16,
     ready: Arc<Mutex<Vec<bool>>>,
@@ -33,7 +33,7 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Starts a balancer in front of these servers; each client checks the health of one server.
+    /// Starts a balancer in front of these servers. Each client is for the health checks of one server.
     pub(super) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -83,7 +83,7 @@ async fn accept(listener: TcpListener, servers: Vec<SocketAddr>, ready: Arc<Mute
         let server = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
         connections.spawn(async move {
             let Ok(mut server) = TcpStream::connect(server).await else { return };
-            // Either side may end the connection at any time.
+            // The client or the server may close the connection at any time.
             let _ended = copy_bidirectional(&mut client, &mut server).await;
         });
     }

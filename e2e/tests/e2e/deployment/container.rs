@@ -1,5 +1,5 @@
-//! The container's image is complete: the program starts in a root without other files, as the image's user. It
-//! resolves names with the files that a kubelet provides, `/etc/hosts` and `/etc/resolv.conf`.
+//! The container image is complete. The program starts in a root without other files, as the image's user. It resolves
+//! names with the files that a kubelet provides, `/etc/hosts` and `/etc/resolv.conf`.
 
 use super::{deploy, name_server::NameServer};
 use crate::context::{Case, TestContext, eventually};
@@ -21,15 +21,15 @@ use tributary_e2e::{
 /// The image's user ID.
 const USER: u32 = 65_532;
 
-/// Longest duration: the test compiles the whole program, which takes five minutes on two idle cores.
+/// Longest duration. The test compiles the whole program, which takes five minutes on two idle cores.
 const PATIENCE: Duration = Duration::from_secs(50 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::container::proof_it_starts_where_there_is_nothing_else";
-    vec![Case::new(name, proof_it_starts_where_there_is_nothing_else).patience(PATIENCE)]
+    let name = "deployment::container::proof_program_starts_in_an_otherwise_empty_root";
+    vec![Case::new(name, proof_program_starts_in_an_otherwise_empty_root).patience(PATIENCE)]
 }
 
-/// The output of `deploy/container/build.sh`; `TRIBUTARY_STATIC` names a folder that already has it.
+/// Builds the image with `deploy/container/build.sh`, or copies the image from the folder in `TRIBUTARY_STATIC`.
 async fn image(folder: &Path) -> anyhow::Result<()> {
     let made = match std::env::var_os("TRIBUTARY_STATIC") {
         Some(made) => PathBuf::from(made),
@@ -48,12 +48,12 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of the member: one is in `/etc/hosts`, the other only in DNS. Resolving it must not need the parts that a C
+/// Names of the member: one in `/etc/hosts`, one only in DNS. The lookup must not need shared libraries that a C
 /// library loads at run time.
 const IN_HOSTS: &str = "member.internal";
 const IN_DNS: &str = "member.tributary.test";
 
-/// Longest time until an answer after failed lookups: a C library waits 5 s for each try.
+/// Longest time until an answer after failed lookups. A C library waits 5 s for each attempt.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Writes a file that the image's user may read.
@@ -79,7 +79,7 @@ fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> a
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
 }
 
-/// Sets the host name by which the program reaches the member.
+/// Writes a kubeconfig with this host name of the member.
 fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
     let server = member.access().server.replace("127.0.0.1", name);
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
@@ -88,7 +88,7 @@ fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Resul
     lay(folder, "own.json", &object.to_string())
 }
 
-/// The program in its root, and a client of it.
+/// The process in its root folder, and an HTTP client of it.
 struct Contained {
     process: Process,
     http: HttpClient,
@@ -99,7 +99,7 @@ impl Contained {
     async fn start(root: &Path, people: &PeopleAuthority) -> anyhow::Result<Self> {
         let port = ports::free_port()?;
         let mut command = Command::new("chroot");
-        // The PATH is for finding chroot itself.
+        // Only the search for `chroot` needs the PATH.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.arg(format!("--userspec={USER}:{USER}")).arg(root).args(["/tributary", "serve"]);
         command.args(["--config=/own.json", "--client-ca-file=/people.crt", "--data-dir=/data"]);
@@ -135,7 +135,7 @@ impl Contained {
     }
 }
 
-async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> anyhow::Result<()> {
+async fn proof_program_starts_in_an_otherwise_empty_root(context: TestContext) -> anyhow::Result<()> {
     ensure!(
         rustix::process::getuid().is_root(),
         "only root may change the root directory of a process: run it as root"
@@ -158,14 +158,14 @@ async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> an
     resolves_by_dns(root, &contained).await.with_context(|| contained.process.errors())?;
     contained.stop().await?;
 
-    // The image's program has no simulator.
+    // The image's program has no `demo` command.
     let version = Command::new(root.join("tributary")).arg("demo").output()?;
     ensure!(!version.status.success(), "the image has the demo");
     Ok(())
 }
 
-/// Without a resolver file the program serves, but does not reach a member that only DNS knows. Once `resolv.conf`
-/// names a name server, the member is reachable, without a restart.
+/// Without `resolv.conf`, the program serves but cannot reach a member that only DNS knows. After `resolv.conf` names a
+/// name server, the member is reachable without a restart.
 async fn resolves_by_dns(root: &Path, contained: &Contained) -> anyhow::Result<()> {
     let server = NameServer::start(IN_DNS, Ipv4Addr::LOCALHOST).await?;
     contained.answers(503).await?;

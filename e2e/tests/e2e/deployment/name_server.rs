@@ -1,17 +1,17 @@
-//! A DNS server (RFC 1035) of one name, for a program that can find it only by DNS.
+//! A DNS server (RFC 1035) for one name.
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::{net::Ipv4Addr, sync::Arc};
 use tokio::{net::UdpSocket, task::JoinHandle};
 
-/// The port of DNS. A C library uses only this port, so the server gets an address of its own instead.
+/// The port of DNS. A C library uses only this port, so the server listens on a separate loopback address.
 const PORT: u16 = 53;
 
 /// Size of a message's header in bytes.
 const HEADER_BYTES: usize = 12;
 
-/// Size of the largest accepted query in bytes: larger than any query for a single name.
+/// Largest accepted size of a query in bytes, larger than any query for one name.
 const QUERY_BYTES_MAX: usize = 1024;
 
 /// The type of an IPv4 address.
@@ -19,14 +19,14 @@ const A: u16 = 1;
 
 /// A running server. Dropping it stops the server.
 pub(super) struct NameServer {
-    /// Address of the server in the loopback network; Linux routes the whole network to this machine.
+    /// The server's loopback address. Linux routes the whole network 127.0.0.0/8 to this machine.
     pub(super) address: Ipv4Addr,
     asked: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 impl NameServer {
-    /// Starts a server that knows the address of one name. Only root may bind the port.
+    /// Starts a server that resolves one name to one address. Only root may bind the port.
     pub(super) async fn start(name: &'static str, known: Ipv4Addr) -> anyhow::Result<Self> {
         let [second, third, fourth] = rand::random::<[u8; 3]>();
         let address = Ipv4Addr::new(127, 1 + second % 254, third, 1 + fourth % 254);
@@ -57,7 +57,7 @@ impl Drop for NameServer {
     }
 }
 
-/// The name in a query, and the answer: the known name's address for a query of type A, NXDOMAIN for other names.
+/// Returns the name in a query, and the response: the address for the known name and type A, NXDOMAIN for other names.
 /// `None` for an invalid query.
 fn answer(query: &[u8], name: &str, known: Ipv4Addr) -> Option<(String, Vec<u8>)> {
     let (asked, end) = name_at(query, HEADER_BYTES)?;
@@ -68,11 +68,11 @@ fn answer(query: &[u8], name: &str, known: Ipv4Addr) -> Option<(String, Vec<u8>)
     let mut answer = query.get(..2)?.to_vec();
     // Flags: an authoritative answer, recursion desired and available; no error, or NXDOMAIN.
     answer.extend([0x85, if is_known { 0x80 } else { 0x83 }]);
-    // Counts in the header: one question, at most one answer.
+    // Counts in the header: one question, and at most one answer.
     answer.extend([0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
     answer.extend(question);
     if has_address {
-        // Pointer to the question's name; type A, class IN, TTL 0, 4 bytes.
+        // A pointer to the question's name, type A, class IN, TTL 0, 4 bytes.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
         answer.extend(known.octets());
     }

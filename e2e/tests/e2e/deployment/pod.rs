@@ -1,4 +1,4 @@
-//! Runs the pod of the chart as a process: its flags, files, user, probes and grace period are those of the rendered
+//! Runs the pod of the chart as a process. Flags, files, user, probes and grace period are those of the rendered
 //! Deployment, with paths below a folder of the test.
 
 use super::{deploy, helm, render, volumes};
@@ -30,19 +30,17 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["deployment::pod";
-        the_pod_runs_as_it_is_rendered,
-        what_join_has_written_is_served_from_a_secret,
-        all_flags_are_those_of_the_program]
+        rendered_pod_starts_and_serves_requests, tributary_serves_clusters_from_a_secret_written_by_join,
+        rendered_flags_are_accepted_by_the_program,
+    ]
 }
 
-/// A kubelet for one pod.
 struct Kubelet {
     root: tempfile::TempDir,
-    /// The spec of the pod.
     spec: Value,
     /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
     sources: BTreeMap<String, Files>,
-    /// The pod's user; `None` if the test does not run as root, which alone may choose the user.
+    /// The pod's user; `None` if the test does not run as root, because only root may change the user.
     user: Option<u32>,
 }
 
@@ -71,12 +69,12 @@ impl Kubelet {
         Ok(Self { root, spec, sources, user })
     }
 
-    /// The real path of a path in the pod.
+    /// The path on this machine for a path in the pod.
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Replaces the pod's paths in a text by the real ones.
+    /// Replaces the pod's paths in a text by paths on this machine.
     fn placed(&self, text: &str) -> String {
         let root = self.root.path().display().to_string();
         ["/etc/tributary/", "/var/lib/tributary"]
@@ -98,7 +96,7 @@ impl Kubelet {
             let volumes = self.spec["volumes"].as_array().into_iter().flatten();
             let volume = volumes.clone().find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
             if volume["emptyDir"].is_object() {
-                // The kubelet creates the folder in the same way for a group.
+                // The kubelet also creates the folder and gives it to the group.
                 fs::create_dir_all(&folder)?;
                 chown(&folder, None, group)?;
                 fs::set_permissions(&folder, Permissions::from_mode(0o2777))?;
@@ -109,7 +107,6 @@ impl Kubelet {
         Ok(())
     }
 
-    /// The files of a volume.
     fn files(&self, volume: &Value) -> anyhow::Result<Files> {
         let (source, spec) = match volume["secret"].as_object() {
             Some(_) => (format!("secret/{}", text(&volume["secret"]["secretName"])), &volume["secret"]),
@@ -129,7 +126,7 @@ impl Kubelet {
         let container = self.container();
         ensure!(container["command"].is_null(), "the image's own program is run: {container}");
         let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
-        // A folder that every user may read.
+        // Every user may read this folder.
         let program = self.path("/tributary");
         fs::copy(tributary::binary()?, &program).context("copy the program")?;
         let mut command = Command::new(program);
@@ -140,7 +137,7 @@ impl Kubelet {
         Process::spawn_with("pod", command, &self.path("/out"), &self.path("/err"), Stdio::null())
     }
 
-    /// Path and patience of a probe, which must use the container's own port.
+    /// Path and timeout of a probe, which must use the container's own port.
     fn probe(&self, name: &str) -> anyhow::Result<(String, Duration)> {
         let probe = &self.container()[name];
         let get = &probe["httpGet"];
@@ -150,7 +147,7 @@ impl Kubelet {
     }
 }
 
-/// The data by which a test reaches the pod.
+/// The client certificates and address of the running pod.
 struct Reached {
     people: PeopleAuthority,
     server: String,
@@ -167,7 +164,7 @@ impl Reached {
     }
 }
 
-/// Values for one real member, as a user of the chart writes them. The port is a free one of this machine.
+/// Chart values for one real member. The port is a free port of this machine.
 fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
     let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
         "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
@@ -179,7 +176,7 @@ fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
         "accessLog": {"path": "-"},
-        // The traces have no collector: they are lost without delaying a request.
+        // No collector receives the traces. Lost traces must not delay a request.
         "tracing": {"configuration": {"endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000}},
         "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
     })
@@ -191,7 +188,7 @@ async fn rendered(context: &TestContext, values: &Value) -> anyhow::Result<Vec<V
     render::chart(&helm, &["--values", &file]).await
 }
 
-async fn the_pod_runs_as_it_is_rendered(context: TestContext) -> anyhow::Result<()> {
+async fn rendered_pod_starts_and_serves_requests(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.bare().await?;
     let own = context.namespace("pod", &[Arc::clone(&member)]).await?;
     let ann = namespace::unique_name("ann");
@@ -226,7 +223,7 @@ async fn as_rendered(
     reached: &Reached,
     (own, ann, member): (&str, &str, &TestCluster),
 ) -> anyhow::Result<()> {
-    // A client without a credential may send the probes, as the kubelet does.
+    // The kubelet sends probes without a credential.
     let nobody = reached.client(json!({})).await?;
     let (startup, patience) = kubelet.probe("startupProbe")?;
     eventually(patience, async || nobody.get(&startup).send().await?.expect(200).map(drop)).await?;
@@ -248,7 +245,7 @@ async fn as_rendered(
     })
     .await?;
 
-    // The process reads files that the kubelet updates while it runs.
+    // The running process must read files that the kubelet updates.
     let port = u16::try_from(kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?)?;
     looks_for_replicas(process).await?;
     let mut values = chosen(member, "second", port);
@@ -262,8 +259,8 @@ async fn as_rendered(
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
 }
 
-/// The files that `tributary join` writes for a member, as they are in a Secret made of its directory. The account has
-/// a name of the test's own, and a newly issued token.
+/// Runs `tributary join` for a member, and returns the written files as the contents of a Secret. The account has a
+/// unique name and a newly issued token.
 async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, account: &str) -> anyhow::Result<Files> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?.display().to_string();
     let config = directory.display().to_string();
@@ -278,9 +275,9 @@ async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, a
     Ok(files)
 }
 
-/// Follows `deploy/README.md`: a Secret of the directory that `tributary join` wrote, where an UpstreamCluster names
+/// Follows `deploy/README.md`. The Secret has the directory that `tributary join` wrote: an UpstreamCluster that names
 /// the token beside it. The values are those of the committed manifests, except for the pod's address.
-async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> anyhow::Result<()> {
+async fn tributary_serves_clusters_from_a_secret_written_by_join(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[0]);
     let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
     let (ann, account) = (namespace::unique_name("ann"), namespace::unique_name("tributary"));
@@ -320,7 +317,7 @@ async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> 
     outcome.with_context(|| format!("the pod's log: {}", process.errors()))
 }
 
-/// The pod uses the token with which it started, and the next one once the kubelet has written it.
+/// Checks that the pod uses its first token, and the next token after the kubelet has written it.
 async fn with_tokens_exchanged(
     context: &TestContext,
     kubelet: &Kubelet,
@@ -328,11 +325,11 @@ async fn with_tokens_exchanged(
     (member, directory, account): (&TestCluster, &Path, &str),
 ) -> anyhow::Result<()> {
     let forwarded = format!("/clusters/{}{maps}", member.name());
-    // The process is still starting and does not listen yet.
+    // The process may still start and not listen yet.
     for path in [maps, &forwarded] {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }
-    // A token is valid for one account, and not for a new account with the same name.
+    // The token of a deleted account is invalid for a new account with the same name.
     let path = format!("/api/v1/namespaces/{account}/serviceaccounts/{account}");
     member.http().delete(&path).send().await?.expect(200)?;
     eventually(SOON, async || {
@@ -347,7 +344,7 @@ async fn with_tokens_exchanged(
     eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
-/// Checks that the process looks up replicas by a name, which this machine cannot resolve.
+/// Checks that the process looks up replicas by a DNS name, which this machine cannot resolve.
 async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let (errors, name) = (process.errors(), "tributary-replicas.tributary.svc");
@@ -357,22 +354,21 @@ async fn looks_for_replicas(process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-/// Tests the chart with all values switched on.
-async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Result<()> {
+async fn rendered_flags_are_accepted_by_the_program(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
     let kubelet = Kubelet::new(&objects, &[])?;
     let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
     let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
     ensure!(arguments.len() > 15, "{arguments:?}");
-    // The program accepts its flags, and stops at the missing configuration.
+    // The program accepts the flags, and stops because the configuration is missing.
     let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let absent = format!("--config {}", kubelet.path("/etc/tributary/configuration").display());
     ensure!(output.stderr.contains(&absent), "{}", output.stderr);
     Ok(())
 }
 
-/// Replaces the mounted ConfigMaps by the ConfigMaps in `objects`.
+/// Updates the mounted ConfigMaps with the contents in `objects`.
 fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
         let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);
@@ -384,7 +380,7 @@ fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGTERM: the process is not ready at once, serves until the delay ends, and exits within the grace period.
+/// Sends SIGTERM. The process must be unready at once, serve until the delay ends, and exit within the grace period.
 async fn ends(
     kubelet: &Kubelet,
     process: &mut Process,

@@ -1,4 +1,4 @@
-//! The chart's objects refer only to existing objects, and give no user rights. A kube-apiserver would accept a
+//! The chart's objects refer only to existing objects, and grant the server no rights. A kube-apiserver would accept a
 //! selector that selects nothing, an unused port, and a role with all rights.
 
 use super::{VALUES, deploy, helm, render, render::NAMESPACE, values};
@@ -8,10 +8,11 @@ use serde_json::Value;
 use std::{collections::BTreeSet, fs};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::references"; what_objects_name_of_each_other_is_there, rights_are_few_and_named]
+    cases!["deployment::references";
+        chart_objects_refer_only_to_existing_objects, chart_grants_no_rights_and_member_roles_have_no_wildcards,
+    ]
 }
 
-/// The objects of a kind.
 fn of<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
 }
@@ -25,7 +26,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns whether a non-empty selector matches these labels. An empty selector would select everything.
+/// Returns whether a non-empty selector matches these labels. An empty selector would match everything.
 fn selects(asked: &Value, labels: &Value) -> bool {
     let asked = asked.as_object().filter(|asked| !asked.is_empty());
     asked.is_some_and(|asked| asked.iter().all(|(label, value)| labels.get(label) == Some(value)))
@@ -40,7 +41,7 @@ fn template(objects: &[Value]) -> anyhow::Result<&Value> {
     of(objects, "Deployment").next().map(|deployment| &deployment["spec"]["template"]).context("no Deployment")
 }
 
-async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyhow::Result<()> {
+async fn chart_objects_refer_only_to_existing_objects(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;
         for name in VALUES {
@@ -50,7 +51,7 @@ async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyho
             for check in checks {
                 check(&objects).with_context(|| format!("helm {version}, {name}"))?;
             }
-            // With everything switched on, all checked kinds must exist.
+            // With all values switched on, the chart must have an object of each checked kind.
             let kinds =
                 ["Certificate", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceMonitor"];
             let missing: Vec<_> = kinds.into_iter().filter(|kind| of(&objects, kind).next().is_none()).collect();
@@ -60,7 +61,7 @@ async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyho
     Ok(())
 }
 
-/// The selectors of all objects about the pods select the pods.
+/// Checks that the selectors of all objects select the pods.
 fn pods_are_selected(objects: &[Value]) -> anyhow::Result<()> {
     let template = template(objects)?;
     let by = [
@@ -81,8 +82,8 @@ fn pods_are_selected(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Services, probes and network policies refer to ports by name. Each name must be a port of the container, and a
-/// network policy must allow each port.
+/// Services, probes and network policies refer to ports by name. Checks that each name is a port of the container, and
+/// that a network policy allows each port.
 fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
     let template = template(objects)?;
     let container = &template["spec"]["containers"][0];
@@ -105,7 +106,7 @@ fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each pod is one target of a ServiceMonitor: only one of the Services that it selects has the port.
+/// Checks that a ServiceMonitor scrapes each pod once: only one of the selected Services has the port.
 fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     for monitor in of(objects, "ServiceMonitor") {
         let selector = &monitor["spec"]["selector"]["matchLabels"];
@@ -120,7 +121,8 @@ fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pods mount the certificates that cert-manager makes, whose names include a Service's. A mounted claim exists.
+/// Checks that the pods mount the certificates that cert-manager makes, that the certificates name a Service, and that
+/// mounted claims exist.
 fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     let volumes: Vec<&Value> = items(&template(objects)?["spec"]["volumes"]).collect();
     let hosts: Vec<String> = of(objects, "Service").map(host).collect();
@@ -137,7 +139,7 @@ fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tributary counts replicas by the DNS name of a headless Service. The Service also lists pods that are not ready,
+/// Tributary counts replicas by the DNS name of a headless Service. Checks that the Service also lists unready pods,
 /// because they may still serve requests.
 fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     let mut arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
@@ -148,11 +150,10 @@ fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kinds of RBAC objects.
 const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
 
-/// In its own cluster the server has no rights. In the served clusters its account has listed rights without wildcards.
-async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
+/// The chart grants the server no rights in its own cluster. The manifests for served clusters have no wildcards.
+async fn chart_grants_no_rights_and_member_roles_have_no_wildcards(context: TestContext) -> anyhow::Result<()> {
     let helm = helm(&context, 4).await?;
     for name in VALUES {
         let objects = render::chart(&helm, &["--values", &values(name)]).await?;
@@ -170,7 +171,7 @@ async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
         for file in fs::read_dir(folder?.path())? {
             let path = file?.path();
             let rights = fs::read_to_string(&path)?;
-            // Only a whole `*` is a wildcard: paths of discovery end with one.
+            // Only a whole `*` is a wildcard. Paths of discovery end with an asterisk, too.
             let is_wild = rights.contains("'*'") || rights.contains("\"*\"");
             ensure!(!is_wild, "{} gives a right by a wildcard", path.display());
             files += 1;

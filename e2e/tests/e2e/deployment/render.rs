@@ -1,13 +1,12 @@
-//! The output of Helm for the chart.
+//! Renders the chart with Helm.
 
 use super::deploy;
 use serde_json::Value;
 use tributary_e2e::{Kubectl, kubectl::KubectlOutput};
 
-/// Namespace of the rendered objects.
 pub(super) const NAMESPACE: &str = "tributary";
 
-/// Renders the chart for a release, with further arguments. A refusal is an output, too.
+/// Renders the chart for a release, with additional arguments. A refusal is an output, not an error.
 pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyhow::Result<KubectlOutput> {
     let chart = deploy("helm/tributary");
     // A Helm built from its Go module assumes Kubernetes 1.20.
@@ -15,10 +14,10 @@ pub(super) async fn run(helm: &Kubectl, release: &str, further: &[&str]) -> anyh
     helm.run(&[&own[..], further].concat()).await
 }
 
-/// The objects in the rendered chart.
+/// Renders the chart, and returns its objects.
 pub(crate) async fn chart(helm: &Kubectl, further: &[&str]) -> anyhow::Result<Vec<Value>> {
     let text = run(helm, "tributary", further).await?.success()?;
-    // Texts within objects are indented, so a line with only `---` separates objects.
+    // Strings in objects are indented, so a line with only `---` separates objects.
     let documents = text.split("\n---\n").map(|document| document.trim_start_matches("---\n"));
     documents
         .filter(|document| document.contains("apiVersion"))

@@ -1,5 +1,5 @@
-//! Two replicas behind a load balancer are replaced in turn, forward and back, while clients read, page, write and
-//! watch: no request is lost. `upgrade.rs` does the same with two versions.
+//! Two replicas behind a load balancer are replaced in turn, while clients read, page, write and watch. No request may
+//! be lost. `upgrade.rs` does the same with two versions of the program.
 
 use super::balancer::Balancer;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -30,18 +30,18 @@ use tributary_e2e::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longest time until a replica serves: a quarter of a second, unless a request to a cluster is repeated, which takes
-/// ten.
+/// Longest time until a replica serves, usually a quarter of a second. A repeated request to a cluster would take ten
+/// seconds.
 const STARTED_WITHIN: Duration = Duration::from_secs(6);
 
-/// The client's error after a GOAWAY with NO_ERROR (RFC 9113 §6.8) whose last stream is an earlier request.
+/// The client's error after a GOAWAY frame with NO_ERROR whose last stream is an earlier request (RFC 9113 §6.8).
 const SENT_AWAY: &str = "connection error received: not a result of an error";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::rolling"; two_replicas_are_exchanged_and_no_request_is_lost]
+    cases!["deployment::rolling"; rolling_replacement_of_two_replicas_loses_no_request]
 }
 
-/// One of the two replicas, with the port and folder of each start.
+/// One of the two replicas. Each start uses the same port and folder.
 #[derive(Debug)]
 struct Replica {
     port: u16,
@@ -49,7 +49,7 @@ struct Replica {
     running: Option<Tributary>,
 }
 
-/// The shared parts of both replicas.
+/// The files and credentials that both replicas share.
 struct Fleet {
     folder: tempfile::TempDir,
     people: PeopleAuthority,
@@ -93,7 +93,6 @@ impl Fleet {
     }
 }
 
-/// The results of all clients' requests.
 #[derive(Default)]
 struct Met {
     stop: AtomicBool,
@@ -102,8 +101,8 @@ struct Met {
 }
 
 impl Met {
-    /// Sends a request that must have one of these statuses. It is sent once more only after a GOAWAY without an error
-    /// that excludes the request: Go's client does that, the test's client does not.
+    /// Sends a request that must have one of these statuses. The request is repeated once only after a GOAWAY frame
+    /// with NO_ERROR that excludes the request, as Go's client does.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
@@ -126,7 +125,7 @@ impl Met {
     }
 }
 
-/// Reads until the end of the test, over a new connection each time or always over the same.
+/// Reads until the end of the test, with a new connection for each read or always with the same connection.
 async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_each_time: bool) -> anyhow::Result<()> {
     let mut client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for path in paths.iter().cycle() {
@@ -142,8 +141,8 @@ async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_ea
     Ok(())
 }
 
-/// Lists in pages with a new connection for each, which the balancer gives to either replica. The replica that gets
-/// `continue` returns the next page, or 410 for an old list, after which clients list anew.
+/// Lists in pages, with a new connection for each page. The balancer chooses a replica for each connection. A replica
+/// answers `continue` with the next page, or with 410 for an old list, after which clients list again.
 async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
     while !met.stop.load(Ordering::Relaxed) {
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
@@ -171,7 +170,7 @@ async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Res
     Ok(())
 }
 
-/// Changes an object in each member repeatedly, past the replicas.
+/// Changes an object in each member repeatedly, without the replicas.
 async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
     for generation in 1.. {
         if met.stop.load(Ordering::Relaxed) {
@@ -187,7 +186,7 @@ async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) ->
     Ok(())
 }
 
-/// Replaces both replicas with each of these binaries, one binary after the other.
+/// Replaces both replicas by each of these binaries in turn.
 async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, to: &[&Path]) -> anyhow::Result<()> {
     for program in to {
         for (index, replica) in replicas.iter_mut().enumerate() {
@@ -209,16 +208,16 @@ async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, t
     Ok(())
 }
 
-async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_replacement_of_two_replicas_loses_no_request(context: TestContext) -> anyhow::Result<()> {
     let program = tributary::binary()?;
     exchanged(&context, &program, &[&program, &program]).await
 }
 
-/// Starts two replicas of one binary, and replaces them with each of the others while clients read, page, write and
-/// watch.
+/// Starts two replicas of one binary, and replaces them by each of the other binaries, while clients read, page, write
+/// and watch.
 ///
 /// # Errors
-/// A request is lost, or an informer lists more than once again.
+/// If a request is lost, or an informer lists more than once again.
 pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (own, ann) = (context.namespace("rolling", &members).await?, namespace::unique_name("ann"));

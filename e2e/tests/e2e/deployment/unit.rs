@@ -1,4 +1,4 @@
-//! The systemd unit: systemd accepts it and rates its confinement, and the program accepts its flags.
+//! The systemd unit: systemd accepts the unit and its sandboxing, and the program accepts the unit's flags.
 
 use super::deploy;
 use crate::context::{Case, TestContext, cases};
@@ -9,15 +9,16 @@ use std::{
 };
 use tributary_e2e::{guard, tributary};
 
-/// Largest exposure that systemd may report, in tenths. The rest are sockets, without which the program cannot serve.
+/// Largest exposure level that `systemd-analyze security` may report, in tenths. The remaining exposure is the use of
+/// sockets.
 const EXPOSURE_MAX: &str = "15";
 
-/// systemd's checker of units; a machine without systemd lacks it.
+/// systemd's checker of units. Machines without systemd do not have it.
 const JUDGE: &str = "systemd-analyze";
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = cases!["deployment::unit"; its_flags_are_those_of_the_program];
-    cases.push(Case::new("deployment::unit::systemd_takes_it", systemd_takes_it).only_with(JUDGE));
+    let mut cases = cases!["deployment::unit"; systemd_unit_flags_are_accepted_by_the_program];
+    cases.push(Case::new("deployment::unit::systemd_accepts_the_unit", systemd_accepts_the_unit).only_with(JUDGE));
     cases
 }
 
@@ -25,7 +26,7 @@ fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
     Command::new(JUDGE).args(arguments).output().with_context(|| format!("start {JUDGE}"))
 }
 
-async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
+async fn systemd_accepts_the_unit(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?;
     // The unit needs the path of an existing program.
     let (folder, program) = (guard::temporary_folder("unit")?, tributary::binary()?);
@@ -41,11 +42,11 @@ async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn its_flags_are_those_of_the_program(_: TestContext) -> anyhow::Result<()> {
+async fn systemd_unit_flags_are_accepted_by_the_program(_: TestContext) -> anyhow::Result<()> {
     let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?.replace("\\\n", "");
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no ExecStart")?;
     let words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with('$')).collect();
-    // The program accepts its flags, and stops at the missing configuration.
+    // The program accepts the flags, and stops because the configuration is missing.
     let absent = words.iter().map(|word| word.replace("/etc/tributary/", "/there/is/none/")).collect::<Vec<_>>();
     let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
     let output = tributary::run(&absent).await?;

@@ -1,5 +1,5 @@
-//! Two replicas of an earlier version are replaced by this version, back, and forward again, while clients continue.
-//! Each version accepts the other's versions of lists and watches, `continue` tokens and data directory.
+//! Two replicas of an earlier version are upgraded to this version, rolled back, and upgraded again, while clients
+//! continue. Each version must accept the other version's resourceVersions, `continue` tokens and data directory.
 
 use super::rolling;
 use crate::context::{Case, TestContext};
@@ -7,18 +7,18 @@ use anyhow::Context as _;
 use std::{path::PathBuf, time::Duration};
 use tributary_e2e::tributary;
 
-/// Names the binary of the earlier version; `e2e/proof.sh` builds it.
+/// Names the environment variable with the earlier version's binary, which `e2e/proof.sh` builds.
 const FROM: &str = "TRIBUTARY_UPGRADE_FROM_BIN";
 
-/// The test starts eight replicas and drains six, which takes some seconds each.
+/// Longest duration. The test starts eight replicas and drains six, for some seconds each.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let name = "deployment::upgrade::proof_two_versions_are_exchanged_and_no_request_is_lost";
-    vec![Case::new(name, proof_two_versions_are_exchanged_and_no_request_is_lost).patience(PATIENCE)]
+    let name = "deployment::upgrade::proof_rolling_upgrade_and_rollback_lose_no_request";
+    vec![Case::new(name, proof_rolling_upgrade_and_rollback_lose_no_request).patience(PATIENCE)]
 }
 
-async fn proof_two_versions_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn proof_rolling_upgrade_and_rollback_lose_no_request(context: TestContext) -> anyhow::Result<()> {
     let before = std::env::var_os(FROM).map(PathBuf::from);
     let before = before.with_context(|| format!("{FROM} is to name the binary of an earlier version"))?;
     let now = tributary::binary()?;

@@ -1,5 +1,5 @@
-//! Volumes of ConfigMaps and Secrets, laid out as by the kubelet: a file is a link through `..data`, which is itself a
-//! link that one rename replaces.
+//! Volumes of ConfigMaps and Secrets in the kubelet's layout. A file is a symbolic link through `..data`, which is a
+//! symbolic link that one rename replaces.
 //!
 //! Source: kubernetes/kubernetes `pkg/volume/util/atomic_writer.go`.
 
@@ -12,11 +12,10 @@ use std::{
 };
 use tributary_e2e::namespace::unique_name;
 
-/// Contents of files by name.
 pub(super) type Files = BTreeMap<String, String>;
 
-/// Writes these files, or replaces the existing ones. The owner and a group may read them, as with `fsGroup` and a
-/// `defaultMode` of 0440.
+/// Writes files, or replaces existing files. Owner and group may read them, as with `fsGroup` and a `defaultMode` of
+/// 0440.
 pub(super) fn lay(folder: &Path, files: &Files, group: Option<u32>) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let data = folder.join("..data");

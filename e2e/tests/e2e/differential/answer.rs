@@ -1,4 +1,4 @@
-//! The comparison of two answers.
+//! Compares two answers without their deliberate differences.
 
 use super::{known, request::Request};
 use crate::conformance::differences::{WARNING_OF_A_MEMBER, without_cluster};
@@ -8,12 +8,14 @@ use serde_json::{Map, Value};
 use std::io::Read;
 use tributary_e2e::HttpResponse;
 
-/// Headers that clients read.
+/// The compared headers, which clients read.
 const HEADERS: [&str; 7] =
     ["content-type", "content-encoding", "warning", "retry-after", "cache-control", "vary", "location"];
 
-/// Fails if two answers differ, apart from deliberate differences. The first line of the error has only the kind of
-/// difference, so that equal kinds can be counted.
+/// Compares two answers without their deliberate differences.
+///
+/// # Errors
+/// If the answers differ. The first line has only the kind of difference, so that equal kinds can be counted.
 pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> anyhow::Result<()> {
     if let Some(difference) = known::of_answers(request, own, shown) {
         tracing::debug!(?difference, "{request}");
@@ -58,7 +60,7 @@ pub(super) fn compare(request: &Request, own: &HttpResponse, shown: &HttpRespons
     Ok(())
 }
 
-/// The kind of a request, without its details.
+/// A short description of a request, without its details.
 fn class(request: &Request) -> String {
     let path: Vec<&str> = request.path.split('/').filter(|part| !part.starts_with("differential-")).collect();
     format!("{} {}{}", request.method, path.join("/"), if request.is_watch() { " watch" } else { "" })
@@ -71,7 +73,7 @@ fn start(answer: &HttpResponse) -> String {
 #[derive(PartialEq)]
 enum Body {
     Json(Value),
-    /// The events of a watch without bookmarks, whose times vary.
+    /// The events of a watch, without bookmarks, because the times of bookmarks vary.
     Events(Vec<Value>),
     Text(String),
 }
@@ -85,7 +87,7 @@ impl Body {
             bytes = plain;
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        // A get can become a watch of one name, so the text shows whether there are events.
+        // A get can be a watch of one name, so only the text shows whether it has events.
         if text.starts_with("{\"type\":") {
             let events: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
             let mut events = events.with_context(|| format!("read the events of {request}"))?;
@@ -99,7 +101,7 @@ impl Body {
                 }
                 normalize(&mut event["object"]);
             }
-            // A stream with only a bookmark counts as an empty one.
+            // A stream with only bookmarks counts as empty.
             return Ok(if events.is_empty() { Self::Text(String::new()) } else { Self::Events(events) });
         }
         if answer.header("content-type").starts_with("application/yaml")
@@ -127,11 +129,11 @@ impl Body {
     }
 }
 
-/// Media types in kube-apiserver's error message that Tributary does not offer for whole objects.
+/// Media types in kube-apiserver's error message that Tributary does not support for whole objects.
 const PROTOBUF: [&str; 2] =
     [", application/vnd.kubernetes.protobuf;stream=watch", ", application/vnd.kubernetes.protobuf"];
 
-/// Removes deliberate differences: versions, tokens, the annotation, the column.
+/// Removes deliberate differences: versions, continue tokens, the annotation and the column.
 fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && value["code"] == 406
@@ -142,7 +144,7 @@ fn normalize(value: &mut Value) {
     if value["kind"] == "Status"
         && let Some(message) = value["message"].as_str().filter(|text| text.starts_with("invalid continue token: "))
     {
-        // The tokens differ, and so do the details of their errors.
+        // The continue tokens differ, and so do the details in error messages about them.
         value["message"] = message.split(": ").take(1).collect::<String>().into();
     }
     if value["kind"] == "Table"
@@ -158,7 +160,7 @@ fn normalize(value: &mut Value) {
                 if cells.get(1).is_some_and(|cell| cell == "bare") {
                     cells.remove(1);
                 }
-                // The last cell is the age, which changes.
+                // The last cell is the age.
                 cells.pop();
             }
         }

@@ -1,5 +1,5 @@
-//! Deliberate differences in the answers to generated requests: the rows of `conformance/differences.rs`, each with the
-//! answers that show it.
+//! Deliberate differences in the answers to generated requests. Each entry of `conformance/differences.rs` has a
+//! condition that recognizes its answers.
 
 use super::request::Request;
 use crate::conformance::differences::{
@@ -11,7 +11,7 @@ use crate::conformance::differences::{
 use serde_json::Value;
 use tributary_e2e::HttpResponse;
 
-/// The difference because of which two answers cannot be compared at all.
+/// The difference that makes two answers incomparable; `None` if the answers are comparable.
 pub(super) fn of_answers(request: &Request, own: &HttpResponse, shown: &HttpResponse) -> Option<&'static Difference> {
     let path = request.path.as_str();
     let (method, codes) = (request.method.as_str(), (own.status.as_u16(), shown.status.as_u16()));
@@ -53,11 +53,11 @@ fn is_document(path: &str) -> bool {
     depth <= of_group || path.starts_with("/openapi/") || path.starts_with("/nothing/")
 }
 
-/// Removes the deliberate differences from a body.
+/// Removes deliberate differences from a body.
 pub(super) fn take_out(request: &Request, body: &mut Value) {
     let taken = match request.path.as_str() {
         "/" => body.get_mut("paths").and_then(Value::as_array_mut).map(|paths| {
-            // Both servers list the paths of discovery.
+            // Only the paths of discovery are the same in both lists.
             paths.retain(|path| path.as_str().is_some_and(|path| path.starts_with("/api") && !path.ends_with('/')));
             ROOT_PATHS
         }),
@@ -72,7 +72,7 @@ pub(super) fn take_out(request: &Request, body: &mut Value) {
     }
 }
 
-/// Removes the token of a selection's last page, behind which nothing matches.
+/// Removes the continue token of a selection's last page if no object follows.
 pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Value) {
     let selects = request.query.iter().any(|option| option.contains("Selector="));
     let has_token = |page: &Value| page["metadata"]["continue"].is_string();
@@ -86,7 +86,6 @@ pub(super) fn take_out_last_token(request: &Request, own: &mut Value, shown: &Va
     }
 }
 
-/// Removes the deliberate differences from a bookmark's object.
 pub(super) fn take_out_of_bookmark(object: &mut Value) {
     if let Some(object) = object.as_object_mut() {
         tracing::trace!(difference = ?BOOKMARK_OBJECT);

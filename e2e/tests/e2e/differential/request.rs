@@ -4,11 +4,11 @@ use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// One request. `VERSION` in its query stands for the version of its collection, `TOKEN` for a continue token.
+/// One request. In its query `VERSION` stands for the version of its collection, and `TOKEN` for a continue token.
 pub(super) struct Request {
     pub(super) method: http::Method,
     pub(super) path: String,
-    /// The collection whose version and token replace the placeholders.
+    /// The collection whose version and continue token replace the placeholders.
     pub(super) collection: String,
     pub(super) query: Vec<String>,
     pub(super) headers: Vec<(&'static str, &'static str)>,
@@ -21,7 +21,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// The objects with their collections, in the order of their creation.
+/// The objects with their collections, in the order of creation.
 pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     let core = |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}");
     let mut objects: Vec<(String, Value)> = ["one", "two", "three"]
@@ -49,7 +49,7 @@ pub(super) fn objects(namespace: &str) -> Vec<(String, Value)> {
     objects
 }
 
-/// Collections without changes by other tests. The last collections are empty.
+/// Collections that no other test changes. The last collections are empty.
 pub(super) fn collections(namespace: &str) -> Vec<String> {
     [
         "/api/v1/namespaces/NS/configmaps",
@@ -89,7 +89,7 @@ const BELOW: &[&str] = &[
     "/nothing/status",
 ];
 
-/// Paths that are not collections.
+/// Paths that are not those of collections.
 const OTHERS: &[&str] = &[
     "/",
     "/api",
@@ -409,7 +409,6 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 impl Request {
-    /// Path and query of the request.
     pub(super) fn target(&self) -> String {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query.join("&")) }
     }
@@ -419,7 +418,6 @@ impl Request {
         self.query.iter().any(|option| option.starts_with("watch=true"))
     }
 
-    /// The value of a header.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
     }
@@ -452,7 +450,7 @@ impl Request {
         if random.random_bool(0.15) {
             headers.push(pick(random, HEADERS));
         }
-        // Writes go only to paths without an object to change.
+        // Writes go only to paths without an object, because they must change nothing.
         let is_safe = path.contains("nothing") || path.contains("openapi") || !path[1..].contains('/');
         let method = match random.random_range(0..20) {
             0 => http::Method::HEAD,

@@ -1,5 +1,5 @@
-//! One endpoint of a cluster suddenly answers 500 to every request except `/readyz`. From 3 s after its first 500 it
-//! gets at most 2 % of the requests, and its full share once it has recovered.
+//! One endpoint of a cluster suddenly answers 500 to every request except `/readyz`. From 3 s after its first 500, it
+//! may get at most 2 % of the requests. After its recovery it must get its full share.
 
 use super::load::{RATE_MIN, Scene};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -29,20 +29,20 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tributary_e2e::{PeopleAuthority, TestCluster};
 
-/// Longest time until Tributary uses the endpoint again.
+/// Longest time until Tributary uses the recovered endpoint again.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Time from the first 500 until the endpoint gets almost no requests.
 const KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// Time in which its share is measured: a thousand requests.
+/// Time in which the endpoint's share of requests is measured: a thousand requests.
 const MEASURED: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::broken"; one_that_answers_500_at_once_gets_next_to_nothing]
+    cases!["endpoints::broken"; endpoint_that_answers_500_gets_few_requests]
 }
 
-async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext) -> anyhow::Result<()> {
+async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
     let second = member.start_another_apiserver().await?;
@@ -85,7 +85,7 @@ async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext)
     Ok(())
 }
 
-/// A proxy in front of a kube-apiserver: it passes bytes on, or answers 500 itself.
+/// A proxy in front of a kube-apiserver that forwards bytes, or answers 500 itself.
 struct Front {
     port: u16,
     broken: watch::Sender<bool>,
@@ -93,7 +93,7 @@ struct Front {
     _accepting: JoinSet<()>,
 }
 
-/// Number of a proxy's 500 answers, and time of the first.
+/// Number of the proxy's 500 answers, and the time of the first.
 #[derive(Default)]
 struct FrontMet {
     errors: AtomicUsize,
@@ -101,7 +101,8 @@ struct FrontMet {
 }
 
 impl Front {
-    /// `namespace` is the namespace kube-system: Tributary does not use an endpoint that hides its uid.
+    /// `namespace` is the namespace kube-system, whose uid identifies a cluster. Tributary does not use an endpoint
+    /// without it.
     async fn start(authority: &PeopleAuthority, to: u16, namespace: Bytes) -> anyhow::Result<Self> {
         let (certificate, key) = authority.serving(&["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
@@ -118,12 +119,12 @@ impl Front {
         Ok(Self { port, broken, met, _accepting: accepting })
     }
 
-    /// Switches between passing on and 500, and cuts every connection.
+    /// Switches between forwarding and answering 500, and closes every connection.
     fn is_broken(&self, is_broken: bool) {
         self.broken.send_replace(is_broken);
     }
 
-    /// Number of requests that were answered with 500.
+    /// Number of 500 answers.
     fn errors(&self) -> usize {
         self.met.errors.load(Ordering::Relaxed)
     }
@@ -175,7 +176,7 @@ async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>, name
         async move {
             let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
             let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
-            // Tributary's own probes do not count.
+            // Tributary's own health checks do not count.
             if request.uri().path().ends_with("/configmaps/one") {
                 met.errors.fetch_add(1, Ordering::Relaxed);
                 met.first.lock().get_or_insert_with(Instant::now);

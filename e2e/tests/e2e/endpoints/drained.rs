@@ -1,5 +1,5 @@
-//! An endpoint is removed from a cluster's list while clients watch and send requests. Requests in flight there
-//! continue, new requests go elsewhere, and no request is lost.
+//! An endpoint is removed from a cluster's configuration while clients watch and send requests. Requests in flight to
+//! the endpoint must continue, new requests must use the other endpoint, and no request may be lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,20 +11,20 @@ use std::{
 };
 use tributary_e2e::TestCluster;
 
-/// Longest time until a change of the files is read, and until an event comes.
+/// Longest time until a changed file is read, and until an event arrives.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Number of open watches, half of them at each endpoint.
 const WATCHES: usize = 4;
 
-/// Number of Tributary's own watches: of CustomResourceDefinitions and of APIServices.
+/// Number of Tributary's own watches: CustomResourceDefinitions and APIServices.
 const OWN_WATCHES: usize = 2;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::drained"; what_is_under_way_goes_on]
+    cases!["endpoints::drained"; requests_in_flight_continue_at_a_removed_endpoint]
 }
 
-async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
+async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("drained").start(context.fixture.tools().await?).await?;
     let ports = [member.apiserver_port(), member.start_another_apiserver().await?];
@@ -36,7 +36,7 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
         ensure!(watch.expect(SOON).await?["type"] == "ADDED", "the object that there is");
         watches.push(watch);
     }
-    // Only these watches are open. At least one must be at the drained endpoint, or the test would show nothing.
+    // At least one watch must be at the drained endpoint. Otherwise the test proves nothing.
     let at_first = AtomicU64::new(0);
     eventually(SOON, async || {
         let (one, two) = (scene.outstanding(ports[0]).await?, scene.outstanding(ports[1]).await?);
@@ -62,7 +62,7 @@ async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
         })
         .await?;
     ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
-    // Four hundred requests were sent meanwhile; a request that had just chosen its endpoint may be among them.
+    // Four hundred requests were sent in the meantime. One of them may have chosen its endpoint before the change.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
     let before = at_first.load(Ordering::Relaxed);
     eventually(SOON, async || {

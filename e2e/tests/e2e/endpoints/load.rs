@@ -1,4 +1,4 @@
-//! A cluster of several endpoints behind Tributary, and a steady load on it.
+//! A cluster of several endpoints behind Tributary, and a steady load of requests.
 
 use crate::context::TestContext;
 use anyhow::{Context as _, ensure};
@@ -19,15 +19,15 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
 
-/// Interval between two requests: 200 a second.
+/// Interval between two requests: 200 per second.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Lowest accepted rate of requests in a second: half of the intended one. With fewer requests, a test without lost
-/// ones would show little.
+/// Smallest accepted number of requests per second, half of the intended rate. With fewer requests, the absence of lost
+/// requests proves little.
 pub(super) const RATE_MIN: f64 = 100.0;
 
-/// Largest number of concurrent requests: on a slow machine the client waits, because otherwise flow control would
-/// refuse its requests. A fast machine needs a handful.
+/// Largest number of concurrent requests. On a slow machine the client waits at this number, because flow control would
+/// refuse more requests. A fast machine needs only a handful.
 const AT_ONCE_MAX: usize = 256;
 
 /// Number of requests per write.
@@ -36,33 +36,32 @@ const REQUESTS_FOR_EACH_WRITE: usize = 10;
 /// Number of attempts for a write whose answer has Retry-After, as in client-go.
 const WRITE_TRIES: usize = 10;
 
-/// File with the authorities of the member's servers.
+/// File with the certificate authorities of the member's servers.
 const AUTHORITY: &str = "authority.pem";
 
-/// A Tributary in front of one member's kube-apiservers.
+/// Tributary in front of the kube-apiservers of one member.
 pub(super) struct Scene {
     pub(super) http: HttpClient,
     pub(super) member: TestCluster,
     /// Path of an object of the member.
     object: String,
-    // Dropped with the scene, before its folder.
+    // Declared before `folder`: Tributary ends before its folder is removed.
     _tributary: Arc<Tributary>,
     folder: tempfile::TempDir,
 }
 
-/// The results of all clients' requests.
 #[derive(Default)]
 pub(super) struct Met {
     pub(super) reads: AtomicUsize,
     pub(super) writes: AtomicUsize,
-    /// Errors of the failed requests.
+    /// The errors of failed requests.
     pub(super) lost: Mutex<Vec<String>>,
     stop: AtomicBool,
 }
 
 impl Scene {
-    /// Serves the member at these addresses. Their certificates are signed by the member's own authority or by
-    /// `authorities`.
+    /// Starts Tributary for the member's servers at these addresses. The member's own authority or `authorities` signed
+    /// their certificates.
     pub(super) async fn new(
         context: &TestContext,
         member: TestCluster,
@@ -85,20 +84,19 @@ impl Scene {
         Ok(Self { http, member, object, _tributary: tributary, folder })
     }
 
-    /// Writes the member's addresses into the configuration.
+    /// Writes the endpoints of the member into the configuration.
     pub(super) fn describe(&self, endpoints: &[String]) -> anyhow::Result<()> {
         describe(self.folder.path(), &self.member, endpoints)
     }
 
-    /// Path of the member's objects.
     pub(super) fn collection(&self) -> &str {
         self.object.trim_end_matches("/one")
     }
 
-    /// Sends 200 requests a second until `part` has ended, and waits for the last answers.
+    /// Sends 200 requests per second until `part` has ended, and waits for the last answers.
     ///
     /// # Errors
-    /// Errors of `part`, and a rate below [`RATE_MIN`].
+    /// If `part` fails, or the rate is below [`RATE_MIN`].
     pub(super) async fn under_load<T>(
         &self,
         writes: bool,
@@ -142,12 +140,11 @@ impl Scene {
         Ok((outcome, met))
     }
 
-    /// Number of requests in flight at an endpoint. A health probe may count for a moment.
+    /// Number of requests in flight to an endpoint. A health check may count for a moment.
     pub(super) async fn outstanding(&self, port: u16) -> anyhow::Result<u64> {
         self.metric("tributary_endpoint_outstanding_requests", &format!("127.0.0.1:{port}")).await
     }
 
-    /// A metric of an endpoint.
     pub(super) async fn metric(&self, name: &str, address: &str) -> anyhow::Result<u64> {
         let metrics = self.http.get("/metrics").send().await?.expect(200)?.text();
         let name = format!("{name}{{cluster=\"{}\",endpoint=\"{address}\"}} ", self.member.name());
@@ -161,13 +158,13 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
         "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
         "spec": {"endpoints": endpoints, "caFile": folder.join(AUTHORITY), "credentials": {"token": member.access().token}},
     });
-    // A rename is atomic: the server would refuse a half-written file.
+    // A rename is atomic. The server would refuse a half-written file.
     fs::write(folder.join("new"), object.to_string())?;
     Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }
 
 impl Met {
-    /// Number of requests so far; a repeated request counts once.
+    /// Number of requests so far. A repeated request counts once.
     fn sent(&self) -> usize {
         self.reads.load(Ordering::Relaxed) + self.writes.load(Ordering::Relaxed)
     }
@@ -178,8 +175,8 @@ impl Met {
         self.note("read", answer.and_then(|answer| answer.expect(200)));
     }
 
-    /// Sends a write, and repeats it only after an answer with Retry-After, because the server has then changed
-    /// nothing.
+    /// Sends a write. The write is repeated only after an answer with Retry-After, because the server has changed
+    /// nothing then.
     async fn write(&self, http: &HttpClient, object: &str, number: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let patch = json!({"data": {"number": number.to_string()}});

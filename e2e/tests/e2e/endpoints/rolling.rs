@@ -1,5 +1,5 @@
-//! The three kube-apiservers of a cluster restart in turn under 200 requests a second: no request that may be repeated
-//! is lost.
+//! The three kube-apiservers of a cluster restart in turn under 200 requests per second. No repeatable request may be
+//! lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -7,17 +7,17 @@ use anyhow::ensure;
 use std::{sync::atomic::Ordering, time::Duration};
 use tributary_e2e::TestCluster;
 
-/// Longest time until Tributary sees that an endpoint is back.
+/// Longest time until Tributary uses a restarted endpoint.
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::rolling"; three_are_restarted_and_no_request_is_lost]
+    cases!["endpoints::rolling"; rolling_restart_of_three_apiservers_loses_no_repeatable_request]
 }
 
-async fn three_are_restarted_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context: TestContext) -> anyhow::Result<()> {
     let _permits = context.fixture.load_on_own_member().await?;
     let member = TestCluster::builder("rolled")
-        // Without this limit, the server waits a minute for the ends of its watches.
+        // Without this flag, the server waits up to a minute for the end of its watches.
         .apiserver_argument("--shutdown-watch-termination-grace-period=1s")
         .apiserver_argument("--shutdown-send-retry-after=true")
         .start(context.fixture.tools().await?)
@@ -42,7 +42,8 @@ async fn three_are_restarted_and_no_request_is_lost(context: TestContext) -> any
         })
         .await?;
     let (reads, writes) = (met.reads.load(Ordering::Relaxed), met.writes.load(Ordering::Relaxed));
-    // A write in flight when its server ended may have been executed; only the client can decide whether to repeat it.
+    // The server may have executed a write that was in flight at its end. Only the client can decide whether to repeat
+    // such a write.
     let is_unsure = |error: &String| error.starts_with("write") && error.contains("may have been carried out");
     let (unsure, lost): (Vec<_>, Vec<_>) = met.lost.lock().drain(..).partition(is_unsure);
     ensure!(lost.is_empty(), "{} of {reads} reads and {writes} writes: {:#?}", lost.len(), &lost[..lost.len().min(5)]);

@@ -5,7 +5,8 @@ use std::fs;
 use tributary_e2e::guard;
 
 /// A chart on disk. Its values: `step`, the data of the ConfigMap; `more`, which adds a second ConfigMap and a hook
-/// with a third; `label`, whether the hook's object names its release; `node`, the node of the Deployment's pods.
+/// with a third; `label`, which adds the release's name to the hook's object; `node`, the node of the Deployment's
+/// pods.
 pub(super) struct Chart {
     path: String,
     _folder: tempfile::TempDir,
@@ -76,7 +77,6 @@ spec:
 ];
 
 impl Chart {
-    /// Writes the chart into a new folder.
     pub(super) fn write() -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("chart")?;
         fs::create_dir(folder.path().join("templates")).context("make a folder")?;

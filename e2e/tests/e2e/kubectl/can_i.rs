@@ -1,4 +1,4 @@
-//! `kubectl auth can-i`, and access reviews of other users, about a namespace of one member.
+//! `kubectl auth can-i` and access reviews of other users, about a namespace that one member has.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
 
-/// A limit for reviews of many members, which Tributary sends at the same time.
+/// Longest duration of a review. Tributary sends the reviews of many members concurrently.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; can_i_says_what_the_clusters_with_the_namespace_say]
+    cases!["kubectl"; can_i_equals_the_reviews_of_clusters_with_the_namespace]
 }
 
-/// The user dev and a ServiceAccount have rights in a namespace of the first member alone.
-async fn can_i_says_what_the_clusters_with_the_namespace_say(context: TestContext) -> anyhow::Result<()> {
+/// The user `dev` and a ServiceAccount have rights in a namespace that only the first member has.
+async fn can_i_equals_the_reviews_of_clusters_with_the_namespace(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let member = &setup.members[..1];
     let namespace = context.namespace("reviewed", member).await?;

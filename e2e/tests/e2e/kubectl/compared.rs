@@ -1,5 +1,5 @@
-//! Runs the same commands at a bare member and at Tributary over it. kubectl's output and exit code must be the same,
-//! apart from Tributary's deliberate additions (the CLUSTER column, the annotation, the form of versions).
+//! Runs the same commands against a bare member and against Tributary over it. kubectl's output and exit code must be
+//! the same, apart from Tributary's deliberate additions (the CLUSTER column, the annotation, the format of versions).
 
 mod output;
 mod reads;
@@ -9,7 +9,7 @@ use crate::context::{Case, TestContext};
 use std::sync::Arc;
 use tributary_e2e::{Kubectl, TestCluster, kubectl::KubectlOutput};
 
-/// Objects of many kinds.
+/// Manifest with objects of many kinds.
 const SHOP: &str = include_str!("compared/shop.yaml");
 
 pub(super) fn cases() -> Vec<Case> {
@@ -24,7 +24,7 @@ struct Side {
 }
 
 impl Side {
-    /// Writes a manifest into kubectl's working directory, so that commands use its bare name.
+    /// Writes a manifest into kubectl's working directory, so that commands can use its bare name.
     fn file(&self, name: &str, text: &str) -> anyhow::Result<()> {
         self.kubectl.file(name, text).map(drop)
     }
@@ -34,7 +34,7 @@ impl Side {
     }
 }
 
-/// A bare member and Tributary over it.
+/// A bare member, and kubectl for this member and for Tributary over it.
 struct Sides {
     member: Arc<TestCluster>,
     own: Side,
@@ -42,14 +42,14 @@ struct Sides {
 }
 
 impl Sides {
-    /// Both sides in the same namespace, for reads.
+    /// Uses the same namespace on both sides, for reads.
     async fn in_one_namespace(context: &TestContext) -> anyhow::Result<Self> {
         let member = context.fixture.bare().await?;
         let namespace = context.namespace("kubectl", &[member]).await?;
         Self::new(context, namespace.clone(), namespace).await
     }
 
-    /// Each side in its own namespace, for writes.
+    /// Uses one namespace for each side, for writes.
     async fn in_two_namespaces(context: &TestContext) -> anyhow::Result<Self> {
         let member = [context.fixture.bare().await?];
         let (own, shown) = (context.namespace("kubectl", &member).await?, context.namespace("kubectl", &member).await?);
@@ -66,7 +66,7 @@ impl Sides {
         Ok(Self { member, own, shown })
     }
 
-    /// Runs a command on both sides and compares the outputs.
+    /// Runs a command against the member and against Tributary, and compares the outputs.
     async fn same(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let (own, shown) = tokio::try_join!(self.own.run(arguments), self.shown.run(arguments))?;
         output::compare((&self.own, &own), (&self.shown, &shown))

@@ -1,4 +1,4 @@
-//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them to a member directly,
+//! Requests that a kubelet answers: logs, exec, attach, port-forward. The tests also send them directly to a member,
 //! which shows that the fixture is right.
 
 use super::{SOON, Setup};
@@ -7,10 +7,14 @@ use anyhow::{Context, ensure};
 use tributary_e2e::ports;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; kubelet_of_a_member, logs, logs_follow, exec, exec_with_input, attach, port_forward]
+    cases!["kubectl";
+        kubelet_requests_work_directly_at_a_member, kubectl_logs_reads_from_the_cluster_of_the_pod,
+        kubectl_logs_follows_new_lines, kubectl_exec_runs_in_the_cluster_of_the_pod,
+        kubectl_exec_transfers_its_whole_input, kubectl_attach_shows_new_output, kubectl_port_forward_reaches_the_pod,
+    ]
 }
 
-async fn kubelet_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubelet_requests_work_directly_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::of_a_member(&context).await?;
     setup.running_pod(0, "one").await?;
     check_logs(&setup, "one", 0).await?;
@@ -27,7 +31,7 @@ async fn check_logs(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<(
     Ok(())
 }
 
-async fn logs(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_logs_reads_from_the_cluster_of_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -35,7 +39,7 @@ async fn logs(context: TestContext) -> anyhow::Result<()> {
     check_logs(&setup, "two", 1).await
 }
 
-async fn logs_follow(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_logs_follows_new_lines(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let mut following = setup.kubectl.spawn(&setup.arguments(&["logs", "-f", "two"]))?;
@@ -50,12 +54,12 @@ pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyho
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
-    // kwok reports a failed command as an error of its own, not as an exit code.
+    // kwok reports a failed command as its own error, and not as an exit code.
     ensure!(failed.code != Some(0) && failed.stderr.contains("exit status 3"), "{failed:?}");
     Ok(())
 }
 
-async fn exec(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_exec_runs_in_the_cluster_of_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -63,8 +67,8 @@ async fn exec(context: TestContext) -> anyhow::Result<()> {
     check_exec(&setup, "two", 1).await
 }
 
-/// Sends bytes through the command and reads them back. The command ends by itself after the last line, because kwok
-/// does not pass on the end of the input.
+/// Sends bytes through a command and reads them back. The command ends after the last line, because kwok does not
+/// forward the end of the input.
 async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     let command = setup.kubectl.command(&setup.arguments(&["exec", "-i", pod, "--", "head", "-n", "20000"]));
@@ -73,7 +77,7 @@ async fn check_exec_with_input(setup: &Setup, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_exec_transfers_its_whole_input(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_exec_with_input(&setup, "two").await
@@ -81,8 +85,7 @@ async fn exec_with_input(context: TestContext) -> anyhow::Result<()> {
 
 async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let attached = setup.kubectl.spawn(&setup.arguments(&["attach", pod]))?;
-    // `attach` shows output from the moment when it is attached. That moment is unknown, so the text is written
-    // repeatedly.
+    // `attach` shows output from its start on. The time of the start is unknown, so the text is written repeatedly.
     let expected = format!("attached {}", setup.namespace);
     eventually(SOON, async || {
         setup.members[member].append_container_log(&expected)?;
@@ -93,7 +96,7 @@ async fn check_attach(setup: &Setup, pod: &str, member: usize) -> anyhow::Result
     .await
 }
 
-async fn attach(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_attach_shows_new_output(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_attach(&setup, "two", 1).await
@@ -119,7 +122,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
         let request = b"GET /health HTTP/1.1\r\nHost: etcd\r\n\r\n";
         connection.write_all(request).await.context("write")?;
-        // Read until the body is complete, not until the end: kwok keeps its half of the connection open.
+        // The test reads until the body is complete, because kwok keeps its half of the connection open.
         let mut answer = Vec::new();
         let whole = async {
             while !String::from_utf8_lossy(&answer).contains("\"health\"") {
@@ -133,7 +136,7 @@ async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> 
     Ok(())
 }
 
-async fn port_forward(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_port_forward_reaches_the_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_port_forward(&setup, "two").await

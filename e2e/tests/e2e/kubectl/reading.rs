@@ -1,4 +1,4 @@
-//! Reads over two members.
+//! kubectl commands that read, over two members.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -6,10 +6,18 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; get_all_namespaces_shows_clusters, get_output_forms, get_watch, get_by_name_and_selector, describe, api_resources, explain, version, sort_and_columns, wait, can_i, events, cluster_info]
+    cases!["kubectl";
+        get_of_all_namespaces_has_a_cluster_column, get_output_formats_have_objects_of_both_members,
+        get_watch_prints_objects_of_both_members, get_selects_by_name_label_and_field,
+        describe_shows_a_pod_and_a_node_of_the_second_member, kubectl_api_resources_lists_the_members_resources,
+        kubectl_explain_describes_a_deployment_field, kubectl_version_shows_the_server_version,
+        get_sorts_and_prints_custom_columns, kubectl_wait_ends_at_a_change_and_a_deletion,
+        can_i_allows_the_administrator_to_delete_pods, kubectl_events_prints_events_of_both_members,
+        cluster_info_and_readyz_name_the_server_and_members,
+    ]
 }
 
-async fn get_all_namespaces_shows_clusters(context: TestContext) -> anyhow::Result<()> {
+async fn get_of_all_namespaces_has_a_cluster_column(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -23,7 +31,7 @@ async fn get_all_namespaces_shows_clusters(context: TestContext) -> anyhow::Resu
     Ok(())
 }
 
-async fn get_output_forms(context: TestContext) -> anyhow::Result<()> {
+async fn get_output_formats_have_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -45,7 +53,7 @@ async fn get_output_forms(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_watch(context: TestContext) -> anyhow::Result<()> {
+async fn get_watch_prints_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "before").await?;
     let arguments = setup.arguments(&["get", "configmaps", "-w"]);
@@ -55,7 +63,7 @@ async fn get_watch(context: TestContext) -> anyhow::Result<()> {
     setup.map(1, "in-two").await?;
     let text = watching.wait_for_output(SOON, |text| text.contains("in-one") && text.contains("in-two")).await?;
     ensure!(line(&text, &["in-two"])?[1] == "member2", "{text}");
-    // One name: kubectl watches with a field selector.
+    // For one name, kubectl watches with a field selector.
     let arguments = setup.arguments(&["get", "configmap", "in-two", "-w", "-o", "jsonpath={.data.step};"]);
     let mut watching = setup.kubectl.spawn(&arguments)?;
     watching.wait_for_output(SOON, |text| text.contains("0;")).await?;
@@ -64,7 +72,7 @@ async fn get_watch(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_by_name_and_selector(context: TestContext) -> anyhow::Result<()> {
+async fn get_selects_by_name_label_and_field(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(0, "one").await?;
     setup.running_pod(1, "two").await?;
@@ -79,7 +87,7 @@ async fn get_by_name_and_selector(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn describe(context: TestContext) -> anyhow::Result<()> {
+async fn describe_shows_a_pod_and_a_node_of_the_second_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let text = setup.ok(&["describe", "pod", "two"]).await?;
@@ -89,11 +97,11 @@ async fn describe(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn api_resources(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_api_resources_lists_the_members_resources(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.kubectl.ok(&["api-resources", "--no-headers"]).await?;
     let own = setup.kubectl.ok(&["--context", "member1", "api-resources", "--no-headers"]).await?;
-    // Custom resources of other cases appear and disappear in between.
+    // Custom resources of other tests appear and disappear between the two commands.
     let sorted = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.contains(".example.com/"));
         let mut lines: Vec<String> = lines.map(str::to_owned).collect();
@@ -104,21 +112,21 @@ async fn api_resources(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn explain(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_explain_describes_a_deployment_field(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let text = setup.kubectl.ok(&["explain", "deployment.spec.replicas"]).await?;
     ensure!(text.contains("FIELD: replicas") && text.contains("integer"), "{text}");
     Ok(())
 }
 
-async fn version(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_version_shows_the_server_version(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let text = setup.kubectl.ok(&["version"]).await?;
     ensure!(text.contains("Server Version: v1.36.3"), "{text}");
     Ok(())
 }
 
-async fn sort_and_columns(context: TestContext) -> anyhow::Result<()> {
+async fn get_sorts_and_prints_custom_columns(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "b").await?;
     setup.map(1, "a").await?;
@@ -133,7 +141,7 @@ async fn sort_and_columns(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn wait(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_ends_at_a_change_and_a_deletion(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     let arguments = setup.arguments(&["wait", "configmap/two", "--for=jsonpath={.data.step}=done", "--timeout=60s"]);
@@ -149,14 +157,14 @@ async fn wait(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn can_i(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_allows_the_administrator_to_delete_pods(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let answer = setup.ok(&["auth", "can-i", "delete", "pods"]).await?;
     ensure!(answer.trim() == "yes", "{answer}");
     Ok(())
 }
 
-async fn events(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_events_prints_events_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for (member, reason) in [(0, "FromOne"), (1, "FromTwo")] {
         let event = json!({
@@ -174,7 +182,7 @@ async fn events(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn cluster_info(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_info_and_readyz_name_the_server_and_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let text = setup.kubectl.ok(&["cluster-info"]).await?;
     ensure!(text.contains("is running at"), "{text}");

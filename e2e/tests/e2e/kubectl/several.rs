@@ -1,4 +1,4 @@
-//! Commands that send several requests with dependent answers, over two members.
+//! kubectl commands whose requests depend on earlier answers, over two members.
 
 use super::{SOON, Setup, deployment, line, pod};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -8,13 +8,17 @@ use tributary_e2e::{Access, Tributary, kubeconfig, ports};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl";
-        get_all, get_several_kinds, get_in_chunks, describe_with_events_of_the_owner, wait_for_conditions,
-        rollout_in_the_second_cluster, prune_in_both, replace_keeps_the_cluster, expose_follows_placement,
-        apply_of_several_kinds, dead_cluster, can_i_list, access_in_one_cluster_only,
+        kubectl_get_all_has_objects_of_both_members, get_of_several_kinds_has_objects_of_both_members,
+        get_in_chunks_has_objects_of_both_members, describe_shows_only_events_of_the_objects_uid,
+        kubectl_wait_supports_create_condition_and_jsonpath, kubectl_rollout_works_in_the_second_cluster,
+        apply_prune_deletes_objects_in_both_clusters, kubectl_replace_keeps_the_cluster_of_the_object,
+        kubectl_expose_creates_in_the_default_or_context_cluster, apply_of_several_kinds_chooses_each_cluster,
+        unreachable_cluster_fails_only_in_its_own_context, can_i_list_prints_the_same_rules_as_a_member,
+        can_i_names_the_cluster_that_denies,
     ]
 }
 
-/// Creates a deployment in a member, on the member's node.
+/// Creates a Deployment in a member, on the member's node.
 async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> {
     let node = format!("{}-node-0", setup.members[member].name());
     let text = deployment(name).replace("member1-node-0", &node);
@@ -22,7 +26,7 @@ async fn deploy(setup: &Setup, member: usize, name: &str) -> anyhow::Result<()> 
     setup.put(member, &format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace), &object).await
 }
 
-async fn get_all(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_all_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 0, "one").await?;
     deploy(&setup, 1, "two").await?;
@@ -58,7 +62,7 @@ async fn get_all(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_several_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn get_of_several_kinds_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "one").await?;
     setup.map(1, "two").await?;
@@ -80,7 +84,7 @@ async fn get_several_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get_in_chunks(context: TestContext) -> anyhow::Result<()> {
+async fn get_in_chunks_has_objects_of_both_members(context: TestContext) -> anyhow::Result<()> {
     const EACH: usize = 12;
     let setup = Setup::new(&context).await?;
     for (member, prefix) in [(0, "b"), (1, "a")] {
@@ -93,7 +97,7 @@ async fn get_in_chunks(context: TestContext) -> anyhow::Result<()> {
     let in_order = |prefix: &'static str| (0..EACH).map(move |index| format!("configmap/{prefix}-{index:02}\n"));
     let by_cluster: String = in_order("b").chain(in_order("a")).collect();
     eventually(SOON, async || {
-        // Five pages; the third one has objects of both clusters.
+        // The third of five pages has objects of both clusters.
         let output = setup.run(&["get", "configmaps", "--chunk-size=5", "-o", "name", "-v=6"]).await?;
         ensure!(output.stdout == by_cluster, "{}", output.stdout);
         let pages = output.stderr.lines().filter(|line| line.contains("limit=5")).count();
@@ -114,9 +118,8 @@ fn event(name: &str, pod: &str, uid: &Value, message: &str) -> Value {
     })
 }
 
-/// kubectl lists events by the object's uid: events of an object with the same name in another cluster do not belong to
-/// it.
-async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Result<()> {
+/// kubectl lists events by the object's uid. Events of an object with the same name in another cluster must not appear.
+async fn describe_shows_only_events_of_the_objects_uid(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let uid = setup.stored(1, "pods", "two").await?["metadata"]["uid"].clone();
@@ -134,7 +137,7 @@ async fn describe_with_events_of_the_owner(context: TestContext) -> anyhow::Resu
     .await
 }
 
-async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_supports_create_condition_and_jsonpath(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for condition in ["create", "condition=Ready", "jsonpath={.status.phase}=Running"] {
         let name = format!("p{}", condition.len());
@@ -154,7 +157,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
         let status = waiting.wait(SOON).await?;
         ensure!(status.success(), "{condition}: {}", waiting.errors());
     }
-    // The command waits by selector, in both clusters.
+    // The command waits by selector, for pods in both clusters.
     setup.running_pod(0, "one").await?;
     setup.ok(&["wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s"]).await?;
     let gone = setup.arguments(&["wait", "--for=delete", "pods", "--all", "--timeout=60s"]);
@@ -170,7 +173,7 @@ async fn wait_for_conditions(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn rollout_in_the_second_cluster(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_rollout_works_in_the_second_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
     eventually(SOON, async || setup.ok(&["get", "deployment", "app"]).await.map(drop)).await?;
@@ -200,7 +203,7 @@ fn map(name: &str, cluster: &str) -> String {
     .to_string()
 }
 
-async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
+async fn apply_prune_deletes_objects_in_both_clusters(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let all = [map("a", "member1"), map("b", "member1"), map("c", "member2"), map("d", "member2")].join("\n");
     let all = setup.kubectl.file("all.json", &all)?;
@@ -219,9 +222,9 @@ async fn prune_in_both(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An object from the merged view names its cluster. A forced replace deletes and creates the object in the same
-/// cluster.
-async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
+/// An object from the merged view has the annotation with its cluster. A forced replace deletes the object and creates
+/// it in the same cluster.
+async fn kubectl_replace_keeps_the_cluster_of_the_object(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     let read = setup.ok(&["get", "configmap", "two", "-o", "json"]).await?;
@@ -237,9 +240,9 @@ async fn replace_keeps_the_cluster(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The object that `expose` makes names no cluster, so it goes to the default cluster, or to the cluster of the
+/// The Service that `expose` creates has no annotation, so it goes to the default cluster or to the cluster of the
 /// context.
-async fn expose_follows_placement(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_expose_creates_in_the_default_or_context_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     deploy(&setup, 1, "app").await?;
     eventually(SOON, async || setup.ok(&["get", "deployment", "app"]).await.map(drop)).await?;
@@ -250,7 +253,7 @@ async fn expose_follows_placement(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply_of_several_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn apply_of_several_kinds_chooses_each_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}).to_string();
     let file = setup.kubectl.file("several.json", &[account, map("two", "member2"), deployment("app")].join("\n"))?;
@@ -265,8 +268,9 @@ async fn apply_of_several_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One of two clusters is unreachable: a command in its context fails, and the merged view answers with the other one.
-async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
+/// One of two clusters is unreachable. A command in its context fails, and the merged view has the objects of the
+/// reachable cluster.
+async fn unreachable_cluster_fails_only_in_its_own_context(context: TestContext) -> anyhow::Result<()> {
     let [one, _] = context.fixture.pair().await?;
     let folder = tributary_e2e::guard::temporary_folder("dead")?;
     let path = folder.path().join("kubeconfig");
@@ -284,7 +288,7 @@ async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
     let nodes = kubectl.run(&["get", "nodes"]).await?;
     ensure!(nodes.code == Some(0) && nodes.stdout.contains("member1-node-0"), "{nodes:?}");
     ensure!(nodes.stderr.contains("Warning: ") && nodes.stderr.contains("deadcluster"), "{nodes:?}");
-    // A name that member1 lacks may exist in the other cluster.
+    // The unreachable cluster may have the name, although member1 lacks it.
     let unknown = kubectl.run(&["get", "node", "nowhere"]).await?.failure()?;
     ensure!(unknown.contains("deadcluster") && !unknown.contains("(NotFound)"), "{unknown}");
     let ready = kubectl.run(&["get", "--raw", "/readyz?verbose"]).await?;
@@ -292,7 +296,7 @@ async fn dead_cluster(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
+async fn can_i_list_prints_the_same_rules_as_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let shown = setup.ok(&["auth", "can-i", "--list"]).await?;
     let own = setup.ok(&["--context", "member1", "auth", "can-i", "--list"]).await?;
@@ -307,8 +311,8 @@ async fn can_i_list(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An access that only one cluster allows is denied in the merged view, and the reason names the other cluster.
-async fn access_in_one_cluster_only(context: TestContext) -> anyhow::Result<()> {
+/// The merged view denies an access that only one cluster allows. The reason names the cluster that denies it.
+async fn can_i_names_the_cluster_that_denies(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}});
     setup.put(1, &setup.path("serviceaccounts"), &account).await?;

@@ -1,5 +1,5 @@
-//! Requests that switch protocols, by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY, to
-//! members that Tributary reaches directly and through each kind of proxy.
+//! Protocol upgrades by the real kubectl: `cp`, `exec` and `port-forward`, over WebSocket and SPDY. Tributary reaches
+//! the members directly, and through each kind of proxy.
 
 use super::{Setup, pods};
 use crate::context::{Case, TestContext, cases};
@@ -10,38 +10,42 @@ use tributary_e2e::{
     tunnel_proxy::{ProxyKind, TunnelProxy},
 };
 
-/// Size in bytes of the largest copied file: many frames, and more than all buffers on the way hold.
+/// Size in bytes of the largest copied file: many frames, and more than all buffers between kubectl and the pod.
 const FILE_BYTES: usize = 8 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; copies_of_a_member, copies, through_an_http_proxy, through_an_https_proxy, through_a_socks5_proxy]
+    cases!["kubectl";
+        kubectl_cp_works_directly_at_a_member, kubectl_cp_works_through_tributary,
+        protocol_upgrades_work_through_an_http_proxy, protocol_upgrades_work_through_an_https_proxy,
+        protocol_upgrades_work_through_a_socks5_proxy,
+    ]
 }
 
-async fn copies_of_a_member(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_cp_works_directly_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::of_a_member(&context).await?;
     setup.running_pod(0, "one").await?;
     check_copies(&setup, "one").await
 }
 
-async fn copies(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_cp_works_through_tributary(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     check_copies(&setup, "two").await
 }
 
-async fn through_an_http_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_an_http_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Http).await
 }
 
-async fn through_an_https_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_an_https_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Https).await
 }
 
-async fn through_a_socks5_proxy(context: TestContext) -> anyhow::Result<()> {
+async fn protocol_upgrades_work_through_a_socks5_proxy(context: TestContext) -> anyhow::Result<()> {
     check_through(&context, ProxyKind::Socks5).await
 }
 
-/// Tests all switched requests to a member that only a proxy can reach.
+/// Tests all protocol upgrades to a member that only a proxy can reach.
 async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result<()> {
     let (members, folder) = (context.fixture.pair().await?.clone(), guard::temporary_folder("proxied")?);
     let proxy = TunnelProxy::start(kind).await?;
@@ -50,7 +54,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     let (path, roots) = (folder.path().join("kubeconfig"), folder.path().join("proxy.ca"));
     kubeconfig::write_entries(&path, &[entries])?;
     fs::write(&roots, proxy.authority())?;
-    // Tributary verifies a proxy with the system's roots.
+    // Tributary verifies a proxy's certificate with the system's roots.
     let tributary = Tributary::builder(&path, [members[1].name()]).environment("SSL_CERT_FILE", &roots).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let kubectl: Kubectl = tributary.kubectl(context.fixture.tools().await?)?;
@@ -62,7 +66,7 @@ async fn check_through(context: &TestContext, kind: ProxyKind) -> anyhow::Result
     pods::check_exec(&setup, "two", 1).await?;
     check_copies(&setup, "two").await?;
     pods::check_port_forward(&setup, "two").await?;
-    // Each switched request has its own connection.
+    // Each upgraded request has its own connection.
     let switched = proxy.connections() - before;
     ensure!(switched >= 8, "{switched} connections were made by the proxy");
     Ok(())

@@ -1,5 +1,5 @@
-//! Commands that do not send a file's annotation, or cannot set one: their results and first messages, for a name that
-//! several clusters have and for a unique name.
+//! Commands that do not send a file's annotation, or cannot set one. The tests check results and first messages, for a
+//! name that several clusters have and for a unique name.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,13 +9,15 @@ use std::sync::Arc;
 use tributary_e2e::{Kubectl, Tributary};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; delete_of_an_annotated_file, debug, debug_in_a_copy, autoscale]
+    cases!["kubectl";
+        delete_by_an_annotated_file_ignores_the_annotation, kubectl_debug_refuses_a_repeated_pod_name,
+        kubectl_debug_creates_a_copy_of_a_pod, kubectl_autoscale_needs_a_cluster_for_the_autoscaler,
+    ]
 }
 
 /// The beginning of the refusal of a repeated name.
 const EITHER: &str = "kubectl --context member1 … or kubectl --context member2 …: ";
 
-/// The first line of a refused command's output.
 fn first_line(refused: &str) -> &str {
     refused.lines().next().unwrap_or_default()
 }
@@ -29,7 +31,7 @@ async fn unplaced(context: &TestContext) -> anyhow::Result<(Arc<Tributary>, Kube
     Ok((tributary, kubectl))
 }
 
-/// A Pod that waits for a scheduler that does not exist.
+/// A Pod that stays unscheduled, because its scheduler does not exist.
 fn waiting_pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -48,7 +50,7 @@ async fn listed(setup: &Setup, kubectl: &Kubectl, resource: &str, name: &str, co
     .await
 }
 
-async fn delete_of_an_annotated_file(context: TestContext) -> anyhow::Result<()> {
+async fn delete_by_an_annotated_file_ignores_the_annotation(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = |name: &str| {
         let object = json!({
@@ -74,13 +76,13 @@ async fn delete_of_an_annotated_file(context: TestContext) -> anyhow::Result<()>
     setup.ok(&["--context", "member2", "delete", "-f", &twin]).await?;
     setup.stored(0, "configmaps", "twin").await?;
     setup.members[1].http().get(&setup.path("configmaps/twin")).send().await?.expect(404)?;
-    // kubectl sends the name alone, which only one cluster has.
+    // kubectl sends only the name, which one cluster has.
     setup.ok(&["delete", "-f", &file("only")?]).await?;
     setup.members[0].http().get(&setup.path("configmaps/only")).send().await?.expect(404)?;
     Ok(())
 }
 
-async fn debug(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_debug_refuses_a_repeated_pod_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for (member, name) in [(0, "twin"), (1, "twin"), (1, "only")] {
         setup.put(member, &setup.path("pods"), &waiting_pod(name)).await?;
@@ -100,8 +102,8 @@ async fn debug(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A copy of a Pod has no node, and has the Pod's annotations only if the user asks for them.
-async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
+/// The copy of a Pod has no node. It has the Pod's annotations only if the user asks for them.
+async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
     setup.running_pod(1, "only").await?;
@@ -136,8 +138,8 @@ async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl does not show the reason why it cannot create the autoscaler.
-async fn autoscale(context: TestContext) -> anyhow::Result<()> {
+/// The new autoscaler needs a cluster, but kubectl does not show the reason of the refusal.
+async fn kubectl_autoscale_needs_a_cluster_for_the_autoscaler(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let (_tributary, unplaced) = unplaced(&context).await?;
     let deployments = format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace);

@@ -1,4 +1,4 @@
-//! Writes over two members: each goes to the cluster that has the object.
+//! kubectl commands that write, over two members. Each write goes to the cluster that has the object.
 
 use super::{SOON, Setup, deployment};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -6,10 +6,16 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; scale, edit, apply_creates_and_changes, apply_server_side, delete, delete_by_selector, annotate_and_label, patch, rollout, diff]
+    cases!["kubectl";
+        kubectl_scale_changes_the_cluster_of_the_deployment, kubectl_edit_stores_no_cluster_annotation,
+        kubectl_apply_creates_and_changes_a_deployment, server_side_apply_changes_a_deployment,
+        kubectl_delete_removes_a_pod_of_the_second_member, delete_by_selector_deletes_in_both_members,
+        kubectl_annotate_and_label_change_only_their_keys, kubectl_patch_supports_all_patch_types,
+        kubectl_rollout_history_lists_both_revisions, kubectl_diff_prints_the_change,
+    ]
 }
 
-async fn scale(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_scale_changes_the_cluster_of_the_deployment(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let object: Value = serde_json::from_str(&deployment("app")).context("read the deployment")?;
     let path = format!("/apis/apps/v1/namespaces/{}/deployments", setup.namespace);
@@ -23,7 +29,7 @@ async fn scale(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn edit(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_edit_stores_no_cluster_annotation(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     let mut command = setup.kubectl.command(&setup.arguments(&["edit", "configmap", "two"]));
@@ -35,7 +41,7 @@ async fn edit(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply_creates_and_changes(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_creates_and_changes_a_deployment(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("app.json", &deployment("app"))?;
     let created = setup.ok(&["apply", "-f", &file]).await?;
@@ -48,7 +54,7 @@ async fn apply_creates_and_changes(context: TestContext) -> anyhow::Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{}/deployments/app", setup.namespace);
     let stored = setup.members[0].http().get(&path).send().await?.expect(200)?.json()?;
     ensure!(stored.to_string().contains("main:2"), "{stored}");
-    // The member's controllers act on the deployment, and kubectl sees the result through Tributary.
+    // The member's controllers act on the Deployment, and kubectl sees the result through Tributary.
     eventually(SOON, async || {
         let ready = setup.ok(&["get", "deployment", "app", "-o", "jsonpath={.status.readyReplicas}"]).await?;
         ensure!(ready == "1", "{ready:?} ready");
@@ -57,7 +63,7 @@ async fn apply_creates_and_changes(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn apply_server_side(context: TestContext) -> anyhow::Result<()> {
+async fn server_side_apply_changes_a_deployment(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("app.json", &deployment("app"))?;
     setup.ok(&["apply", "--server-side", "-f", &file]).await?;
@@ -69,7 +75,7 @@ async fn apply_server_side(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_delete_removes_a_pod_of_the_second_member(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.running_pod(1, "two").await?;
     let text = setup.ok(&["delete", "pod", "two", "--timeout=60s"]).await?;
@@ -81,7 +87,7 @@ async fn delete(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_by_selector(context: TestContext) -> anyhow::Result<()> {
+async fn delete_by_selector_deletes_in_both_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "one").await?;
     setup.map(1, "two").await?;
@@ -97,7 +103,7 @@ async fn delete_by_selector(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn annotate_and_label(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_annotate_and_label_change_only_their_keys(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     setup.ok(&["annotate", "configmap", "two", "color=blue"]).await?;
@@ -111,7 +117,7 @@ async fn annotate_and_label(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn patch(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_patch_supports_all_patch_types(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(1, "two").await?;
     for (kind, body, step) in [
@@ -126,7 +132,7 @@ async fn patch(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rollout(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_rollout_history_lists_both_revisions(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("app.json", &deployment("app"))?;
     setup.ok(&["apply", "-f", &file]).await?;
@@ -138,7 +144,7 @@ async fn rollout(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn diff(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_diff_prints_the_change(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("app.json", &deployment("app"))?;
     setup.ok(&["apply", "-f", &file]).await?;

@@ -8,11 +8,13 @@ use std::{fs, path::Path, process::Command};
 use tributary_e2e::guard;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["observability::alerts"; promtool_takes_the_rules_and_their_tests_pass, promtool_takes_the_dashboards_queries]
+    cases!["observability::alerts";
+        promtool_accepts_the_alert_rules_and_their_tests, promtool_accepts_the_dashboard_queries,
+    ]
 }
 
-/// Tests of the rules: series that raise an alert, and series that do not. The server's tests check that each alert has
-/// both.
+/// promtool's test cases of the rules: series that raise an alert, and series that do not. A test of the crate `server`
+/// checks that each alert has both.
 const TESTS: &str = include_str!("alerts-tests.yaml");
 
 /// Runs promtool, which must succeed.
@@ -28,7 +30,7 @@ fn path_of(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("the path is no text")
 }
 
-async fn promtool_takes_the_rules_and_their_tests_pass(context: TestContext) -> anyhow::Result<()> {
+async fn promtool_accepts_the_alert_rules_and_their_tests(context: TestContext) -> anyhow::Result<()> {
     let rules = deploy("helm/tributary/files/alerts.yaml");
     promtool(&context, &["check", "rules", "--lint=all", "--lint-fatal", &rules]).await?;
     let folder = guard::temporary_folder("alerts")?;
@@ -37,7 +39,7 @@ async fn promtool_takes_the_rules_and_their_tests_pass(context: TestContext) -> 
     promtool(&context, &["test", "rules", path_of(&tests)?]).await
 }
 
-async fn promtool_takes_the_dashboards_queries(context: TestContext) -> anyhow::Result<()> {
+async fn promtool_accepts_the_dashboard_queries(context: TestContext) -> anyhow::Result<()> {
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(deploy("helm/tributary/files/dashboard.json"))?)?;
     let panels = dashboard["panels"].as_array().context("there are no panels")?;
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();

@@ -1,4 +1,5 @@
-//! Spans at a real OpenTelemetry collector: one trace from the client, through Tributary's stages, to the member.
+//! Spans at a real OpenTelemetry collector. One trace must reach from the client, through Tributary's stages, to the
+//! member.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context as _, ensure};
@@ -7,16 +8,16 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use tributary_e2e::{HttpClient, Process, TestCluster, Tools, Tributary, guard, kubeconfig, namespace, ports};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["observability::traces"; a_trace_goes_from_the_client_through_the_stages_to_the_member]
+    cases!["observability::traces"; trace_has_spans_of_client_tributary_and_member]
 }
 
 /// Longest time until a span is in the collector's file.
 const SOON: Duration = Duration::from_secs(60);
 
-/// ID of the client's own span.
+/// ID of the client's span.
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// A collector that writes the spans it receives into a file.
+/// A collector that writes received spans into a file.
 struct Collector {
     endpoint: String,
     spans: std::path::PathBuf,
@@ -43,7 +44,8 @@ impl Collector {
         Ok(Self { endpoint, spans, _process: process })
     }
 
-    /// Configures a process to send its spans to this collector; `rate` is the number of sampled spans per million.
+    /// Writes a tracing configuration that sends spans to this collector. `rate` is the number of sampled traces per
+    /// million.
     fn configuration(&self, folder: &Path, name: &str, rate: u32) -> anyhow::Result<String> {
         let file = folder.join(format!("{name}-tracing.yaml"));
         let text = json!({
@@ -56,7 +58,7 @@ impl Collector {
         Ok(format!("--tracing-config-file={}", file.display()))
     }
 
-    /// The collected spans, each with the service that sent the span.
+    /// The collected spans, each with the name of the service that sent it.
     fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
         let text = fs::read_to_string(&self.spans).unwrap_or_default();
         let mut found = Vec::new();
@@ -74,7 +76,6 @@ impl Collector {
     }
 }
 
-/// The text or number of an attribute.
 fn attribute(of: &Value, key: &str) -> Option<String> {
     let attributes = of["attributes"].as_array()?;
     let value = &attributes.iter().find(|attribute| attribute["key"] == key)?["value"];
@@ -90,7 +91,7 @@ fn traceparent(number: u8, is_sampled: bool) -> String {
     format!("00-{}-{CLIENT_SPAN}-{:02x}", trace_id(number), u8::from(is_sampled))
 }
 
-/// Tributary's spans of a trace: the request's span, and its stages by name.
+/// Tributary's spans of a trace: the request's span, and the spans of its stages by name.
 fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)> {
     let spans = collector.spans()?;
     let of_trace =
@@ -104,7 +105,7 @@ fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)
     Ok((own, stages))
 }
 
-async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: TestContext) -> anyhow::Result<()> {
+async fn trace_has_spans_of_client_tributary_and_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let folder = guard::temporary_folder("traces")?;
@@ -115,8 +116,7 @@ async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: 
     namespace::create(&namespace, &[&member]).await?;
     let path = folder.path().join("traced.kubeconfig");
     kubeconfig::write(&path, &[&member.access()])?;
-    // The client is the user of personal mode, who may decide about sampling. Requests without a client's trace are not
-    // sampled.
+    // In personal mode, a client may decide about sampling. Requests without a client's trace are not sampled.
     let own = collector.configuration(folder.path(), "ours", 0)?;
     let log = folder.path().join("access.log");
     let tributary = Tributary::builder(&path, ["traced"])
@@ -129,7 +129,7 @@ async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: 
     eventually(SOON, async || read_from_memory(&collector)).await?;
     eventually(SOON, async || written_to_the_member(&collector)).await?;
     ensure!(ours(&collector, 3).is_err(), "a trace that is not sampled was sent");
-    // The access log names the trace of a sampled request only.
+    // The access log has the trace ID of sampled requests only.
     eventually(SOON, async || {
         let text = fs::read_to_string(&log)?;
         let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
@@ -149,7 +149,7 @@ async fn send(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Memory answered the list, in these stages.
+/// Checks the stages of a list that Tributary answered from its cache.
 fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 1)?;
     ensure!(
@@ -164,7 +164,7 @@ fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The member created the object and continued the trace.
+/// Checks that the member created the object and continued the trace.
 fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
     let (own, stages) = ours(collector, 2)?;
     ensure!(attribute(&own, "http.response.status_code").as_deref() == Some("201"), "{own}");

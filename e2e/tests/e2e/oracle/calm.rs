@@ -1,9 +1,9 @@
-//! Explains why clients miss a state without any fault: because of the member, because of a new list in Tributary, or
-//! because Tributary lost an event.
+//! Explains why clients miss a state although no fault is active. The cause may be the member, a new list by Tributary,
+//! or an event that Tributary lost.
 //!
-//! A kube-apiserver sends its own clients every state of an object as long as their watch lasts. Therefore a client of
-//! each member follows it beside the clients of Tributary. If that client missed the same state, either the member
-//! never sent it, or the writer counts a state that never existed.
+//! A kube-apiserver sends every state of an object to its own clients as long as their watch lasts. Therefore a direct
+//! client follows each member, beside the clients of Tributary. If the direct client missed the same state, the member
+//! never sent it, or the writer counted a state that never existed.
 
 use super::{
     SYNC,
@@ -20,11 +20,10 @@ use tributary_e2e::TestCluster;
 /// Largest number of printed lines of Tributary's log.
 const LINES_MAX: usize = 40;
 
-/// A time without faults.
 pub(super) struct Calm {
     members: Vec<OwnClient>,
     namespace: String,
-    /// Size of Tributary's log when the calm began, in bytes.
+    /// Size of Tributary's log at the beginning of the time without faults, in bytes.
     log_before: usize,
 }
 
@@ -32,7 +31,7 @@ pub(super) struct Calm {
 struct OwnClient {
     member: Arc<TestCluster>,
     client: KubeRs,
-    /// The client's results before the calm.
+    /// The client's results at the beginning of the time without faults.
     before: Seen,
 }
 
@@ -40,7 +39,7 @@ impl Calm {
     /// Begins the time without faults.
     ///
     /// # Errors
-    /// A client cannot follow a member.
+    /// If a client cannot follow a member.
     pub(super) async fn begin(world: &World, namespace: &str) -> anyhow::Result<Self> {
         let mut members = Vec::new();
         for member in &world.members {
@@ -58,7 +57,7 @@ impl Calm {
         Ok(Self { members, namespace: namespace.to_owned(), log_before })
     }
 
-    /// Facts about states that clients of Tributary have missed since the calm began.
+    /// Collects facts about states that clients of Tributary have missed since [`Self::begin`].
     pub(super) async fn explain(&self, world: &World) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &self.members {
@@ -82,7 +81,7 @@ impl Calm {
 }
 
 impl OwnClient {
-    /// The states that this client has missed since the calm began, once it holds the member's objects.
+    /// Waits until this client has the member's objects. Returns the states that it has missed since [`Calm::begin`].
     async fn missed(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         let holds_all = async || {
             let union = union(std::slice::from_ref(&self.member), namespace).await?;

@@ -1,4 +1,4 @@
-//! Faults on a schedule that a seed determines.
+//! The oracle's faults, on a schedule that a seed determines.
 
 use anyhow::Context;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -15,7 +15,7 @@ use tokio::{
 use tributary_e2e::{TestCluster, Tributary};
 use tributary_simulator::{Relay, Weather};
 
-/// The members, Tributary and their connections, all of which can fail.
+/// The members, Tributary and their connections. All of them can fail.
 pub(super) struct World {
     pub(super) members: Vec<Arc<TestCluster>>,
     /// Relays between Tributary and each member.
@@ -25,7 +25,7 @@ pub(super) struct World {
     pub(super) server: Mutex<Server>,
 }
 
-/// A Tributary that can be restarted at the same port with the same data.
+/// A Tributary that can restart at the same port with the same data.
 pub(super) struct Server {
     pub(super) kubeconfig: PathBuf,
     pub(super) contexts: Vec<String>,
@@ -36,7 +36,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts Tributary unless it runs.
     pub(super) async fn start(&mut self) -> anyhow::Result<()> {
         if self.running.is_none() {
             let contexts = self.contexts.iter().map(String::as_str);
@@ -61,7 +60,7 @@ fn log_of(folder: &Path) -> PathBuf {
     folder.join("tributary.log")
 }
 
-/// A part of the world that fails.
+/// A target of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     /// The processes of a member.
@@ -70,7 +69,6 @@ enum Target {
     Wire(usize),
     /// The connections between clients and Tributary.
     Front,
-    /// The process of Tributary.
     Server,
 }
 
@@ -80,14 +78,13 @@ enum Fault {
     KillApiserver,
     FreezeApiserver,
     FreezeEtcd,
-    /// All open connections end once.
+    /// All open connections are closed once.
     CutOnce,
     Weather(Weather),
     Drain,
     Kill,
 }
 
-/// One fault and its time.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     /// Time since the schedule's start.
@@ -114,7 +111,7 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a seed: each target fails independently, so that faults overlap.
+    /// Makes the schedule of a seed. Each target fails independently, so that faults overlap.
     pub(super) fn of(seed: u64, length: Duration, members: usize) -> Self {
         let targets = (0..members)
             .flat_map(|index| [Target::Member(index), Target::Wire(index)])
@@ -130,7 +127,7 @@ impl Schedule {
         Self(events)
     }
 
-    /// Plays the schedule; afterwards all targets are healthy again.
+    /// Plays the schedule. Afterwards all targets are healthy again.
     pub(super) async fn play(&self, world: &World) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut targets: Vec<Target> = Vec::new();
@@ -152,8 +149,8 @@ impl Schedule {
 }
 
 fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event> {
-    // A restart takes seconds, so whole servers fail less often than connections. Tributary notices a silent member
-    // after 9 s: about half of the freezes and silences last longer.
+    // A restart takes seconds, so servers fail less often than connections. Tributary notices a silent member after 9
+    // s, and about half of the freezes and silences last longer.
     let (pause, longest) = match target {
         Target::Member(_) => (6.0..18.0, 16.0),
         Target::Wire(_) => (2.0..8.0, 16.0),

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// State of an object in a client: its uid and its sequence.
+/// State of an object in a client: its uid and its sequence number.
 pub(crate) type State = (String, u64);
 
 /// The objects of a client by namespace and name.
@@ -16,14 +16,14 @@ pub(crate) type States = BTreeMap<String, State>;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: States,
-    /// Uids of objects that were deleted or missing from a list: they must never return.
+    /// Uids of objects that were deleted or missing from a list. They must never return.
     gone: HashSet<String>,
-    /// The newest sequence of each name.
+    /// The newest sequence number of each name.
     last: HashMap<String, u64>,
-    /// The last sequence of each name that had an object at the last list or look, or has had an event since. No later
-    /// state of such a name may be skipped.
+    /// The last sequence number of each name that must not skip a state. A name is included if it had an object at the
+    /// last list or at the last call of [`Self::look`], or has had an event since.
     steady: HashMap<String, u64>,
-    /// The objects of a list that is still arriving.
+    /// The objects of an incomplete list.
     listing: Option<States>,
     pub(crate) applied: usize,
     pub(crate) lists: usize,
@@ -43,12 +43,10 @@ impl Ledger {
         }
     }
 
-    /// Begins a list of the client.
     pub(crate) fn begin(&mut self) {
         self.listing = Some(States::new());
     }
 
-    /// Records an object of the list.
     pub(crate) fn listed(&mut self, metadata: &ObjectMeta) {
         let Some((key, state)) = self.read(metadata, "list") else { return };
         self.forward(&key, &state, "list");
@@ -57,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// Completes the list: missing objects are gone.
+    /// Completes the list. Objects that are missing from the list are gone.
     pub(crate) fn end(&mut self) {
         let next = self.listing.take().unwrap_or_default();
         for (key, (uid, _)) in std::mem::take(&mut self.held) {
@@ -70,7 +68,7 @@ impl Ledger {
         self.settle();
     }
 
-    /// Records an ADDED or MODIFIED, which kube-rs does not distinguish.
+    /// Records an ADDED or MODIFIED event, which kube-rs does not distinguish.
     pub(crate) fn apply(&mut self, metadata: &ObjectMeta) {
         self.applied += 1;
         let Some((key, state)) = self.read(metadata, "apply") else { return };
@@ -84,7 +82,7 @@ impl Ledger {
         self.held.insert(key, state);
     }
 
-    /// Records a DELETED. The DELETED of an object may come twice after a cut, which kube-rs corrects silently.
+    /// Records a DELETED event. After a cut, the DELETED event of an object may arrive twice.
     pub(crate) fn delete(&mut self, metadata: &ObjectMeta) {
         let Some((key, (uid, sequence))) = self.read(metadata, "delete") else { return };
         match self.held.get(&key) {
@@ -127,20 +125,24 @@ impl Ledger {
         }
     }
 
-    /// Forgets the names without an object: they may appear and disappear unseen until the next event.
+    /// Removes the names without an object from `steady`: their objects may appear and disappear unseen until the next
+    /// event.
     fn settle(&mut self) {
         self.steady = self.held.iter().map(|(key, (_, sequence))| (key.clone(), *sequence)).collect();
     }
 
-    /// The objects of the client. For a name that has no object now, skipped states do not count: they may be older
-    /// than the last list.
+    /// Returns the objects of the client. Skipped states of names without an object no longer count, because they may
+    /// be older than the last list.
     pub(crate) fn look(&mut self) -> &States {
         self.settle();
         &self.held
     }
 }
 
-/// Key and state of an object, or an error that the object is torn.
+/// Reads key and state of an object.
+///
+/// # Errors
+/// If the object is torn: its payload does not match its sequence number.
 fn read(metadata: &ObjectMeta) -> anyhow::Result<(String, State)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));

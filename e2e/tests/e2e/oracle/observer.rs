@@ -1,4 +1,4 @@
-//! The following clients: programs (Go, Python), and kube-rs in this process.
+//! The clients of the oracle: programs (Go, Python), and kube-rs in this process.
 
 use super::ledger::{Ledger, State, States};
 use crate::clients::follower::Follower;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 /// The resources that every client follows.
 pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
-/// The objects of all members, by resource and by namespace and name. A name in several members has a state for each.
+/// The objects of all members by resource, namespace and name. A name in several members has one state for each.
 pub(crate) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
 /// A client that follows the resources.
@@ -33,17 +33,16 @@ pub(crate) enum Observer {
     KubeRs(KubeRs),
 }
 
-/// The objects of a client, by resource and store, and its records.
+/// The objects of a client by resource and store, and the client's records.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// `configmaps/store` → its objects.
     pub(crate) stores: BTreeMap<String, States>,
     pub(crate) violations: Vec<String>,
-    /// States of objects that a stream skipped.
+    /// Number of states that a stream skipped.
     pub(crate) gaps: u64,
     /// The last skipped states.
     pub(crate) skipped: Vec<String>,
-    /// The results of the client's own calls.
     pub(crate) calls: Calls,
     /// The client's summary of its events, for the report.
     pub(crate) summary: String,
@@ -57,7 +56,7 @@ impl Observer {
         }
     }
 
-    /// Starts a program that understands `dump`.
+    /// Starts a program that accepts the command `dump`.
     pub(crate) fn program(
         name: &str,
         program: &Path,
@@ -69,7 +68,7 @@ impl Observer {
         Ok(Self::Program { name: name.to_owned(), follower: Box::new(follower) })
     }
 
-    /// Waits until the client has its first state.
+    /// Waits until the client has completed its first list.
     pub(crate) async fn synced(&mut self, patience: Duration) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.wait_for("synced", patience).await.map(drop),
@@ -77,7 +76,7 @@ impl Observer {
         }
     }
 
-    /// Makes a writing client stop its writes.
+    /// Stops the writes of a writing client.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.tell("pause\n"),
@@ -93,10 +92,10 @@ impl Observer {
         }
     }
 
-    /// The client's objects and records so far.
+    /// Reads the client's objects and records.
     ///
     /// # Errors
-    /// A program has ended, for example by a panic of the inconsistency detector.
+    /// If the program has ended, for example by a panic of the inconsistency detector.
     pub(crate) async fn look(&mut self) -> anyhow::Result<Seen> {
         match self {
             Self::Program { name, follower } => {
@@ -108,14 +107,13 @@ impl Observer {
     }
 }
 
-/// The results of a writing client's calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) writes: u64,
     pub(crate) failed: u64,
 }
 
-/// Reads the answer to `dump`.
+/// Parses the answer to `dump`.
 fn seen(dump: &Value) -> anyhow::Result<Seen> {
     let mut seen = Seen { summary: format!("unchecked {}", dump["unchecked"]), ..Seen::default() };
     for (name, store) in dump["stores"].as_object().context("no stores")? {
@@ -143,7 +141,7 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
 }
 
 impl Seen {
-    /// Checks that every store is the union of the members.
+    /// Checks that every store has the union of the members' objects.
     pub(crate) fn is(&self, union: &Union) -> anyhow::Result<()> {
         for (name, store) in &self.stores {
             let resource = name.split('/').next().unwrap_or_default();
@@ -211,7 +209,6 @@ impl KubeRs {
         self.ledgers.iter().all(|(_, ledger)| has_listed(ledger))
     }
 
-    /// The client's objects and records so far.
     pub(crate) fn look(&self) -> anyhow::Result<Seen> {
         let mut seen = Seen::default();
         ensure!(self.tasks.iter().all(|task| !task.is_finished()), "{}: a watcher ended", self.name);

@@ -1,5 +1,5 @@
-//! Writers that change one member at a steady pace through its faults. Each name's sequence grows by one with each
-//! write that took effect, whether or not its answer came.
+//! Writers that change one member at a steady pace, also during its faults. The sequence number of a name grows by one
+//! with each effective write, even if the writer gets no answer.
 
 use crate::context::TestContext;
 use anyhow::{Context, ensure};
@@ -20,14 +20,14 @@ use tokio::{
 };
 use tributary_e2e::{HttpClient, TestCluster};
 
-/// The annotation with the number of writes to a name, from 1, over deletions too.
+/// The annotation with the number of writes to a name. It starts at 1, and deletions do not reset it.
 pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
 /// The annotation `<sequence>:<length>:<letters>`, which reveals a torn object.
 pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
-/// Number of writers per member. Each waits for its answers, so together they keep the pace as long as answers take at
-/// most 100 ms.
+/// Number of writers per member. Each writer waits for its answers. Together the writers keep the pace as long as
+/// answers take at most 100 ms.
 const WRITERS: u32 = 20;
 
 /// Writes per second and member, on an idle machine.
@@ -36,18 +36,18 @@ pub(crate) const PACE: u32 = 200;
 /// Number of names per writer.
 const NAMES: usize = 6;
 
-/// Pause after a failure of the member.
+/// Pause after the member has failed a write.
 const DOWN: Duration = Duration::from_millis(100);
 
 /// The namespace of the writers, and the scheme of their names.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) namespace: String,
-    /// Whether all members have the same names.
+    /// True if all members have the same names.
     pub(crate) twins: bool,
 }
 
-/// Writers of all members, until they are stopped.
+/// The running writers of all members.
 pub(crate) struct Writers {
     stop: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<Writer>>,
@@ -81,14 +81,14 @@ impl Writers {
     }
 }
 
-/// Writers of these members, with unused names. `pace` is the number of writes per second and member.
+/// Makes writers of these members, with unused names. `pace` is the number of writes per second and member.
 pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let owner = if place.twins { "twin" } else { member.name() };
         for writer in 0..WRITERS {
             let slots = (0..NAMES).map(|number| {
-                // A third of the names are pods.
+                // A third of the objects are pods.
                 let resource = if number % 3 == 2 { "pods" } else { "configmaps" };
                 Slot::new(resource, format!("{owner}-{writer}-{number}"))
             });
@@ -148,7 +148,7 @@ impl Writer {
     }
 }
 
-/// The outcome of an attempt.
+/// The outcome of a write.
 enum Outcome {
     Written,
     Refused,
@@ -156,7 +156,7 @@ enum Outcome {
     Down,
 }
 
-/// The writer's knowledge of a name in the member.
+/// The writer's knowledge about the object of a name.
 #[derive(Clone)]
 enum State {
     Absent,
@@ -164,11 +164,10 @@ enum State {
         uid: String,
         version: String,
     },
-    /// The write has no answer: it may have taken effect, or may do so later.
+    /// The last write had no answer. It may have taken effect, or may still do so.
     Uncertain,
 }
 
-/// One name and its object.
 struct Slot {
     resource: &'static str,
     base: String,
@@ -184,7 +183,7 @@ impl Slot {
         Self { resource, name: base.clone(), base, retired: 0, sequence: 0, state: State::Absent }
     }
 
-    /// The member's answer, if it decides whether the write took effect.
+    /// Returns the member's answer if it shows whether the write took effect.
     async fn ask(request: tributary_e2e::http::RequestBuilder) -> Option<tributary_e2e::HttpResponse> {
         let answer = request.send().await.ok()?;
         let undecided = answer.status.is_server_error()
@@ -195,8 +194,8 @@ impl Slot {
         (!undecided).then_some(answer)
     }
 
-    /// Every write except a create names the version it is based on, so that a write without an answer cannot take
-    /// effect after a later one.
+    /// Every write except a create has the object's version as a precondition. So a write without an answer cannot take
+    /// effect after a later write.
     async fn change(&mut self, http: &HttpClient, path: &str, version: &str, length: usize) -> anyhow::Result<Outcome> {
         let mut annotations = annotations(self.sequence + 1, length);
         annotations["resourceVersion"] = json!(version);
@@ -218,7 +217,7 @@ impl Slot {
         match Self::ask(http.post(collection, &object)).await {
             Some(answer) => self.take(Some(answer)),
             None => {
-                // The create may still take effect at any later time, and no precondition prevents that. So the writer
+                // The create may still take effect at any time, and no precondition prevents that. So the writer
                 // abandons the name.
                 self.retired += 1;
                 self.name = format!("{}-r{}", self.base, self.retired);
@@ -245,12 +244,12 @@ impl Slot {
         }
     }
 
-    /// The outcome of a change or a create.
+    /// Evaluates the answer to a change or a create.
     ///
     /// A change may have deleted the object instead. A kube-apiserver deletes a pod in two writes: it sets the pod's
-    /// deletion timestamp, and then deletes the pod. If it is killed between them, the next change of the pod completes
-    /// the deletion. The answer is 200 with the changed pod, a state that no watch ever reports (`Delete`,
-    /// `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's
+    /// deletion timestamp, and then deletes the pod. If the server is killed between the two writes, the next change of
+    /// the pod completes the deletion. The answer is 200 with the changed pod, a state that no watch ever reports
+    /// (`Delete`, `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's
     /// `pkg/registry/generic/registry/store.go`).
     fn take(&mut self, answer: Option<tributary_e2e::HttpResponse>) -> anyhow::Result<Outcome> {
         match answer {
@@ -278,7 +277,7 @@ impl Slot {
         }
     }
 
-    /// Reads the object's state in the member.
+    /// Reads the object's state from the member.
     async fn look(&mut self, http: &HttpClient, path: &str) -> anyhow::Result<Outcome> {
         let Some(answer) = Self::ask(http.get(path)).await else { return Ok(Outcome::Down) };
         if answer.status == StatusCode::NOT_FOUND {
@@ -301,7 +300,7 @@ impl Slot {
     }
 }
 
-/// The metadata that identifies a write.
+/// The annotations that identify a write.
 fn annotations(sequence: u64, length: usize) -> Value {
     json!({"annotations": {
         SEQUENCE: sequence.to_string(),
@@ -309,9 +308,9 @@ fn annotations(sequence: u64, length: usize) -> Value {
     }})
 }
 
-/// A change that completes a deletion creates no state of the pod: its sequence number goes to the next write, so that
-/// a client of the member sees every number.
-pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> anyhow::Result<()> {
+/// A patch that completes a deletion creates no state of the pod. The next write must get the patch's sequence number,
+/// so that a client of the member sees every number.
+pub(crate) async fn patch_that_deletes_its_object_records_no_state(context: TestContext) -> anyhow::Result<()> {
     let member = context.fixture.pair().await?.first().context("no member")?.clone();
     let http = member.http();
     let namespace = context.namespace("half", std::slice::from_ref(&member)).await?;
@@ -321,7 +320,7 @@ pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> a
     let mut slot = Slot::new("pods", "half".to_owned());
     slot.create(http, &collection, 1).await?;
     let path = format!("{collection}/{}", slot.name);
-    // The finalizer has the effect of a kill: the deletion timestamp is written, and the pod is not deleted.
+    // A finalizer has the same effect as a kill: the deletion timestamp is set, and the pod is not deleted.
     let patch = |metadata: Value| http.patch(&path, "merge-patch+json", &json!({"metadata": metadata}));
     patch(json!({"finalizers": ["oracle.tributary.dev/held"]})).send().await?.expect(200)?;
     http.delete(&path).json(&json!({"gracePeriodSeconds": 0})).send().await?.expect(200)?;

@@ -1,6 +1,6 @@
-//! Members whose decisions do not come from roles and bindings alone: a denying webhook, added while the member runs; a
-//! policy file (ABAC); and no authorizer at all (AlwaysAllow). The endpoint shows a user the same objects as the
-//! members do.
+//! Members whose decisions do not depend on RBAC alone: a denying webhook, added while the member runs; a policy file
+//! (ABAC); and an authorizer that allows everything (AlwaysAllow). The endpoint must show a user the same objects as
+//! the members do.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -15,19 +15,19 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 
-/// Longest time until the endpoint follows a change. A member reads its file each minute, Tributary probes the
-/// cluster's authorizers each minute, and it caches answers for a minute.
+/// Longest time until the endpoint applies a change. A member reads its file every minute, Tributary probes the
+/// cluster's authorizers every minute, and Tributary caches decisions for a minute.
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::authorizers";
-        what_else_decides_is_asked, who_is_bound_nowhere_is_shown_what_everybody_is_allowed,
+        webhook_and_abac_decisions_are_respected, always_allow_member_shows_all_objects_to_unbound_users,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// A webhook that denies some requests for resources, by the `spec` of reviews, and has no opinion on others. Dropping
-/// it stops the server.
+/// A webhook that denies some requests for resources, by the `spec` of reviews, and has no opinion on other requests.
+/// Dropping it stops the server.
 pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
@@ -51,7 +51,7 @@ impl DenyingWebhook {
         Ok(Self { port, task })
     }
 
-    /// Writes the configuration with which a kube-apiserver asks the webhook before RBAC.
+    /// Writes the configuration with which a kube-apiserver calls the webhook before RBAC.
     pub(super) fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
         let kubeconfig = folder.join("webhook.kubeconfig");
         let server = format!("http://127.0.0.1:{}", self.port);
@@ -74,8 +74,8 @@ impl Drop for DenyingWebhook {
     }
 }
 
-/// An endpoint over two members, each with a webhook before RBAC that `denies` makes for its name. The caller must keep
-/// the webhooks.
+/// Starts an endpoint over two members, each with a webhook before RBAC. `denies` makes the webhook's function from the
+/// member's name. The caller must keep the webhooks.
 pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
     context: &TestContext,
     denies: impl Fn(&'static str) -> D,
@@ -117,7 +117,7 @@ fn configuration(authorizers: &[Value]) -> String {
     json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind, "authorizers": authorizers}).to_string()
 }
 
-/// Lines of a policy file: the users who may read ConfigMaps in one namespace or (`*`) in all.
+/// Lines of an ABAC policy file: the users who may read ConfigMaps in one namespace or (`*`) in all.
 fn policies(readers: &[(&str, &str)]) -> String {
     let line = |(user, namespace): &(&str, &str)| {
         json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
@@ -126,14 +126,14 @@ fn policies(readers: &[(&str, &str)]) -> String {
     readers.iter().map(|reader| format!("{}\n", line(reader))).collect()
 }
 
-/// The ConfigMaps in a user's answer at a path, or the status of the refusal.
+/// The ConfigMaps in the answer to a user, or the status of the refusal.
 async fn shown(http: &HttpClient, path: &str) -> anyhow::Result<Result<BTreeSet<(String, String)>, u16>> {
     let answer = http.get(path).send().await?;
     if answer.status != 200 {
         return Ok(Err(answer.status.as_u16()));
     }
     let all = config_maps(&answer.json()?);
-    // Each member has a ConfigMap of its own in kube-system.
+    // Each member has its own ConfigMap in kube-system.
     let own = all.into_iter().filter(|(_, namespace, _)| namespace != "kube-system");
     Ok(Ok(own.map(|(cluster, namespace, _)| (cluster, namespace)).collect()))
 }
@@ -144,7 +144,7 @@ async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<
     Ok(answer.status == 200)
 }
 
-async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> {
+async fn webhook_and_abac_decisions_are_respected(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let [kept, denied] = ["kept", "denied"].map(namespace::unique_name);
@@ -211,10 +211,9 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     agrees(&shared, &after).await
 }
 
-/// One member allows every request, and the other uses RBAC. Both serve the same roles and bindings, which give
-/// Tributary's account all rights, and its self-review says the same. Only the extra allowed requests reveal the
-/// difference.
-async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestContext) -> anyhow::Result<()> {
+/// One member allows every request, and the other uses RBAC. Both have the same RBAC objects, and their self-reviews
+/// report the same rights of Tributary's account. Only allowed requests without a binding reveal the difference.
+async fn always_allow_member_shows_all_objects_to_unbound_users(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
     let own = namespace::unique_name("open");
@@ -240,7 +239,7 @@ async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestCo
         clusters.iter().map(|cluster| ((*cluster).to_owned(), own.clone())).collect()
     };
     let rows = [
-        // No role in either member gives her rights.
+        // No role in either member gives `carol` rights.
         (carol, &all, Ok(of(&["open"]))),
         (carol, &in_own, Ok(of(&["open"]))),
         (ann, &all, Ok(of(&["open", "ruled"]))),
@@ -282,7 +281,7 @@ async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::R
     Ok(())
 }
 
-/// Checks that each member itself lets a user list exactly the namespaces that the endpoint shows.
+/// Checks that each member allows a user to list exactly the namespaces that the endpoint shows.
 async fn agrees(shared: &Shared, rows: &[Row<'_>]) -> anyhow::Result<()> {
     for (user, path, expected) in rows.iter().filter(|(_, path, _)| path.contains("/namespaces/")) {
         for member in &shared.members {

@@ -1,5 +1,6 @@
-//! Users whose rights change all the time, in two real members. Each answer must equal the members' own answer for that
-//! user within the last moment. Answers are lists of all namespaces and of one, single objects, and watches.
+//! Users whose rights change constantly, in two real members. Each answer must equal an answer that the members gave
+//! this user within a short time before. The answers are lists of all namespaces and of one, single objects, and
+//! watches.
 
 use super::{
     Shared,
@@ -25,26 +26,24 @@ const PEOPLE: usize = 3;
 const MEMBERS: usize = 2;
 const NAMESPACES: usize = 2;
 
-/// Number of readers per user, beside a watcher.
+/// Number of reading tasks per user, in addition to a watching task.
 const READERS: usize = 2;
 
 /// The initial objects in each namespace.
 const OBJECTS: [&str; 2] = ["a", "b"];
 
-/// Longest time until a member's own answers follow a change.
+/// Longest time until a member's own answers follow a change of rights.
 const MEMBER_SAYS: Duration = Duration::from_secs(20);
 
-/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
     lasts: Duration,
-    /// Pause between two changes.
     pause: Duration,
-    /// Largest age of the rights behind an answer.
+    /// Largest age of the rights that an answer may use.
     bound: Duration,
 }
 
-/// Parameters in continuous integration. The promised bound is 2 s; a busy machine may take longer.
+/// Parameters in continuous integration. Tributary promises a bound of 2 s, and a busy machine may need longer.
 const SHORT: Pace =
     Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
 
@@ -52,33 +51,35 @@ const SHORT: Pace =
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
-/// Parameters for webhooks whose decision changes without any role: Tributary caches a member's answer for a minute,
-/// and a new answer may take 5 s.
+/// Parameters for webhooks that change their decisions. Tributary caches a member's decision for a minute, and a new
+/// decision may take 5 s.
 const MINDS: Pace =
     Pace { lasts: Duration::from_secs(360), pause: Duration::from_secs(8), bound: Duration::from_secs(66) };
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::churn";
-        each_answer_is_one_that_members_gave, each_answer_is_one_that_members_gave_behind_webhooks,
-        proof_each_answer_is_one_that_members_gave, proof_each_answer_is_one_that_members_gave_behind_webhooks,
-        proof_webhooks_that_change_their_minds,
+        answers_match_the_members_answers_while_rights_change,
+        answers_match_the_members_answers_behind_denying_webhooks,
+        proof_answers_match_the_members_answers_while_rights_change,
+        proof_answers_match_the_members_answers_behind_denying_webhooks,
+        proof_answers_follow_webhooks_with_changing_decisions,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(900))).collect()
 }
 
-async fn each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+async fn answers_match_the_members_answers_while_rights_change(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, SHORT).await
 }
 
-async fn proof_each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_match_the_members_answers_while_rights_change(context: TestContext) -> anyhow::Result<()> {
     by_bindings(context, LONG).await
 }
 
-async fn each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn answers_match_the_members_answers_behind_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, SHORT).await
 }
 
-async fn proof_each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_match_the_members_answers_behind_denying_webhooks(context: TestContext) -> anyhow::Result<()> {
     behind_denying_webhooks(context, LONG).await
 }
 
@@ -87,7 +88,8 @@ async fn by_bindings(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(&context, shared, Means::Bindings { denied: |_, _| false }, pace).await
 }
 
-/// The same test with a webhook in each member that denies some users some namespaces, independent of roles.
+/// As [`by_bindings`], with a webhook in each member. The webhook denies some users some namespaces, independent of
+/// roles.
 async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (shared, _webhooks) =
@@ -95,7 +97,7 @@ async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Re
     run(&context, shared, Means::Bindings { denied: matrix::denies }, pace).await
 }
 
-async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_follow_webhooks_with_changing_decisions(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let denied = Denied::default();
     let (shared, _webhooks): (_, Vec<(DenyingWebhook, _)>) = behind_webhooks(&context, |member| {
@@ -114,12 +116,12 @@ async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow:
 /// Denied combinations of member, namespace and user.
 type Denied = Arc<Mutex<BTreeSet<(String, String, String)>>>;
 
-/// The way in which rights change.
+/// How rights change.
 enum Means {
-    /// Bindings change. `denied` is the constant decision of the members' webhooks, by the member's name and the
-    /// review's `spec`.
+    /// By bindings. `denied` is the constant decision of the members' webhooks, by the member's name and the review's
+    /// `spec`.
     Bindings { denied: fn(&str, &Value) -> bool },
-    /// The decisions of the webhooks change.
+    /// By the decisions of the webhooks.
     Webhooks(Denied),
 }
 
@@ -131,7 +133,7 @@ struct Place {
     namespace: usize,
 }
 
-/// A member's decision about a place, with its time.
+/// A member's decision about a namespace, with its time.
 #[derive(Clone, Copy, Debug)]
 struct State {
     may: bool,
@@ -141,25 +143,24 @@ struct State {
     to: Option<Instant>,
 }
 
-/// The members' decisions by place.
+/// The members' decisions by user, member and namespace.
 #[derive(Debug, Default)]
 struct Timeline(BTreeMap<Place, Vec<State>>);
 
 impl Timeline {
-    /// Returns whether a member's decision was `may` at some time from `bound` before the first moment until the
-    /// second.
+    /// Returns whether a member's decision was `may` at some time between `from - bound` and `to`.
     fn said(&self, place: Place, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
         let since = from.checked_sub(bound).unwrap_or(from);
         let counts = |state: &&State| state.from <= to && state.to.is_none_or(|end| end >= since);
         self.0[&place].iter().filter(counts).any(|state| state.may == may)
     }
 
-    /// The first time after a moment at which a member's decision about a place became a refusal.
+    /// The first time after `moment` at which a member's decision became a refusal.
     fn lost_after(&self, place: Place, moment: Instant) -> Option<Instant> {
         self.0[&place].iter().filter(|state| state.may).filter_map(|state| state.to).find(|lost| *lost > moment)
     }
 
-    /// A place and its decisions, for a message.
+    /// Formats the decisions about a namespace, for a message.
     fn of(&self, place: Place) -> String {
         format!("{place:?}: {:?}", self.0[&place])
     }
@@ -201,7 +202,7 @@ struct Watch {
     during: (Instant, Instant),
     /// Time at which the list arrived.
     from: Instant,
-    /// The events of the watch: place, name and time.
+    /// The events of the watch: namespace, name and time.
     told: Vec<(Place, String, Instant)>,
 }
 
@@ -275,7 +276,7 @@ impl Churn {
             self.tells_what_it_may(&timeline, watch)?;
             self.tells_all_that_it_may(&timeline, watch, &made)?;
         }
-        // A run without changes, or with all rights for all users, would show nothing.
+        // A run proves nothing without changes, or if all users have all rights.
         let count = |is: fn(&Said) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
         let counts = [
             timeline.turns(),
@@ -288,7 +289,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Gives and revokes rights in sequence; returns the members' decisions meanwhile.
+    /// Grants and revokes rights in sequence. Returns the members' decisions over time.
     async fn changes(&self, mut random: StdRng) -> anyhow::Result<Timeline> {
         let mut timeline = Timeline::default();
         for person in 0..PEOPLE {
@@ -352,7 +353,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Returns whether the member itself allows a user to read a place.
+    /// Returns whether the member itself allows a user to read the namespace.
     async fn lets(&self, Place { person, member, namespace }: Place) -> anyhow::Result<bool> {
         let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
         let list = member.http().get(&format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"));
@@ -364,7 +365,7 @@ impl Churn {
         }
     }
 
-    /// The member's own decision about a place, after it follows the change.
+    /// Waits until the member itself follows the change. Returns its decision.
     async fn says(&self, place: Place, is_given: bool) -> anyhow::Result<bool> {
         let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
         let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
@@ -380,7 +381,7 @@ impl Churn {
         Ok(may)
     }
 
-    /// Creates an object from time to time, for the watches to report.
+    /// Creates an object from time to time, so that the watches have events.
     async fn makes(&self) -> anyhow::Result<Vec<Made>> {
         let mut made = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -409,7 +410,7 @@ impl Churn {
         Ok(answers)
     }
 
-    /// One answer, and its JSON.
+    /// Sends one request. Returns the comparable answer, and its JSON.
     async fn asks(&self, person: usize, question: Question) -> anyhow::Result<(Answer, Value)> {
         let path = match question {
             Question::All => "/api/v1/configmaps".to_owned(),
@@ -437,8 +438,8 @@ impl Churn {
         Ok((Answer { person, question, during, said }, json))
     }
 
-    /// The member, namespace and name of an object of this run; `None` for objects of other tests, or of every
-    /// namespace.
+    /// The member, namespace and name of an object of this run; `None` for objects of other tests, and for objects of
+    /// every namespace.
     fn seen(&self, object: &Value) -> anyhow::Result<Option<(usize, usize, String)>> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -464,7 +465,7 @@ impl Churn {
             let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
             let path = format!("/api/v1/configmaps?watch=1&resourceVersion={version}");
             let response = self.people[person].1.get(&path).stream().await?;
-            // The right was lost between list and watch.
+            // The user lost the right between list and watch.
             if response.status != 200 {
                 ensure!(response.status == 403, "{path}: {}", response.status);
                 continue;
@@ -476,7 +477,7 @@ impl Churn {
         Ok(watches)
     }
 
-    /// The events of a watch until its end.
+    /// Collects the events of a watch until its end.
     async fn follow(&self, person: usize, mut events: EventStream) -> anyhow::Result<Vec<(Place, String, Instant)>> {
         let mut told = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -493,7 +494,7 @@ impl Churn {
         Ok(told)
     }
 
-    /// Checks that an answer agrees with the members' decisions: for each place it has all objects, or none.
+    /// Checks that an answer agrees with the members' decisions: it has all or none of the objects of each namespace.
     fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
         let said = |member, namespace, may| {
             let place = Place { person: answer.person, member, namespace };
@@ -534,14 +535,14 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks that a watch reported only readable objects, and ended when the right to a listed object was lost.
+    /// Checks that a watch reported only readable objects, and ended when the user lost the right to a listed object.
     fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
         for (place, name, at) in &watch.told {
             let is_to_be_seen = timeline.said(*place, true, (*at, *at), self.pace.bound);
             ensure!(is_to_be_seen, "a watch of {:?} told of {name} at {at:?} of {}", watch.during, timeline.of(*place));
         }
         let lost = watch.listed.iter().filter_map(|place| Some((place, timeline.lost_after(*place, watch.from)?)));
-        // Tributary may not notice a right that is lost and returned at once.
+        // Tributary may not notice a right that is revoked and granted again at once.
         let after = |lost: Instant| (lost + Duration::from_millis(1), lost + self.pace.bound);
         let lost = lost.filter(|(place, lost)| !timeline.said(**place, true, after(*lost), Duration::ZERO));
         for (place, lost) in lost {
@@ -552,7 +553,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks that a watch reported every object created while its client had the right throughout.
+    /// Checks that a watch reported every object that was created while its user had the right throughout.
     fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
         for Made { member, namespace, name, during: (sent, there) } in made {
             let place = Place { person: watch.person, member: *member, namespace: *namespace };

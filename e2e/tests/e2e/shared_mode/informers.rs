@@ -1,4 +1,5 @@
-//! client-go informers of a user whose rights change: in the end they hold exactly the objects that the user may list.
+//! client-go informers of a user whose rights change. In the end they must have exactly the objects that the user may
+//! list.
 
 use super::{Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::clients::follower::Follower;
@@ -8,7 +9,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::namespace;
 
-/// Longest time until an informer follows: Tributary collects new rights for up to 30 s before it ends the watch.
+/// Longest time until an informer has newly readable objects. Tributary collects new rights for up to 30 s before it
+/// ends the watch.
 const GAINED: Duration = Duration::from_secs(75);
 
 /// Number of rounds of changes, each with a comparison.
@@ -18,7 +20,9 @@ pub(super) fn cases() -> Vec<Case> {
     [("watch_list", true), ("list_and_watch", false)]
         .into_iter()
         .map(|(name, watch_list)| {
-            Case::new(format!("shared_mode::informers::with_{name}"), move |context| follows(context, watch_list))
+            Case::new(format!("shared_mode::informers::informer_with_{name}_follows_changing_rights"), move |context| {
+                follows(context, watch_list)
+            })
         })
         .collect()
 }
@@ -39,7 +43,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
             places.push(Place { member, namespace: namespace.clone(), may: false });
         }
     }
-    // A namespace that she may always list, so that the informer syncs at all.
+    // The user may always list this namespace, so that the informer can sync.
     let always = context.namespace("always", &shared.members).await?;
     grant(&shared.members[0], &always, &ann, &ann, reads_config_maps()).await?;
     let http = shared.http(&ann, &[]).await?;
@@ -60,7 +64,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
             make_config_map(&shared.members[place.member], &place.namespace, &place.name(round), 10).await?;
         }
         let held = wait_until_equal(&shared, &mut follower, &places, round).await?;
-        // The endpoint's list at that time is the same.
+        // The endpoint's list must have the same objects as the informer.
         let list = http.get("/api/v1/configmaps").send().await?.expect(200)?.json()?;
         let listed: BTreeSet<String> =
             config_maps(&list).into_iter().map(|(_, namespace, name)| format!("{namespace}/{name}")).collect();
@@ -69,7 +73,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     follower.exit().await
 }
 
-/// A namespace of a member, and whether she may read it.
+/// A namespace of a member, and whether the user may read it.
 struct Place {
     member: usize,
     namespace: String,
@@ -77,7 +81,6 @@ struct Place {
 }
 
 impl Place {
-    /// Name of a round's object; names are unique.
     fn name(&self, round: usize) -> String {
         format!("of-{}-{round}", self.member)
     }
@@ -96,7 +99,7 @@ impl Place {
     }
 }
 
-/// Waits until the informer holds the objects that she may read; returns them.
+/// Waits until the informer has the objects that the user may read, and returns them.
 async fn wait_until_equal(
     shared: &Shared,
     follower: &mut Follower,

@@ -1,5 +1,5 @@
-//! `tributary join`: the account that it makes in real members has enough rights to serve users, and no rights beyond
-//! its profile.
+//! `tributary join`. The account that it creates in real members must have enough rights to serve users, and no rights
+//! beyond its profile.
 
 use super::{SOON, Shared, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,14 +11,13 @@ use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::join";
-        manifests_are_taken,
-        an_account_is_enough_to_serve_people_and_no_more_than_its_profile,
-        what_is_there_is_kept,
-        what_has_no_token_is_taken_back,
-        nothing_is_done_unasked]
+        kube_apiserver_accepts_the_member_manifests, joined_account_has_exactly_the_rights_of_its_profile,
+        second_join_keeps_the_settings_of_the_first, join_without_an_issued_token_deletes_its_secret,
+        join_without_confirmation_changes_nothing,
+    ]
 }
 
-/// Runs the command with the common flags. The account has a name of the test's own.
+/// Runs the command with the common flags. The account has a unique name.
 async fn join(
     context: &TestContext,
     member: &str,
@@ -38,7 +37,7 @@ fn done(output: &KubectlOutput) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(context: TestContext) -> anyhow::Result<()> {
+async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -56,7 +55,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
         done(&again)?;
         ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
     }
-    // The account can serve users, each with their rights in the cluster.
+    // The account can serve users, each with the user's own rights in the cluster.
     let shared = Shared::of(&context, members.clone(), Tributary::configured(folder), &[]).await?;
     let (own, ann) = (context.namespace("join", &members).await?, namespace::unique_name("ann"));
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch", "create"]}]);
@@ -73,7 +72,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
         Ok(())
     })
     .await?;
-    // `tributary check`, with the account's rights, predicts the objects that she sees.
+    // `tributary check` with the account's rights predicts the objects that the user sees.
     let config = folder.display().to_string();
     let resources = "configmaps,secrets,deployments.apps";
     let check = ["check", "--config", &config, "--as", &ann, "--group", "dev", "--resources", resources];
@@ -82,7 +81,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
-    // Tributary does not hold Secrets, and an account of this profile cannot list them for a user.
+    // Tributary does not cache Secrets, and an account of this profile cannot list Secrets for a user.
     ensure!(seen.stdout.matches("but not through the endpoint").count() == 2, "{}", seen.stdout);
     ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
     let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
@@ -91,13 +90,13 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let context_of = members[0].name();
     kubectl.ok(&["--context", context_of, "get", "configmaps", "-n", &own]).await?;
     kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
-    // A request that she lacks the right for gets the cluster's message.
+    // A request that the cluster denies the user gets the cluster's message.
     let delete = kubectl.run(&["--context", context_of, "delete", "configmap", "x", "-n", &own]).await?;
     let words = format!(
         "configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in"
     );
     ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
-    // Requests that she has the right for, but that the account may not send for her.
+    // The cluster allows the user these requests, but the account may not send them for the user.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
         let answer = kubectl.run(refused).await?;
@@ -109,8 +108,8 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
-    // The other cluster's account has the profile read: a list of both clusters is refused at once, with the selector
-    // that leaves this cluster out.
+    // The other cluster's account has the profile `read`. A list of both clusters is refused at once, and the message
+    // has a selector that excludes this cluster.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
@@ -119,7 +118,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
-    // The refusal is the administrator's choice: the log notes it, without the warning about an account that lacks
+    // The refusal is the administrator's choice. The log notes it, without the warning about an account that lacks
     // rights.
     let log = shared.tributary.log();
     ensure!(
@@ -136,7 +135,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     Ok(())
 }
 
-/// The rules of a role as triples of verb, group and resource, for Kubernetes' own groups.
+/// The rules of a role for Kubernetes' own groups, as triples of verb, group and resource.
 fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = rule[field].as_array().into_iter().flatten();
@@ -154,9 +153,9 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     rules
 }
 
-/// A second `join` keeps settings that its flags do not change. The role in a real member equals the manifest's for
-/// Kubernetes' own kinds.
-async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
+/// A second `join` keeps settings that its flags do not change. The role in a real member must equal the manifest's
+/// role for Kubernetes' own kinds.
+async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();
@@ -173,7 +172,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     let (missing, further): (Vec<_>, Vec<_>) =
         (joined.difference(&written).filter(own).collect(), written.difference(&joined).collect());
     ensure!(missing.is_empty() && further.is_empty(), "the manifest lacks {missing:?}, and has {further:?} more");
-    // Without flags for them, the settings stay the same.
+    // Without flags, the settings stay unchanged.
     let again = join(&context, one.name(), folder, &account, &["--yes"]).await?;
     done(&again)?;
     ensure!(again.stdout.contains("profile write") && !again.stdout.contains("change "), "{}", again.stdout);
@@ -185,7 +184,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     for says in ["change  profile write to read", "change  ClusterRole"] {
         ensure!(less.stdout.contains(says), "{says}: {}", less.stdout);
     }
-    // The second join keeps the cluster's name, and fields and comments of the user.
+    // The second join keeps the cluster's name, and the user's own fields and comments.
     let file = folder.join(format!("{}.yaml", one.name()));
     let policies = "  # by whom all is taken\n  dispatchPolicies:\n  - rules:\n    - { verbs: [\"*\"], apiGroups: [\"*\"], \
                     resources: [\"*\"], nonResourceURLs: [\"*\"] }\n";
@@ -199,7 +198,7 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "leave --name out"] {
         ensure!(twice.code == Some(2) && twice.stderr.contains(part), "{part}: {twice:?}");
     }
-    // The file of one cluster cannot be used for another.
+    // `join` refuses to use the file of one cluster for another.
     let other = join(&context, two.name(), folder, &account, &["--yes", "--name", one.name()]).await?;
     ensure!(other.code == Some(2) && other.stderr.contains("is of another cluster than"), "{other:?}");
     let path = format!("/api/v1/namespaces/{account}");
@@ -207,8 +206,8 @@ async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster without a kube-controller-manager: its Secret never gets a token.
-async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result<()> {
+/// Without a kube-controller-manager, the Secret never gets a token.
+async fn join_without_an_issued_token_deletes_its_secret(context: TestContext) -> anyhow::Result<()> {
     let bare = context.fixture.bare().await?;
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let (kubeconfig, folder) = (bare.kubeconfig().display().to_string(), directory.path().display().to_string());
@@ -222,8 +221,8 @@ async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result
     Ok(())
 }
 
-/// Applies the manifests of the repository to a server that refuses unknown fields.
-async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
+/// The member must accept the repository's manifests under strict validation.
+async fn kube_apiserver_accepts_the_member_manifests(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let kubectl = Kubectl::new(context.fixture.tools().await?, &members[1].kubeconfig())?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/members");
@@ -237,7 +236,7 @@ async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
     kubectl.ok(&["delete", "--wait=false", "--ignore-not-found", "-f", &file]).await.map(drop)
 }
 
-async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
+async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
     let folder = directory.path();

@@ -1,8 +1,8 @@
 //! Eight users with random rights in two real members. For every verb, resource, namespace and name, the endpoint's
 //! answer must be the join of the members' answers to the same user.
 //!
-//! A seed determines roles and requests, and a failure prints it; `TRIBUTARY_MATRIX=SEED` chooses it. Continuous
-//! integration sends some of the requests, and the proof all of them.
+//! A seed determines roles and requests. `TRIBUTARY_MATRIX=SEED` chooses the seed, and a failure prints it. Continuous
+//! integration sends some of the requests, and the proof sends all.
 
 mod answer;
 mod changes;
@@ -20,7 +20,7 @@ use self::{
     oracle::{Oracle, ROLES_ALONE},
     question::Question,
     roles::Bindings,
-    searched::what_others_write_names_nobody,
+    searched::leak_search_ignores_text_of_foreign_objects,
     world::World,
 };
 use super::{SOON, Shared, authorizers::behind_webhooks};
@@ -37,7 +37,6 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Pace {
     /// Number of changes of rights.
@@ -48,47 +47,48 @@ struct Pace {
     writers: usize,
 }
 
-/// Parameters in continuous integration.
 const SHORT: Pace = Pace { rounds: 2, questions: Some(400), writers: 5 };
 
 /// Parameters of the proof: all requests, in some twenty minutes on two cores.
 const LONG: Pace = Pace { rounds: 4, questions: None, writers: 30 };
 
-/// Number of roles given in each member before the first round, and in each later round.
+/// Number of bound roles in each member before the first round, and in each later round.
 const ROLES: usize = 40;
 const CHANGES: usize = 12;
 
-/// Number of bindings deleted in a round, in both members together.
+/// Number of deleted bindings per round, in both members together.
 const TAKEN: usize = 16;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 6;
 
-/// Largest number of printed differences.
 const TOLD: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
-        what_is_answered_is_what_members_answer, what_is_answered_where_webhooks_deny,
-        proof_what_is_answered_is_what_members_answer, proof_what_is_answered_where_webhooks_deny,
-        what_others_write_names_nobody,
+        answers_under_random_rights_are_the_members_joined_answers,
+        answers_under_denying_webhooks_are_the_members_joined_answers,
+        proof_answers_under_random_rights_are_the_members_joined_answers,
+        proof_answers_under_denying_webhooks_are_the_members_joined_answers,
+        leak_search_ignores_text_of_foreign_objects,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }
 
-async fn what_is_answered_is_what_members_answer(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, SHORT).await
 }
 
-async fn proof_what_is_answered_is_what_members_answer(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_under_random_rights_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     by_roles(context, LONG).await
 }
 
-async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
+async fn answers_under_denying_webhooks_are_the_members_joined_answers(context: TestContext) -> anyhow::Result<()> {
     where_webhooks_deny(context, SHORT).await
 }
 
-async fn proof_what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
+async fn proof_answers_under_denying_webhooks_are_the_members_joined_answers(
+    context: TestContext,
+) -> anyhow::Result<()> {
     where_webhooks_deny(context, LONG).await
 }
 
@@ -98,8 +98,8 @@ async fn by_roles(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     run(shared, seed, pace).await.with_context(|| format!("TRIBUTARY_MATRIX={seed}"))
 }
 
-/// The same test with a webhook in each member. Independent of roles, the webhook denies some users some verbs on some
-/// resources, in some namespaces or in all.
+/// As [`by_roles`], with a webhook in each member. Independent of roles, the webhook denies some users some verbs on
+/// some resources, in some namespaces or in all.
 async fn where_webhooks_deny(context: TestContext, pace: Pace) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let seed = seed()?;
@@ -127,12 +127,13 @@ pub(super) fn denies(member: &str, asked: &Value) -> bool {
     !namespace.is_empty() && is_in_quarter((member, user, namespace, text(&attributes["resource"])))
 }
 
-/// Denies a quarter of the requests of a run's users, by a seed: requests for a namespace, for all namespaces, and for
-/// cluster-scoped resources. The prefix of users and namespaces, which is unique to a run, does not count.
+/// Denies a quarter of the requests of a run's users, by a seed. This includes requests for a namespace, for all
+/// namespaces, and for cluster-scoped resources. The decision ignores the prefix of users and namespaces, which is
+/// unique to a run.
 ///
 /// Three kinds of requests are never denied. For a list of all namespaces by an object's name, roles also decide which
-/// namespaces are asked. The first user's requests for all namespaces show when the endpoint has found all resources.
-/// Requests marked with [`ROLES_ALONE`] ask for the decision of roles.
+/// namespaces Tributary lists. The first user's requests for all namespaces show when the endpoint has found all
+/// resources. Requests marked with [`ROLES_ALONE`] ask for the decision of roles.
 fn denies_by(seed: u64, member: &str, asked: &Value) -> bool {
     let own = |name: &str| name.splitn(3, '-').last().unwrap_or_default().to_owned();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -188,7 +189,7 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
     told.are_enough(pace)
 }
 
-/// Alternates between the kinds of requests: there are far more lists than anything else.
+/// Interleaves the kinds of requests, because most requests are lists.
 fn mixed(all: Vec<Question>) -> Vec<Question> {
     let mut by_what = BTreeMap::<&str, Vec<Question>>::new();
     for question in all {
@@ -201,7 +202,7 @@ fn mixed(all: Vec<Question>) -> Vec<Question> {
     mixed
 }
 
-/// Sends all of these requests; returns the outcomes with the kinds of their requests.
+/// Sends the requests. Returns the outcomes with the kinds of their requests.
 async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'static str, Outcome)>> {
     let oracle = Oracle::new(world);
     let asked = questions.iter().map(|question| asked(&oracle, question));
@@ -221,8 +222,8 @@ async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'sta
     bail!("{count} of {} differ:\n{}", questions.len(), differences.join("\n"))
 }
 
-/// Repeats a comparison until the answers agree, because Tributary follows rights with a delay. Each repetition asks
-/// the members again.
+/// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition sends
+/// the request to the members again.
 async fn asked(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<(&'static str, Outcome)> {
     let mut outcome = compare(oracle, question).await;
     let end = Instant::now() + SOON;
@@ -247,8 +248,8 @@ impl Outcomes {
         }
     }
 
-    /// Checks that both allowed and refused requests were frequent; otherwise the run would show nothing. Rare statuses
-    /// are required only if all requests were sent.
+    /// Checks that allowed and refused requests were both frequent. Otherwise the run proves nothing. Rare statuses are
+    /// required only if all requests were sent.
     fn are_enough(&self, pace: Pace) -> anyhow::Result<()> {
         let common = [
             ("list", &[0, 200, 403][..]),

@@ -1,4 +1,4 @@
-//! Rights that change between two requests of a client or during one, and rights that Tributary cannot follow.
+//! Rights that change between two requests or during one request, and rights that Tributary cannot read.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -13,20 +13,20 @@ use tributary_e2e::{
 };
 use tributary_simulator::{Relay, Weather};
 
-/// Total size in bytes of a watch's initial events: more than the buffers on the way hold.
+/// Total size in bytes of a watch's initial events, larger than all buffers between server and client.
 const INITIAL_BYTES: usize = 40 << 20;
 
-/// Longest time until Tributary sees that a cluster is cut off, or reachable again.
+/// Longest time until Tributary notices that a cluster is unreachable, or reachable again.
 pub(super) const CUT_OFF: Duration = Duration::from_secs(60);
 
-/// Name of the member that belongs to one test.
+/// Name of a member that only one test uses.
 pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::races";
-        a_version_of_other_rights_is_not_resumed, pages_of_other_rights_do_not_go_on,
-        initial_events_end_with_the_right_to_them, proof_initial_events_of_ten_thousand,
-        rights_of_a_cluster_that_is_cut_off_end, what_was_taken_away_meanwhile_is_never_shown,
+        watch_does_not_resume_from_a_version_of_earlier_rights, continue_token_of_earlier_rights_is_expired,
+        initial_events_end_when_the_right_is_revoked, proof_10000_initial_events_end_when_the_right_is_revoked,
+        rights_in_an_unreachable_cluster_expire, right_revoked_during_an_outage_hides_objects_after_recovery,
     ]
 }
 
@@ -51,7 +51,7 @@ impl Reader {
         Ok(Self { shared, name, kept, lost, http })
     }
 
-    /// A reader over a member with these kubeconfig entries, beside the second member of all tests.
+    /// Makes a reader over a member with these kubeconfig entries and `member2`.
     pub(super) async fn beside(
         context: &TestContext,
         member: Arc<TestCluster>,
@@ -63,7 +63,7 @@ impl Reader {
         let path = folder.path().join("kubeconfig");
         kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
         let reader = Self::start(context, Shared::over(context, [member, other], &path, arguments).await?).await?;
-        // Her rights in the other member never change.
+        // The user's rights in the other member never change.
         grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
         Ok(reader)
     }
@@ -83,7 +83,7 @@ impl Reader {
         self.http.get("/api/v1/configmaps").send().await?.expect(200)?.json()
     }
 
-    /// Waits until a list has exactly these namespaces' objects, by name.
+    /// Waits until a list has exactly these objects, given by namespace and name.
     pub(super) async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
         let expected = expected.iter().map(|(namespace, name)| self.key(namespace, name)).collect::<BTreeSet<_>>();
         eventually(SOON, async || {
@@ -108,7 +108,7 @@ fn version(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyhow::Result<()> {
+async fn watch_does_not_resume_from_a_version_of_earlier_rights(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one"]).await?;
@@ -117,7 +117,7 @@ async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyho
     let from = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
     let mut open = reader.http.watch(&from).await?;
     reader.loses().await?;
-    // An open watch ends with an error after which an informer lists again.
+    // An open watch ends with an error that makes an informer list again.
     let end = open.expect(SOON).await?;
     ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
     reader.make(lost, &["hidden"]).await?;
@@ -135,7 +135,7 @@ async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyho
     Ok(())
 }
 
-async fn pages_of_other_rights_do_not_go_on(context: TestContext) -> anyhow::Result<()> {
+async fn continue_token_of_earlier_rights_is_expired(context: TestContext) -> anyhow::Result<()> {
     let reader = Reader::start(&context, Shared::start(&context).await?).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
     reader.make(kept, &["one", "two"]).await?;
@@ -153,15 +153,15 @@ async fn pages_of_other_rights_do_not_go_on(context: TestContext) -> anyhow::Res
     reader.lists(&[(kept, "one"), (kept, "two")]).await.map(drop)
 }
 
-async fn initial_events_end_with_the_right_to_them(context: TestContext) -> anyhow::Result<()> {
+async fn initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 1_000).await
 }
 
-async fn proof_initial_events_of_ten_thousand(context: TestContext) -> anyhow::Result<()> {
+async fn proof_10000_initial_events_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     initial_events(&context, 10_000).await
 }
 
-/// A client that reads the initial events of a watch slowly loses its right to them.
+/// A client that reads the initial events of a watch slowly loses its right to the objects.
 async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<()> {
     let reader = Reader::start(context, Shared::start(context).await?).await?;
     let making = (0..count).map(|at| {
@@ -199,7 +199,7 @@ async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// A member of the test's own behind a relay that can be cut, beside the second member of all tests.
+/// Starts the test's own member behind a relay that the test can cut, beside `member2`.
 async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
     let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
     let wire = Relay::start(member.apiserver_port(), 0).await?;
@@ -213,7 +213,7 @@ pub(super) fn cut(wire: &Relay) {
     wire.cut();
 }
 
-async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow::Result<()> {
+async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &["--stale-rights=15"]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
@@ -229,7 +229,7 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
         Ok(())
     })
     .await?;
-    // Then her rights there are unknown, and her answers do not mention the cluster.
+    // After the rights expire, the user's answers do not mention the cluster.
     eventually(CUT_OFF, async || {
         let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
         ensure!(config_maps(&list.json()?).is_empty(), "{}", list.text());
@@ -247,9 +247,9 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
     .await
 }
 
-/// While a cluster is cut off, a user loses a right there, and the objects change. After the cut both changes arrive,
-/// and no answer may show the new objects with the old right.
-async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
+/// While a cluster is unreachable, a user loses a right there, and the objects change. After the outage both changes
+/// arrive, and no answer may show the new objects under the old right.
+async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
@@ -283,7 +283,7 @@ async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> a
     Ok(())
 }
 
-/// Restores the lost right by the first binding.
+/// Grants the revoked right again, with the same binding.
 pub(super) async fn regain(reader: &Reader) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let binding = json!({

@@ -1,5 +1,5 @@
-//! Long-running requests of users end with the right or credential that opened them: logs, exec and port-forward of the
-//! real kubectl, watches.
+//! Long-running requests of users end with the right or credential that opened them: the real kubectl's logs, exec and
+//! port-forward, and watches.
 
 use super::{SOON, Shared, grant, reads_config_maps, revoke};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -13,25 +13,25 @@ use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 /// Longest time between a change and the end of the requests, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Value of `--max-stream-age` in the test of it: longer than three kubectls take to start on a busy machine, and short
-/// enough to wait for.
+/// Value of `--max-stream-age`: longer than the start of three kubectl processes on a busy machine, and short enough
+/// for a test.
 const STREAM_AGE: Duration = Duration::from_secs(20);
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::streams";
-        what_is_open_ends_with_the_right_to_it, what_is_open_ends_with_the_authority_that_vouched_for_it,
-        what_is_open_ends_once_it_has_lasted_as_long_as_it_may, who_is_denied_is_cut_off,
-        kubernikus_996_who_may_only_get_a_shell_has_none,
+        open_streams_end_when_the_right_is_revoked, open_streams_end_when_the_client_authority_is_replaced,
+        open_streams_end_at_their_maximum_age, open_streams_of_a_denied_user_end,
+        kubernikus_996_exec_by_get_needs_the_right_to_create,
     ]
 }
 
-/// A user with followed logs, an exec and a port-forward, of a pod in their namespace of the first member.
+/// A user with running `kubectl logs -f`, `exec` and `port-forward` processes, for a pod in the user's namespace of the
+/// first member.
 struct Person {
     shared: Shared,
     name: String,
     namespace: String,
     open: Vec<Process>,
-    /// Start of each of these processes.
     begun: Vec<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl Person {
         Ok(Self { name, namespace, open, begun, shared })
     }
 
-    /// Waits until all processes have ended, shortly after `since`.
+    /// Waits until all processes have ended, at most [`ENDED_WITHIN`] after `since`.
     async fn loses_all(&mut self, since: Instant) -> anyhow::Result<()> {
         for process in &mut self.open {
             process.wait(SOON).await?;
@@ -85,8 +85,8 @@ fn what_they_may(verbs: &[&str]) -> Value {
     json!([{"apiGroups": [""], "verbs": verbs, "resources": resources}])
 }
 
-/// kubectl opens a shell with a GET, which the cluster judges as `get` and as `create` (precedent 20).
-async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) -> anyhow::Result<()> {
+/// kubectl opens an exec session with a GET, which the cluster authorizes as `get` and as `create` (precedent 20).
+async fn kubernikus_996_exec_by_get_needs_the_right_to_create(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let Person { shared, name, namespace, open, .. } = &mut person;
     let kubectl = shared.kubectl(&context, name, &[]).await?;
@@ -100,29 +100,29 @@ async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) 
         let took = since.elapsed();
         ensure!(took < ENDED_WITHIN, "{} took {took:?}", process.name());
     }
-    // The cluster refuses a new shell to a user with `get` only. Logs continue.
+    // The cluster refuses a new exec session to a user with `get` only. Logs continue.
     let refused = kubectl.run(&["-n", namespace, "exec", "one", "--", "true"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.to_lowercase().contains("forbidden"), "{}", refused.stderr);
     ensure!(logs.exit_status().is_none(), "logs need get alone: {}", logs.errors());
     Ok(())
 }
 
-async fn what_is_open_ends_with_the_right_to_it(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_end_when_the_right_is_revoked(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let since = Instant::now();
     revoke(&person.shared.members[0], &person.namespace, &person.name).await?;
     person.loses_all(since).await
 }
 
-async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_end_when_the_client_authority_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let since = Instant::now();
     fs::write(&person.shared.client_ca, PeopleAuthority::new("the next authority")?.pem())?;
     person.loses_all(since).await
 }
 
-/// Even without traffic, a stream ends after its largest age, and not before.
-async fn what_is_open_ends_once_it_has_lasted_as_long_as_it_may(context: TestContext) -> anyhow::Result<()> {
+/// A stream must end at its maximum age, even without traffic, and not before.
+async fn open_streams_end_at_their_maximum_age(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let age = format!("--max-stream-age={}s", STREAM_AGE.as_secs());
@@ -145,7 +145,7 @@ fn deny(path: &Path, users: &[&str]) -> anyhow::Result<()> {
     Ok(fs::rename(&next, path)?)
 }
 
-async fn who_is_denied_is_cut_off(context: TestContext) -> anyhow::Result<()> {
+async fn open_streams_of_a_denied_user_end(context: TestContext) -> anyhow::Result<()> {
     let folder = guard::temporary_folder("denied")?;
     let path = folder.path().join("denied.yaml");
     deny(&path, &["nobody"])?;

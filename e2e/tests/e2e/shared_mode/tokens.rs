@@ -1,4 +1,5 @@
-//! Bearer tokens over two real members: tokens of an issuer, of ServiceAccounts, and tokens that clusters review.
+//! Bearer tokens over two real members: tokens of an OIDC issuer, tokens of ServiceAccounts, and tokens that clusters
+//! review.
 
 use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
@@ -16,22 +17,23 @@ use std::{
 };
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
 
-/// Tributary looks for unknown keys of members every 30 s.
+/// Longest time until Tributary accepts a new key of a member. Tributary reads unknown keys every 30 s.
 pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
-/// Tributary reviews the token of a long-running request again each minute.
+/// Longest time until Tributary reviews the token of a long-running request again, which happens every minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
-/// The status for an unauthenticated request.
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::tokens";
-        issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice,
-        own_tokens_are_passed_on, proof_what_an_account_opened_ends_with_it, tokens_end_when_a_name_means_another_cluster,
+        oidc_token_names_its_user, service_account_token_is_valid_only_in_its_own_cluster,
+        token_reviews_of_clusters_name_the_user, documented_rbac_rules_suffice_for_token_reviews,
+        token_pass_through_forwards_the_users_own_token, proof_streams_of_a_deleted_service_account_end,
+        tokens_are_invalid_after_their_cluster_is_replaced,
     ]
 }
 
-/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims, `member2` tokens of
-/// requests for its own path.
+/// An endpoint with tokens as the only credentials. `member1` reviews tokens that no issuer claims. `member2` reviews
+/// tokens of requests for its own path.
 pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
@@ -46,7 +48,7 @@ impl Endpoint {
         Self::start_as(context, &token, &json!({})).await
     }
 
-    /// Starts the endpoint with this token of Tributary's account in `member2`, and further fields of its
+    /// Starts the endpoint with this token of Tributary's account in `member2`, and with additional fields of the
     /// UpstreamCluster.
     async fn start_as(context: &TestContext, own_token: &str, further: &Value) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
@@ -85,12 +87,12 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(user)?)
     }
 
-    /// The status for a token, on a new connection.
+    /// The status of a request with a token, on a new connection.
     async fn status(&self, token: &str, path: &str) -> anyhow::Result<u16> {
         Ok(self.http(token).await?.get(path).send().await?.status.as_u16())
     }
 
-    /// Checks that no part of a token is in the log.
+    /// Checks that the log contains no part of these tokens.
     fn log_holds_none_of(&self, tokens: &[&str]) -> anyhow::Result<()> {
         let log = self.tributary.log();
         let quoted = tokens.iter().flat_map(|token| token.split('.')).filter(|part| part.len() > 8);
@@ -100,7 +102,7 @@ impl Endpoint {
     }
 }
 
-/// A cluster that reviews the tokens of requests for its own path.
+/// An UpstreamCluster that reviews the tokens of requests for its own path.
 fn reviewing(
     (name, member): (&str, &TestCluster),
     authority: &Path,
@@ -126,7 +128,7 @@ async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
     Ok((info["username"].as_str().unwrap_or_default().to_owned(), info["groups"].clone()))
 }
 
-/// A ServiceAccount's token; without audiences it is for the member itself.
+/// Requests a token of a ServiceAccount. Without audiences, the token is for the member itself.
 pub(super) async fn token_of(
     member: &TestCluster,
     namespace: &str,
@@ -140,7 +142,7 @@ pub(super) async fn token_of(
     Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
-async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
+async fn oidc_token_names_its_user(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("tokens", &endpoint.members).await?;
     grant(&endpoint.members[0], &own, "ann", "oidc:ann", reads_config_maps()).await?;
@@ -159,7 +161,7 @@ async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
     let refused = kubectl.run(&["get", "pods", "-n", &own]).await?;
     ensure!(refused.stderr.contains("User \"oidc:ann\" cannot list resource \"pods\""), "{}", refused.stderr);
 
-    // kubectl gets the token from a program.
+    // kubectl gets the token from an exec plugin.
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
     });
@@ -189,7 +191,7 @@ async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&token])
 }
 
-/// A watch ends when its token expires.
+/// Checks that a watch ends when its token expires.
 async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::Result<()> {
     let http = endpoint.http(&endpoint.issuer.token("a", &[Change::Expires(8)])?).await?;
     let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
@@ -199,8 +201,8 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// Tributary reloads the file of issuers. An invalid file changes nothing, and requests with tokens of a removed issuer
-/// end.
+/// Checks that Tributary reloads the file of issuers. An invalid file must change nothing, and requests with tokens of
+/// a removed issuer must end.
 async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
     let http = endpoint.http(token).await?;
@@ -235,9 +237,9 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     .await
 }
 
-/// A ServiceAccount's token and watch belong to the cluster that had the name. The same account of another cluster is
-/// another account.
-async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> anyhow::Result<()> {
+/// A ServiceAccount's token and watch belong to the cluster that had the name. After the replacement, the account of
+/// the new cluster is a different user.
+async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let own = context.namespace("replaced", &members).await?;
     for (member, map) in [(&members[0], "of-one"), (&members[1], "of-two")] {
@@ -312,7 +314,7 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     })
     .await?;
     make_config_map(&members[0], &own, "late", 10).await?;
-    // The server cuts the stream, which the reader sees as an error.
+    // The server aborts the stream, which the reader sees as an error.
     let (told, ended) = watch.drain(SOON).await.unwrap_or_else(|_| (Vec::new(), true));
     ensure!(ended, "the watch goes on: {told:?}");
     for process in &mut open {
@@ -328,12 +330,12 @@ async fn tokens_end_when_a_name_means_another_cluster(context: TestContext) -> a
     Ok(())
 }
 
-async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<()> {
+async fn service_account_token_is_valid_only_in_its_own_cluster(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [one, two] = &endpoint.members;
     let own = context.namespace("accounts", &endpoint.members).await?;
     let name = format!("system:serviceaccount:{own}:app");
-    // Accounts with the same name in two members are different.
+    // Accounts with the same name in two members are different users.
     for (member, map) in [(one, "of-one"), (two, "of-two")] {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
         member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
@@ -367,7 +369,7 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     // A token with a forged signature is invalid.
     let forged = format!("{}.{}", token.rsplit_once('.').context("a JWT")?.0, "A".repeat(86));
     ensure!(endpoint.status(&forged, &maps).await? == UNAUTHORIZED);
-    // The token of a deleted account is invalid a moment later.
+    // The token of a deleted account becomes invalid.
     two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/app")).send().await?.expect(200)?;
     eventually(SOON, async || {
         let status = endpoint.status(&token, &maps).await?;
@@ -378,8 +380,9 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     endpoint.log_holds_none_of(&[&token, &elsewhere])
 }
 
-/// When a cluster no longer accepts a token, long-running requests with this token end, both from memory and forwarded.
-async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyhow::Result<()> {
+/// When a cluster no longer accepts a token, long-running requests with this token must end: watches from Tributary's
+/// cache, and forwarded watches.
+async fn proof_streams_of_a_deleted_service_account_end(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let two = &endpoint.members[1];
     let own = context.namespace("accounts", &endpoint.members).await?;
@@ -408,7 +411,7 @@ async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyh
     Ok(())
 }
 
-async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
+async fn token_reviews_of_clusters_name_the_user(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let own = context.namespace("reviewed", &endpoint.members).await?;
     let [of_hub, of_two] = [&endpoint.members[0], &endpoint.members[1]].map(|member| member.access().token);
@@ -422,7 +425,7 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
     // The hub's reviews are valid for the other cluster. The other cluster's reviews are valid only for itself, and
-    // happen only for requests for its path.
+    // happen only for requests to its path.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {
@@ -438,7 +441,7 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // Tributary may see the cluster's rights a moment later.
+    // Tributary may read the cluster's RBAC objects with a delay.
     eventually(SOON, async || {
         let merged = endpoint.http(&of_hub).await?.get(&maps).send().await?.expect(200)?.json()?;
         let clusters: Vec<_> = config_maps(&merged).into_iter().map(|(cluster, ..)| cluster).collect();
@@ -450,7 +453,6 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&of_hub, &of_two])
 }
 
-/// The manifests in docs/shared-mode.md.
 fn documented_roles() -> anyhow::Result<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/shared-mode.md");
     let text = fs::read_to_string(path)?;
@@ -459,7 +461,7 @@ fn documented_roles() -> anyhow::Result<Vec<Value>> {
     roles.map(|block| Ok(serde_saphyr::from_str(block)?)).collect()
 }
 
-async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
+async fn documented_rbac_rules_suffice_for_token_reviews(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("documented", std::slice::from_ref(&member)).await?;
     make_accounts(&member, &own).await?;
@@ -501,10 +503,10 @@ async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// With `tokenPassThrough`, the cluster gets a user's own token: Tributary's account needs no right to impersonate, and
-/// the cluster sees the user with all its own information. Tokens of other clusters, and other paths, work as without
-/// it.
-async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
+/// With `tokenPassThrough`, the cluster gets a user's own token. Tributary's account needs no right to impersonate, and
+/// the cluster sees all of the user's information. Tokens of other clusters, and other paths, work as without
+/// `tokenPassThrough`.
+async fn token_pass_through_forwards_the_users_own_token(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
     make_accounts(&member, &own).await?;
@@ -528,7 +530,7 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let (told, _) = http.watch(&format!("{theirs}?watch=1&timeoutSeconds=1")).await?.drain(SOON).await?;
     ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "made"), "{told:?}");
 
-    // The cluster's own rules decide for each user, with its own messages, also about impersonation.
+    // The cluster's own rules decide for each user, with the cluster's messages, also about impersonation.
     let http = endpoint.http(&app).await?;
     http.get(&theirs).send().await?.expect(403)?;
     grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), reads_config_maps()).await?;
@@ -539,8 +541,8 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
     ensure!(through == direct, "{through} is not {direct}");
 
-    // The hub's review is accepted, but this cluster cannot verify the hub's token, and Tributary's account may not
-    // impersonate.
+    // The hub's review accepts the token, but this cluster cannot verify the hub's token, and Tributary's account may
+    // not impersonate.
     let of_hub = endpoint.members[0].access().token;
     let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
     ensure!(answer.contains("member2"), "{answer}");
@@ -550,7 +552,7 @@ async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
     endpoint.log_holds_none_of(&[&administrator, &app, &of_hub])
 }
 
-/// A kubeconfig of the member itself.
+/// Writes a kubeconfig of the member itself.
 fn of_member(endpoint: &Endpoint, member: &TestCluster, token: &str) -> anyhow::Result<PathBuf> {
     let path = endpoint.folder.path().join(namespace::unique_name("bare"));
     let access = kubeconfig::Access { token: token.to_owned(), ..member.access() };

@@ -1,10 +1,11 @@
-//! The catalog of specs, and the specs that can pass on a member with simulated containers.
+//! The catalog of Kubernetes' specs, and the selection of specs that can pass on a member with simulated containers.
 
 use anyhow::{Context, ensure};
 use std::{path::Path, process::Stdio};
 use tokio::process::Command;
 
-/// The API machinery's specs of Tributary's own work: list, watch, Table, discovery, negotiation.
+/// Parts of the names of API machinery specs about Tributary's features: list, watch, Table, discovery, content
+/// negotiation.
 const MACHINERY: &[&str] = &[
     "Watchers",
     "chunking",
@@ -18,15 +19,16 @@ const MACHINERY: &[&str] = &[
     "CustomResourceDefinition Watch",
 ];
 
-/// Exceptions: the first kills servers; the second waits minutes for a compaction; the third needs a running webhook.
+/// Excluded API machinery specs: the first kills servers, the second waits minutes for a compaction, and the third
+/// needs a running webhook.
 const NOT_MACHINERY: &[&str] = &["Disruptive", "compacted away", "FieldSelectors"];
 
-/// Number of these specs.
+/// Number of API machinery specs that continuous integration runs.
 pub(crate) const MACHINERY_COUNT: usize = 33;
 
-/// Specs that are not tried: disruptive specs, specs marked as flaky, and features that are off by default. Also specs
-/// of parts that simulated nodes lack: storage, networks between pods, cgroups, probes, hooks and rights of containers,
-/// webhooks in pods, clouds, Windows.
+/// Parts of the names of specs that are not tried: disruptive and flaky specs, and features that are off by default.
+/// Also specs of features that simulated nodes lack: storage, networks between pods, cgroups, probes, hooks and
+/// capabilities of containers, webhooks in pods, clouds, Windows.
 const NOT_TRIED: &[&str] = &[
     "[Disruptive]",
     "[Flaky]",
@@ -52,7 +54,7 @@ const NOT_TRIED: &[&str] = &[
     "Windows",
 ];
 
-/// Specs that pass only sometimes, by a part of their names, with the reason.
+/// Parts of the names of specs that pass only sometimes, with the reason.
 pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     (
         "should support continue listing from the last key if the original version has been compacted away",
@@ -73,10 +75,10 @@ pub(crate) const BY_CHANCE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The names of all built specs, as Kubernetes gives them: the texts of the containers, and of the spec itself.
+/// The full names of all built specs: the texts of the containers and of the spec itself.
 ///
 /// # Errors
-/// The program does not run.
+/// If the program does not run.
 pub(crate) async fn all(specs: &Path) -> anyhow::Result<Vec<String>> {
     let mut command = Command::new(specs.join("e2e.test"));
     let output = command.arg("--list-tests").stderr(Stdio::inherit()).output().await.context("list the specs")?;

@@ -7,32 +7,32 @@ use std::{path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep};
 use tributary_e2e::{MemberBuilder, TestCluster, Tools, Tributary, guard, kubeconfig};
 
-/// The controllers that the API machinery's specs need: namespaces with a service account and the root certificate,
-/// garbage collection and Deployments. Without the root certificate's publisher the framework waits for two minutes
+/// The controllers that the API machinery specs need: namespaces with a service account and the root certificate,
+/// garbage collection and Deployments. Without the publisher of the root certificate, the framework waits two minutes
 /// before each spec.
 const FEW_CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                                root-ca-certificate-publisher-controller,replicaset-controller,deployment-controller,\
                                resourcequota-controller";
 
-/// The controllers of the member without writes.
+/// The controllers of the member that gets no writes.
 const SPECTATOR_CONTROLLERS: &str = "namespace-controller,garbage-collector-controller";
 
-/// Number of nodes of the member that specs write to: conformance requires two.
+/// Number of nodes of the member that specs write to. Conformance requires two.
 const NODES: usize = 2;
 
-/// Longest time until a member has freed a name, or made a service account.
+/// Longest time until a member has freed a name, or created a service account.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The members of a target, and the Tributary in front of them (except for `Bare`).
 pub(crate) struct Clusters {
-    // Fields are dropped in this order: clients before servers.
+    // Rust drops fields in this order: clients before servers.
     tributary: Option<Tributary>,
     members: Vec<TestCluster>,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Clusters {
-    /// Starts the servers of a target. With `whole`, the member that specs write to has every controller, a scheduler,
+    /// Starts the servers of a target. With `whole`, the member that specs write to has all controllers, a scheduler,
     /// service accounts and a second node.
     pub(crate) async fn start(tools: &Tools, target: Target, whole: bool) -> anyhow::Result<Self> {
         let first = if whole { whole_member(tools).await? } else { small_member(tools).await? };
@@ -47,8 +47,8 @@ impl Clusters {
                 let folder = guard::temporary_folder("specs-two")?;
                 let path = folder.path().join("kubeconfig");
                 kubeconfig::write(&path, &[&first.access(), &second.access()])?;
-                // With composite versions, an object's version in a list differs by design from that in its event;
-                // specs compare the two.
+                // Some specs compare an object's version in a list with the version in its event. With composite
+                // versions, these differ by design.
                 let builder = Tributary::builder(&path, [first.name(), second.name()])
                     .arguments(["--create-in=member1", "--item-resource-versions=Integer"]);
                 let tributary = Some(builder.start().await?);
@@ -57,7 +57,6 @@ impl Clusters {
         }
     }
 
-    /// The kubeconfig of a client of this target.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         match &self.tributary {
             Some(tributary) => tributary.kubeconfig().to_owned(),
@@ -68,7 +67,7 @@ impl Clusters {
     /// Checks that the target still answers.
     ///
     /// # Errors
-    /// The target does not answer.
+    /// If the target does not answer.
     pub(crate) async fn check(&self) -> anyhow::Result<()> {
         let http = match &self.tributary {
             Some(tributary) => tributary.http().await?,
@@ -83,13 +82,12 @@ impl Clusters {
         Ok(())
     }
 
-    /// The end of Tributary's log.
     pub(crate) fn log_tail(&self) -> String {
         self.tributary.as_ref().map(|tributary| tributary.log_tail(40)).unwrap_or_default()
     }
 }
 
-/// A member for the API machinery's specs.
+/// A member for the API machinery specs.
 async fn small_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     with_nodes(TestCluster::builder("member1").controllers_named(FEW_CONTROLLERS), 1).start(tools).await
 }
@@ -105,15 +103,14 @@ async fn whole_member(tools: &Tools) -> anyhow::Result<TestCluster> {
     Ok(member)
 }
 
-/// Creates a pod on which specs of the scheduler wait, a minute each, for every node. One pod may have all the expected
-/// names.
+/// Creates a system pod on a node. Specs of the scheduler wait a minute for such a pod on every node. One pod may have
+/// all the expected names.
 async fn create_system_pod(member: &TestCluster, node: usize) -> anyhow::Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("kube-proxy-fluentd-elasticsearch-node-problem-detector-{node}")},
         "spec": {
-            // A node selector instead of the node's name: only a scheduler sets the condition PodScheduled in the
-            // status.
+            // The pod has a node selector, because only a scheduler sets the condition PodScheduled.
             "nodeSelector": {"kubernetes.io/hostname": format!("{}-node-{node}", member.name())},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "played", "image": "played"}],
@@ -132,8 +129,9 @@ fn with_nodes(builder: MemberBuilder, count: usize) -> MemberBuilder {
     builder.kwok(true).nodes(count).schedulable(true)
 }
 
-/// The second of two members, which gets no writes. It has no node, because a pod of the first member could not be
-/// bound to it. It has no Service `kubernetes`, because every run reads it first, and a repeated name is a 409.
+/// Starts the second of two members, which gets no writes. It has no node, because pods of the first member could not
+/// be bound to that node. It has no Service `kubernetes`: every run reads this Service first, and a repeated name is a
+/// 409.
 async fn spectator(tools: &Tools) -> anyhow::Result<TestCluster> {
     let member = TestCluster::builder("member2").controllers_named(SPECTATOR_CONTROLLERS).start(tools).await?;
     let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -156,7 +154,7 @@ async fn spectator(tools: &Tools) -> anyhow::Result<TestCluster> {
     http.post(&format!("{admission}/validatingadmissionpolicies"), &policy).send().await?.expect(201)?;
     http.post(&format!("{admission}/validatingadmissionpolicybindings"), &binding).send().await?.expect(201)?;
     let deadline = Instant::now() + PATIENCE;
-    // The policy takes effect after a moment. Until then kube-apiserver recreates the Service every ten seconds.
+    // The policy takes effect with a delay. Until then kube-apiserver recreates the Service every ten seconds.
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "kube-system"}, "spec": {"ports": [{"port": 1}]}});
     while http.post("/api/v1/namespaces/kube-system/services?dryRun=All", &probe).send().await?.status == 201 {
         anyhow::ensure!(Instant::now() < deadline, "the policy of {} does not hold", member.name());

@@ -3,20 +3,17 @@
 
 use super::Target;
 
-/// One deliberate difference between the targets.
 #[derive(Debug)]
 pub(crate) struct Difference {
     /// A part of each spec's full name that no other spec has.
     pub(crate) specs: &'static [&'static str],
-    /// Targets at which the specs fail.
     pub(crate) targets: &'static [Target],
     /// A part of the failure's text that identifies this reason.
     pub(crate) sign: &'static str,
-    /// The reason of the difference.
     pub(crate) reason: &'static str,
 }
 
-/// Both targets with Tributary.
+/// The targets with Tributary.
 const TRIBUTARY: &[Target] = &[Target::OverOne, Target::OverTwo];
 
 pub(crate) const DIFFERENCES: &[Difference] = &[
@@ -37,7 +34,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         specs: &["API priority and fairness should ensure that requests can be classified"],
         targets: TRIBUTARY,
-        // The place at which the spec waits for a metric.
+        // The source line at which the spec waits for a metric.
         sign: "flowcontrol.go:841] Unexpected error",
         reason: "it looks for kube-apiserver's own metrics; /metrics is Tributary's, a member's are under /clusters/<name>/metrics",
     },
@@ -107,7 +104,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// The known difference of a spec at a target.
+/// The listed difference of a spec at a target.
 pub(crate) fn of(target: Target, spec: &str) -> Option<&'static Difference> {
     let is_known = |difference: &&Difference| difference.specs.iter().any(|part| spec.contains(part));
     DIFFERENCES.iter().find(|difference| difference.targets.contains(&target) && is_known(difference))

@@ -1,4 +1,4 @@
-//! The results of each spec at one target, written to disk at once: a stopped run continues where it was.
+//! The results of each spec at one target, written to disk at once. The next run continues an interrupted run.
 
 use super::report::Outcome;
 use anyhow::Context;
@@ -11,23 +11,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One attempt at one spec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     pub(crate) spec: String,
-    /// The outcome of the attempt.
     pub(crate) outcome: Outcome,
-    /// The duration of the attempt.
     pub(crate) seconds: u64,
 }
 
-/// The first line of the file: the programs of the attempts. Attempts with other programs do not count.
+/// The first line of the file, which identifies the tested programs. Attempts with other programs do not count.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Subject {
     subject: String,
 }
 
-/// The attempts at all specs at one target, in memory and in a file of one JSON text a line.
+/// The attempts at all specs at one target, in memory and in a file with one JSON document per line.
 pub(crate) struct Ledger {
     path: PathBuf,
     state: Mutex<State>,
@@ -39,17 +36,17 @@ struct State {
 }
 
 impl Ledger {
-    /// Opens the ledger at `path` and reads the attempts of an earlier run with the same `subject`.
+    /// Opens the ledger at `path`, and reads the attempts of an earlier run with the same `subject`.
     ///
     /// # Errors
-    /// The file can be neither read nor created.
+    /// If the file can be neither read nor created.
     pub(crate) fn open(path: PathBuf, subject: &str) -> anyhow::Result<Self> {
         let subject = Subject { subject: subject.to_owned() };
         let attempts = read(&path, &subject).unwrap_or_default();
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
-        // The file is rewritten, which removes an unfinished line of an interrupted run.
+        // The file is rewritten without the unfinished last line of an interrupted run.
         let mut text = line(&subject)?;
         for attempt in attempts.values().flatten() {
             text.push_str(&line(attempt)?);
@@ -62,7 +59,7 @@ impl Ledger {
     /// Adds an attempt in memory and on disk.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn add(&self, attempt: Attempt) -> anyhow::Result<()> {
         let text = line(&attempt)?;
         let mut state = self.state.lock();
@@ -71,22 +68,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// Number of attempts at a spec, and whether the last one passed.
+    /// Number of attempts at a spec, and whether the last attempt passed.
     pub(crate) fn standing(&self, spec: &str) -> (usize, bool) {
         let state = self.state.lock();
         let attempts = state.attempts.get(spec).map(Vec::as_slice).unwrap_or_default();
         (attempts.len(), attempts.last().is_some_and(|last| last.outcome == Outcome::Passed))
     }
 
-    /// All attempts by spec, in order.
     pub(crate) fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         self.state.lock().attempts.clone()
     }
 
-    /// Deletes the ledger: the next run begins anew.
+    /// Deletes the ledger, so that the next run repeats all specs.
     ///
     /// # Errors
-    /// The file cannot be removed.
+    /// If the file cannot be removed.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         fs::remove_file(&self.path).with_context(|| format!("remove {}", self.path.display()))
     }

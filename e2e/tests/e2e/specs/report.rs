@@ -3,18 +3,17 @@
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// The outcome of one spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
     Passed,
-    /// The spec failed, panicked or timed out; with the reason and the end of its output.
+    /// The spec failed, panicked or timed out. The text has the reason and the end of the spec's output.
     Failed(String),
-    /// The spec does not apply to this cluster; with the spec's reason.
+    /// The spec does not apply to this cluster. The text has the spec's reason.
     Skipped(String),
 }
 
-/// Number of lines kept of a failed spec's output.
+/// Number of lines that are kept of a failed spec's output.
 const OUTPUT_LINES: usize = 60;
 
 #[derive(Deserialize)]
@@ -38,22 +37,22 @@ struct Failure {
     message: String,
 }
 
-/// Reads a report of `--ginkgo.json-report`, from a run that selected one spec.
+/// Parses a report of `--ginkgo.json-report`, from a run that selected one spec.
 ///
 /// # Errors
-/// The text is no such report, or the run did not select exactly one spec.
+/// If the text is no such report, or the run did not select exactly one spec.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Outcome> {
     let suites: Vec<Suite> = serde_json::from_str(text).context("ginkgo's report is no JSON")?;
     let nodes = suites.into_iter().filter_map(|suite| suite.spec_reports).flatten();
     let mut specs = Vec::new();
     for node in nodes {
         if node.leaf_node_type == "It" {
-            // Specs outside the focus are skipped too, but without a message.
+            // Specs outside the focus are skipped, too, but without a message.
             if node.state != "skipped" || !node.failure.message.is_empty() {
                 specs.push(outcome(node));
             }
         } else if let Outcome::Failed(why) = outcome(node) {
-            // Nodes before or after all specs: the spec did not run, or left objects behind.
+            // A node before or after all specs failed: the spec did not run, or left objects behind.
             return Ok(Outcome::Failed(why));
         }
     }
@@ -74,7 +73,6 @@ fn outcome(spec: Spec) -> Outcome {
     }
 }
 
-/// The end of a spec's output.
 pub(crate) fn tail(written: &str) -> String {
     let lines: Vec<&str> = written.lines().collect();
     lines[lines.len().saturating_sub(OUTPUT_LINES)..].join("\n")

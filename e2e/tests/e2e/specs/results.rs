@@ -7,19 +7,14 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The result of a spec at a target.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// The outcome of the last attempt.
     pub(crate) outcome: Outcome,
-    /// Number of attempts at the spec.
     pub(crate) attempts: usize,
 }
 
-/// The results of all specs at a target.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
-/// The verdicts in a ledger.
 pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     let of_spec = |(spec, attempts): (String, Vec<Attempt>)| {
         let count = attempts.len();
@@ -28,8 +23,8 @@ pub(crate) fn verdicts(ledger: &Ledger) -> Verdicts {
     ledger.attempts().into_iter().filter_map(of_spec).collect()
 }
 
-/// Faults in a target's results, a paragraph for each: a spec that passes on the bare member and fails here without
-/// being listed, and a listed spec that passes or fails for another reason.
+/// Describes each fault in a target's results in one paragraph. A fault is an unlisted spec that passes on the bare
+/// member and fails at the target, or a listed spec that passes or fails for another reason.
 pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> Vec<String> {
     let fault = |name: &String| {
         let result = verdicts.get(name).map(|verdict| &verdict.outcome);
@@ -50,7 +45,7 @@ pub(crate) fn faults(target: Target, wanted: &[String], verdicts: &Verdicts) -> 
     wanted.iter().filter_map(fault).collect()
 }
 
-/// The results as a document. `targets` are the bare member, over one and over two.
+/// Formats the results as a document. `targets` are the bare member, Tributary over one and Tributary over two.
 pub(crate) fn document(date: &str, wanted: &[String], targets: &[(Target, Verdicts)]) -> String {
     let mut text = format!(
         "# Kubernetes' own specs\n\nGenerated on {date} by the test `proof_specs::all`; not edited by hand. The specs of Kubernetes v1.36.3 \
@@ -97,7 +92,7 @@ fn has_passed(verdict: &Verdict) -> bool {
     verdict.outcome == Outcome::Passed
 }
 
-/// A verdict in a cell of the table.
+/// A verdict for a cell of the table.
 fn words(verdict: &Verdict) -> &'static str {
     match &verdict.outcome {
         Outcome::Passed if verdict.attempts > 1 => "passed (second attempt)",
@@ -107,13 +102,12 @@ fn words(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Capitalizes the first letter.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// Text for a cell of a Markdown table.
+/// Escapes a text for a cell of a Markdown table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "\\<").replace('\n', " ")
 }

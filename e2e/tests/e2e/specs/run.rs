@@ -1,5 +1,5 @@
-//! Runs many specs at one target. A spec has its own process, so that it cannot block or end another spec. The result
-//! is recorded at the end of the process.
+//! Runs many specs at one target. Each spec has its own process, so that it cannot block or end another spec. The
+//! result is recorded at the end of the process.
 
 use super::{
     Target, catalog,
@@ -20,24 +20,24 @@ use std::{
 use tokio::time::Instant;
 use tributary_e2e::{Process, Tools, guard};
 
-/// Longest duration of a spec marked as slow. Such a spec leaves a connection or a schedule idle for five minutes.
+/// Longest duration of a spec marked as slow. Some of these specs leave a connection or a schedule idle for five
+/// minutes.
 const SLOW_PATIENCE: Duration = Duration::from_secs(8 * 60);
 
-/// Time in which a timed-out spec removes its objects before ginkgo gives up; the removal of namespaces takes this
-/// long.
+/// Time for a timed-out spec to remove its objects. The removal of namespaces needs this time.
 const CLEANING: Duration = Duration::from_secs(60);
 
-/// Time for ginkgo's report. Afterwards ginkgo's process is killed.
+/// Time for ginkgo's report, before ginkgo's process is killed.
 const REPORTING: Duration = Duration::from_secs(60);
 
-/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Number of concurrent specs. Specs marked as slow do not count, and serial ones run alone after the others.
+    /// Number of concurrent specs. Specs marked as slow do not count. Serial specs run alone after the other specs.
     pub(crate) processes: usize,
     /// Longest duration of a spec that is not marked as slow.
     pub(crate) patience: Duration,
-    /// Largest number of attempts at a failing spec. Specs that are known to fail at this target have only one.
+    /// Largest number of attempts at a failing spec. Specs that are listed as failing at this target have only one
+    /// attempt.
     pub(crate) attempts: usize,
 }
 
@@ -46,17 +46,12 @@ pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     /// The folder of `e2e.test`.
     pub(crate) specs: &'a Path,
-    /// The server under test.
     pub(crate) target: Target,
-    /// The running servers of this target.
     pub(crate) clusters: &'a Clusters,
-    /// Earlier and new results.
     pub(crate) ledger: &'a Ledger,
-    /// Limits of this run.
     pub(crate) limits: Limits,
 }
 
-/// Progress of a round, for the terminal.
 struct Progress {
     ended: AtomicUsize,
     all: usize,
@@ -64,11 +59,11 @@ struct Progress {
 }
 
 impl Run<'_> {
-    /// Runs the specs in `names` that have no result yet, and then the failed ones again. Serial specs come after the
-    /// others, and specs that are known to fail come last, because they may leave objects behind that disturb others.
+    /// Runs the specs in `names` that have no result yet, and then the failed specs again. Serial specs run after the
+    /// other specs. Specs that are listed as failing run last, because their remaining objects may disturb other specs.
     ///
     /// # Errors
-    /// A spec cannot be started, or the target no longer answers. A failing spec is a result, not an error.
+    /// If a spec cannot be started, or the target no longer answers. A failing spec is a result, not an error.
     pub(crate) async fn all(&self, names: &[String]) -> anyhow::Result<()> {
         for attempt in 1..=self.limits.attempts {
             let due = names.iter().filter(|name| is_due(self.ledger, self.target, name, attempt)).cloned();
@@ -78,7 +73,7 @@ impl Run<'_> {
             let (slow, quick): (Vec<String>, Vec<String>) = others.into_iter().partition(|name| catalog::is_slow(name));
             let all = known.len() + serial.len() + slow.len() + quick.len();
             let progress = Progress { ended: AtomicUsize::new(0), all, attempt };
-            // Slow specs only wait, so they do not count among the concurrent ones.
+            // Slow specs mostly wait, so they do not count as concurrent specs.
             let waiting = slow.len();
             tokio::try_join!(
                 self.at_once(slow, waiting, &progress),
@@ -99,7 +94,7 @@ impl Run<'_> {
         let started = Instant::now();
         let outcome = self.outcome(&name).await.with_context(|| name.clone())?;
         if outcome != Outcome::Passed {
-            // A spec that failed because its target ended has no valid result.
+            // The result of a spec is invalid if the target has ended.
             self.clusters.check().await?;
         }
         let seconds = started.elapsed().as_secs();
@@ -128,7 +123,7 @@ impl Run<'_> {
         let mut command = Command::new(self.specs.join("e2e.test"));
         command.current_dir(folder).env("HOME", folder).env("TMPDIR", folder).env_remove("KUBECONFIG");
         let suite = patience + CLEANING;
-        // ginkgo matches the focus against a text that begins with the suite's name.
+        // ginkgo matches the focus with a text that begins with the suite's name.
         command.arg(format!("--ginkgo.focus=^Kubernetes e2e suite {}$", quoted(name)));
         command.args(["--ginkgo.no-color", "--ginkgo.silence-skips"]);
         command.arg(format!("--ginkgo.json-report={}", report.display()));
@@ -137,26 +132,26 @@ impl Run<'_> {
         command.arg(format!("--kubeconfig={}", self.clusters.kubeconfig().display()));
         command.arg(format!("--kubectl-path={}", self.tools.server("kubectl").display()));
         command.arg(format!("--e2e-output-dir={}", folder.display()));
-        // No cloud provider; no waiting for nodes, because a failed spec may have left an unready one; no dumps of the
-        // nodes' logs.
+        // The flags select no cloud provider, no wait for ready nodes (a failed spec may have left an unready node),
+        // and no dumps of the nodes' logs.
         command.args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--dump-logs-on-failure=false"]);
         command
     }
 }
 
-/// Returns whether a spec is left to run.
+/// Returns whether a spec is due.
 pub(crate) fn is_any_due(ledger: &Ledger, target: Target, names: &[String], limits: Limits) -> bool {
     (1..=limits.attempts).any(|attempt| names.iter().any(|name| is_due(ledger, target, name, attempt)))
 }
 
-/// Returns whether the `attempt`th attempt at a spec is due. A known failure is not tried again.
+/// Returns whether the `attempt`th attempt at a spec is due. A spec that is listed as failing is not repeated.
 fn is_due(ledger: &Ledger, target: Target, name: &str, attempt: usize) -> bool {
     let (made, has_passed) = ledger.standing(name);
     let may_fail = attempt > 1 && is_known(target, name);
     made < attempt && !has_passed && !may_fail
 }
 
-/// Returns whether a spec is known to fail at a target.
+/// Returns whether a spec is listed as failing at a target.
 fn is_known(target: Target, name: &str) -> bool {
     differences::of(target, name).is_some()
 }
@@ -170,7 +165,7 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A regular expression for exactly this text.
+/// A regular expression that matches exactly this text.
 fn quoted(text: &str) -> String {
     let special = |character: char| r"\.+*?()|[]{}^$".contains(character);
     text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()

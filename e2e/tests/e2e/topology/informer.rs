@@ -1,4 +1,4 @@
-//! An informer of one collection over plain HTTP, which may use another server for each request.
+//! An informer of one collection over plain HTTP. It may use another server for each request.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -14,13 +14,12 @@ pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,
     limit: usize,
-    /// Number of requests so far; it also chooses the next server.
+    /// Number of requests so far. The number also selects the next server.
     pub(crate) requests: usize,
     from: Option<String>,
     pub(crate) held: State,
-    /// The objects keyed by name alone, as in most clients: the cluster of the last seen object.
+    /// The objects keyed by name only, as in most clients. The value is the cluster of the last seen object.
     pub(crate) names: BTreeMap<String, String>,
-    /// Number of lists so far.
     pub(crate) lists: usize,
     /// All events, as `TYPE cluster/name`.
     pub(crate) told: Vec<String>,
@@ -30,14 +29,13 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Cluster and name of an object.
 fn key(object: &Value) -> (String, String) {
     let metadata = &object["metadata"];
     (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["name"]))
 }
 
 impl Informer {
-    /// An informer that has not listed yet; `limit` is the size of a page.
+    /// Makes an informer that has not listed yet. `limit` is the size of a page.
     pub(crate) fn new(servers: Vec<HttpClient>, path: &str, limit: usize) -> Self {
         Self {
             servers,
@@ -59,7 +57,7 @@ impl Informer {
 
     fn server(&mut self) -> HttpClient {
         self.requests += 1;
-        // The turns have different lengths, so that consecutive requests sometimes use the same server.
+        // The sum makes turns of different lengths, so that consecutive requests sometimes use the same server.
         self.servers[(self.requests / 2 + self.requests / 3) % self.servers.len()].clone()
     }
 
@@ -105,7 +103,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Follows until `end`, and opens a new watch after each `patience`.
+    /// Follows the collection until `end`. Opens a new watch after each `patience`.
     pub(crate) async fn follow(&mut self, end: tokio::time::Instant, patience: Duration) -> anyhow::Result<()> {
         while tokio::time::Instant::now() < end {
             let Some(from) = self.from.clone() else {
@@ -119,7 +117,7 @@ impl Informer {
             };
             let cut = (tokio::time::Instant::now() + patience).min(end);
             while let Ok(next) = tokio::time::timeout_at(cut, stream.next(Duration::from_secs(600))).await {
-                // The informer resumes a broken stream like an ended one.
+                // The informer resumes a broken stream like a regularly ended stream.
                 let Ok(Some(event)) = next else { break };
                 self.event(&event)?;
             }
@@ -151,7 +149,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Checks that the informer holds the members' objects, and one object of each name.
+    /// Checks that the informer has the members' objects, and one object of each name.
     pub(crate) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
         let mut expected = State::new();
         for member in members {

@@ -1,5 +1,6 @@
-//! A user that never writes, and reads the merged view from memory. A cluster's fault must not change the answers,
-//! except for a Warning. A user that writes waits for its own writes, and so for its cluster.
+//! A user that never writes, and reads the merged view from Tributary's cache. A cluster's fault must not change the
+//! answers, except for a Warning. In contrast, reads of a user that writes wait for the user's own writes, and so need
+//! the user's cluster.
 
 use super::{BYSTANDER_PACE, Part, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;
@@ -18,7 +19,7 @@ pub(super) struct Bystander {
 }
 
 impl Bystander {
-    /// Makes the user, which has only the common rights.
+    /// Creates the user, with only the rights that all users have.
     pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let name = format!("bystander-{number}");
         let http = part.scene.http(&name, through_front).await?;
@@ -36,12 +37,11 @@ impl Bystander {
         .await
     }
 
-    /// Sends requests in sequence.
     pub(super) async fn live(self, mut random: StdRng) {
         let mut pace = self.part.pace(BYSTANDER_PACE);
         while let Some(_busy) = pace.turn().await {
             let what = random.random_range(0..10);
-            // Only the clusters that stay; the last one leaves and joins.
+            // The last cluster leaves and joins, so the user reads only objects of the first two clusters.
             let (home, number) = (random.random_range(0..VISITOR), random.random_range(0..MAPS));
             self.act(what, CLUSTERS[home], number).await;
         }

@@ -1,4 +1,4 @@
-//! Reads of the common objects of all clusters, which the merged view has in memory.
+//! Reads of the common objects of all clusters, which Tributary caches.
 
 use super::{Outcome, Trouble, cluster, due, json_of, must};
 use crate::day::scene::{CLUSTERS, MAPS, VISITOR, homes};
@@ -10,13 +10,11 @@ use tributary_e2e::HttpClient;
 /// Number of objects on a page.
 const PAGE: usize = 9;
 
-/// Duration of a watch.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// One user's access to the common objects.
 pub(super) struct MergedMaps {
     http: HttpClient,
-    /// Path of the collection.
     path: String,
 }
 
@@ -25,7 +23,7 @@ impl MergedMaps {
         Self { http, path: format!("/api/v1/namespaces/{namespace}/configmaps") }
     }
 
-    /// Reads one object of a cluster.
+    /// Gets one object of a cluster.
     pub(super) async fn gets(&self, home: &str, number: usize) -> Outcome {
         let name = format!("{home}-{number:02}");
         let answer = self.http.get(&format!("{}/{name}", self.path)).send().await;
@@ -42,7 +40,7 @@ impl MergedMaps {
         all_there(&list.and_then(|list| homes(&list)).map_err(Trouble::Wrong)?)
     }
 
-    /// Lists all objects page by page. A 410 is a valid answer to a token, because the history is short.
+    /// Lists all objects in pages. A 410 for a continue token is a valid answer, because the history is short.
     pub(super) async fn pages(&self) -> Outcome {
         let (mut told, mut next) = (BTreeMap::new(), String::new());
         loop {
@@ -81,7 +79,7 @@ impl MergedMaps {
         }
     }
 
-    /// Watches for a moment from a list's version: only the cluster that leaves and joins has events.
+    /// Watches for a short time from a list's version. Only the cluster that leaves and joins may cause events.
     pub(super) async fn watches(&self) -> Outcome {
         let list = json_of(due(self.http.get(&format!("{}?limit=1", self.path)).send().await, 200)?);
         let list = list.map_err(Trouble::Wrong)?;
@@ -105,8 +103,8 @@ impl MergedMaps {
     }
 }
 
-/// Checks the common objects of a list: all objects of the clusters that stay, and all or none of the cluster that
-/// leaves and joins.
+/// Checks the objects of a list: all objects of the clusters that stay, and all or none of the cluster that leaves and
+/// joins.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

@@ -1,4 +1,4 @@
-//! A user with one object of its own in one cluster, who may also read the common objects.
+//! A user with one private object in one cluster, who may also read the common objects.
 
 use super::{Outcome, PACE, Part, Trouble, due, json_of, merged_maps::MergedMaps, must};
 use crate::context::eventually;
@@ -13,18 +13,17 @@ use tributary_e2e::HttpClient;
 pub(super) struct Person {
     part: Part,
     pub(super) name: String,
-    /// A user with an object in the same cluster. This user's requests for that object must fail.
+    /// The name of another user's object in the same cluster. This user's requests for that object must fail.
     neighbour: String,
     home: usize,
     through_front: bool,
     http: HttpClient,
     maps: MergedMaps,
-    /// Number of writes so far.
     round: u64,
 }
 
 impl Person {
-    /// Makes the user and its object, in the first or the second cluster.
+    /// Creates the user and its object, in the first or the second cluster.
     pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let (scene, home) = (&part.scene, number % VISITOR);
         let (name, private) = (format!("person-{number}"), &scene.places.private);
@@ -54,7 +53,6 @@ impl Person {
         .await
     }
 
-    /// Sends requests in sequence.
     pub(super) async fn live(mut self, mut random: StdRng) {
         let mut pace = self.part.pace(PACE);
         while let Some(_busy) = pace.turn().await {
@@ -65,10 +63,10 @@ impl Person {
 
     async fn act(&mut self, what: u32) {
         let Self { home, through_front, .. } = *self;
-        // Lists of the common objects need the cluster too: they wait for this user's writes there.
+        // Lists of the common objects wait for this user's writes in the cluster, and so need the cluster.
         let own = Needs { cluster: Some(home), is_merged: true, is_write: false, through_front };
         let direct = Needs { is_merged: false, ..own };
-        // Tributary answers by itself, without a cluster.
+        // Tributary answers these requests itself.
         let itself = Needs { cluster: None, ..direct };
         let part = self.part.clone();
         match what {
@@ -114,7 +112,6 @@ impl Person {
         due(self.http.get(&self.path(&self.neighbour)).send().await, 403).map(drop)
     }
 
-    /// Lists the user's own object alone.
     async fn lists(&self) -> Outcome {
         let path = format!("{}?fieldSelector=metadata.name%3D{}", self.path("").trim_end_matches('/'), self.name);
         let list = json_of(due(self.http.get(&path).send().await, 200)?).map_err(Trouble::Wrong)?;
@@ -126,7 +123,7 @@ impl Person {
         }
     }
 
-    /// Reads the user that the endpoint sees.
+    /// Reads the user name and groups that the endpoint sees.
     async fn says(&self) -> Outcome {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -135,7 +132,7 @@ impl Person {
         must(if *name == json!(self.name) { Ok(()) } else { Err(anyhow::anyhow!("{name} instead of {}", self.name)) })
     }
 
-    /// Changes the user's object and reads the change; for a stale cluster the answer has a Warning.
+    /// Changes the user's object and reads the change. If the cluster is stale, the answer must have a Warning.
     async fn writes(&self) -> Outcome {
         let change = json!({"data": {"round": self.round.to_string()}});
         let answer = self.http.patch(&self.path(&self.name), "merge-patch+json", &change).send().await;

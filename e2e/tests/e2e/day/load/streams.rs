@@ -1,4 +1,4 @@
-//! Streams, both long and short: followed logs, a shell, clients that connect for a single request, and watches of
+//! Long and short streams: followed logs, exec sessions, clients that connect for a single request, and watches of
 //! unchanged objects.
 
 use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
@@ -20,7 +20,7 @@ use tributary_e2e::{
     websocket::{Opened, next},
 };
 
-/// Duration of a tunnel, and pause before the next one.
+/// Duration of a log or exec stream, and pause before the next one.
 const OPEN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ const FIRST_WORDS: &str = "hello from";
 
 /// Requests for the pod need the first cluster.
 const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
-/// Memory answers, by the users' rights in each cluster.
+/// Tributary answers from its cache, according to the users' rights in each cluster.
 const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
 /// Tributary answers without a cluster.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
@@ -84,7 +84,7 @@ impl Tunnels {
         format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.places.private)
     }
 
-    /// Follows the log for a while, and disconnects.
+    /// Follows the log for a short time, and disconnects.
     async fn follow_logs(&self) -> Outcome {
         let answer = self.http.get(&format!("{}/log?follow=true", self.pod())).stream().await.map_err(Trouble::Lost)?;
         if answer.status != 200 {
@@ -108,10 +108,10 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Runs a command in the pod that prints at once, and keeps running.
+    /// Runs a command in the pod. The command prints at once, and keeps running.
     async fn exec(&self) -> Outcome {
         let path = format!("{}/exec?command=sh&command=-c&command=echo%20begun%3B%20sleep%204&stdout=true", self.pod());
-        // Without an Origin header, as kubectl: a browser's page would send one.
+        // kubectl sends no Origin header, but a browser does.
         let headers = [("sec-websocket-protocol", "v4.channel.k8s.io"), ("origin", "")];
         let opened = self.http.websocket(&path, &headers).await.map_err(Trouble::Lost)?;
         let talk = async {
@@ -144,7 +144,7 @@ impl Tunnels {
     }
 }
 
-/// Clients that connect for a single request each.
+/// Simulates clients that connect for a single request each.
 async fn brief(part: Part) {
     let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
     let mut pace = part.pace(BRIEF_PACE);
@@ -157,7 +157,7 @@ async fn brief(part: Part) {
     }
 }
 
-/// A watch that stays open during pauses of the load; it is opened again after its end.
+/// A watch that stays open during pauses of the load. The client opens it again after its end.
 async fn idle(part: Part, http: HttpClient, path: String) {
     loop {
         part.ask(Kind::IdleWatch, MEMORY_NEEDED, async {
@@ -167,7 +167,7 @@ async fn idle(part: Part, http: HttpClient, path: String) {
                 while events.next(Duration::from_secs(86_400)).await?.is_some() {}
                 anyhow::Ok(())
             };
-            // A watch may end at any time; a broken or refused watch needs an excuse.
+            // A watch may end regularly at any time. A broken or refused watch needs the excuse of a fault.
             watched.await.map_err(Trouble::Lost)
         })
         .await;

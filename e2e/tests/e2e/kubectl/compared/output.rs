@@ -1,10 +1,10 @@
-//! Compares the outputs of kubectl without their deliberate differences.
+//! Compares outputs of kubectl without their deliberate differences.
 
 use super::Side;
 use anyhow::ensure;
 use tributary_e2e::kubectl::KubectlOutput;
 
-/// Fields whose values differ on every run.
+/// Fields whose values differ in every run.
 const ARBITRARY: [&str; 7] = [
     "resourceVersion:",
     "Resource Version:",
@@ -15,10 +15,10 @@ const ARBITRARY: [&str; 7] = [
     "batch.kubernetes.io/controller-uid:",
 ];
 
-/// Beginnings of the lines of `kubectl diff` that name temporary files, or count lines.
+/// Beginnings of lines of `kubectl diff` that name temporary files, or count lines.
 const OF_DIFF: [&str; 4] = ["diff -u", "--- /", "+++ /", "@@ "];
 
-/// Fails unless both commands printed the same and exited with the same code.
+/// Checks that both commands had the same output and exit code.
 pub(super) fn compare(
     (own_side, own): (&Side, &KubectlOutput),
     (side, shown): (&Side, &KubectlOutput),
@@ -67,24 +67,24 @@ fn normalized(side: &Side, text: &str) -> String {
     normalized
 }
 
-/// A member's warning without the cluster name that Tributary adds.
+/// Removes the cluster name that Tributary adds to a member's warning.
 fn without_cluster(line: &str) -> &str {
     let named = line.strip_prefix("Warning: cluster ").and_then(|named| named.split_once(": "));
     named.map_or(line.strip_prefix("Warning: ").unwrap_or(line), |(_, text)| text)
 }
 
-/// The cells of a table's line. kubectl separates cells by three spaces; a cell may contain single ones.
+/// The cells of a table's line. kubectl separates cells by at least two spaces, and a cell may contain single spaces.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// The lines of YAML, or of a description, without Tributary's annotation. If an object has no other annotations, their
-/// heading is removed too.
+/// The lines of YAML or of a description, without Tributary's annotation. Without other annotations, the heading is
+/// removed, too.
 fn without_annotation(text: &str) -> Vec<&str> {
     const ANNOTATION: &str = "tributary.dev/cluster: ";
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let mut lines: Vec<&str> = Vec::new();
-    // `kubectl diff` shows three lines around a difference; the annotation may be one of them.
+    // `kubectl diff` shows three lines around a difference, which may contain the annotation.
     let is_diff = text.starts_with(OF_DIFF[0]);
     let mut rest = text.lines().filter(|line| !is_diff || line.starts_with(['+', '-'])).peekable();
     while let Some(line) = rest.next() {
@@ -108,12 +108,12 @@ fn without_annotation(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A line without its indentation, and without the leading sign of `kubectl diff` or of a YAML item.
+/// Removes the indentation of a line, and the leading sign of `kubectl diff` or of a YAML item.
 fn text_of(line: &str) -> &str {
     line.trim_start_matches(['+', '-', ' '])
 }
 
-/// Returns whether a cell is an age, which changes between two commands: `31s`, `2m5s`; `5s (x3 over 31s)` for a
+/// Returns whether a cell is an age, which changes between two commands: `31s`, `2m5s`, or `5s (x3 over 31s)` for a
 /// repeated event.
 fn is_age(cell: &str) -> bool {
     let is_time = |text: &str| {

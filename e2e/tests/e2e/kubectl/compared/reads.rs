@@ -1,4 +1,4 @@
-//! Commands that read.
+//! Commands that read, compared between a bare member and Tributary.
 
 use super::{SHOP, Sides};
 use crate::{
@@ -10,17 +10,23 @@ use serde_json::json;
 use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl::compared"; get, get_in_forms, get_in_pages, get_all, describe, documents, questions, refusals, waits]
+    cases!["kubectl::compared";
+        kubectl_get_output_matches_the_members_output, kubectl_get_output_formats_match_the_members_output,
+        chunked_kubectl_get_output_matches_the_members_output, kubectl_get_all_output_matches_the_members_output,
+        kubectl_describe_output_matches_the_members_output, discovery_command_output_matches_the_members_output,
+        auth_command_output_matches_the_members_output, kubectl_error_output_matches_the_members_output,
+        kubectl_wait_output_matches_the_members_output,
+    ]
 }
 
-/// Longest time until the outputs agree: ages change between two commands, and Tributary sees a direct write to the
-/// member a moment later.
+/// Longest time until the outputs agree. Ages change between two commands, and Tributary receives a direct write to the
+/// member later.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of pods besides the other objects: more than the tested chunk sizes.
+/// Number of pods, greater than the tested chunk sizes.
 const PODS: usize = 11;
 
-/// Fills a namespace with [`SHOP`] and pods, through the member.
+/// Creates the objects of [`SHOP`] and pods in a namespace, directly in the member.
 async fn set_up(context: &TestContext) -> anyhow::Result<Sides> {
     let sides = Sides::in_one_namespace(context).await?;
     sides.own.file("shop.yaml", SHOP)?;
@@ -45,7 +51,6 @@ async fn set_up(context: &TestContext) -> anyhow::Result<Sides> {
     Ok(sides)
 }
 
-/// Compares each command, given as words.
 async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     let mut wrong = Vec::new();
@@ -59,7 +64,7 @@ async fn same(context: TestContext, commands: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn get(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods,services,deployments",
         "get pods,services,deployments -o name",
@@ -87,7 +92,7 @@ async fn get(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn get_in_forms(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_get_output_formats_match_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pod pod-00 -o yaml",
         "get configmaps,deployments -o yaml",
@@ -103,7 +108,7 @@ async fn get_in_forms(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn get_in_pages(context: TestContext) -> anyhow::Result<()> {
+async fn chunked_kubectl_get_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get pods --chunk-size=3",
         "get pods --chunk-size=3 -o name",
@@ -116,9 +121,9 @@ async fn get_in_pages(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-/// `get all`, in one namespace and in all. From the latter only this test's own lines count, because other objects
-/// appear and disappear.
-async fn get_all(context: TestContext) -> anyhow::Result<()> {
+/// `get all` runs in one namespace and in all namespaces. In all namespaces, only the lines of the test's own namespace
+/// are compared.
+async fn kubectl_get_all_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let sides = set_up(&context).await?;
     for arguments in [&["get", "all"][..], &["get", "all", "-o", "wide"], &["get", "all", "-l", "app=shop"]] {
         eventually(PATIENCE, || sides.same(arguments)).await?;
@@ -138,7 +143,7 @@ async fn get_all(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn describe(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_describe_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "describe pod pod-00",
         "describe pods",
@@ -160,7 +165,7 @@ async fn describe(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn documents(context: TestContext) -> anyhow::Result<()> {
+async fn discovery_command_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "api-resources --namespaced --verbs=list,create",
         "api-resources --api-group=apps -o wide",
@@ -179,7 +184,7 @@ async fn documents(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn questions(context: TestContext) -> anyhow::Result<()> {
+async fn auth_command_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "auth can-i --list",
         "auth can-i create pods",
@@ -197,7 +202,7 @@ async fn questions(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn refusals(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_error_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "get nothings",
         "get pod nothing",
@@ -235,7 +240,7 @@ async fn refusals(context: TestContext) -> anyhow::Result<()> {
     same(context, &commands).await
 }
 
-async fn waits(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_wait_output_matches_the_members_output(context: TestContext) -> anyhow::Result<()> {
     let commands = [
         "wait --for=condition=Ready pod/pod-00 --timeout=1s",
         "wait --for=condition=Ready pod/nothing --timeout=1s",

@@ -1,4 +1,4 @@
-//! Commands that write: the same script runs in two namespaces, which must then have the same objects.
+//! Commands that write. The same script runs in two namespaces, which must then have the same objects.
 
 use super::{SHOP, Sides};
 use crate::context::{Case, TestContext, cases};
@@ -6,10 +6,16 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl::compared"; apply, apply_and_prune, create, change, replace_and_expose, strictly]
+    cases!["kubectl::compared";
+        kubectl_apply_has_the_same_effect_as_at_a_member, kubectl_apply_prune_has_the_same_effect_as_at_a_member,
+        kubectl_create_has_the_same_effect_as_at_a_member,
+        commands_that_change_objects_have_the_same_effect_as_at_a_member,
+        kubectl_replace_and_expose_have_the_same_effect_as_at_a_member,
+        strict_validation_errors_match_those_of_a_member,
+    ]
 }
 
-/// Kinds of the objects that are compared after a script.
+/// Kinds of objects that are compared after a script.
 const KINDS: &str = "configmaps,secrets,services,serviceaccounts,pods,deployments,replicasets,statefulsets,daemonsets,\
                      jobs,cronjobs,hpa,ingresses,roles,rolebindings,pdb,resourcequotas";
 
@@ -19,7 +25,8 @@ struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Runs the script on both sides in turn, and compares each step and the final objects.
+    /// Runs the script against the member and against Tributary. Compares the output of each step, and the final
+    /// objects.
     async fn run(&self, context: TestContext) -> anyhow::Result<()> {
         let sides = Sides::in_two_namespaces(&context).await?;
         for (name, text) in self.files {
@@ -28,7 +35,7 @@ impl Script<'_> {
         }
         let mut wrong = Vec::new();
         for command in self.commands {
-            // A quoted word may contain spaces.
+            // A quoted argument may contain spaces.
             let arguments: Vec<&str> =
                 command.split('\'').enumerate().flat_map(|(at, part)| words(part, at % 2 == 1)).collect();
             if let Err(error) = sides.same(&arguments).await {
@@ -44,7 +51,7 @@ fn words(part: &str, quoted: bool) -> Vec<&str> {
     if quoted { vec![part] } else { part.split_whitespace().collect() }
 }
 
-/// Compares the objects of both namespaces in the member, without values that differ on every run.
+/// Compares the objects of both namespaces in the member, without values that differ in every run.
 async fn same_end(sides: &Sides) -> anyhow::Result<()> {
     let mut ends: Vec<Vec<Value>> = Vec::new();
     for side in [&sides.own, &sides.shown] {
@@ -91,7 +98,7 @@ fn changed(text: &str) -> String {
     text.replace("colour: blue", "colour: red").replace("replicas: 2", "replicas: 3").replace("web:1", "web:2")
 }
 
-async fn apply(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("changed.yaml", &changed(SHOP))],
         commands: &[
@@ -122,7 +129,7 @@ fn map(name: &str, labels: &str) -> String {
     )
 }
 
-async fn apply_and_prune(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_apply_prune_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let three = ["one", "two", "three"].map(|name| map(name, "app: pruned")).concat();
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {app: pruned}}\n\
                    spec: {ports: [{port: 80}]}\n---\n";
@@ -142,7 +149,7 @@ async fn apply_and_prune(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn create(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_create_has_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP), ("nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n")],
         commands: &[
@@ -173,7 +180,7 @@ async fn create(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn change(context: TestContext) -> anyhow::Result<()> {
+async fn commands_that_change_objects_have_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let script = Script {
         files: &[("shop.yaml", SHOP)],
         commands: &[
@@ -216,7 +223,7 @@ async fn change(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn replace_and_expose(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_replace_and_expose_have_the_same_effect_as_at_a_member(context: TestContext) -> anyhow::Result<()> {
     let one = map("one", "app: replaced");
     let script = Script {
         files: &[
@@ -242,7 +249,7 @@ async fn replace_and_expose(context: TestContext) -> anyhow::Result<()> {
     script.run(context).await
 }
 
-async fn strictly(context: TestContext) -> anyhow::Result<()> {
+async fn strict_validation_errors_match_those_of_a_member(context: TestContext) -> anyhow::Result<()> {
     let unknown = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\ndata: {a: b}\nnonsense: 1\n";
     let script = Script {
         files: &[

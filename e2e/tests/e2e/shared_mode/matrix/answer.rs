@@ -1,4 +1,4 @@
-//! The contents of an answer: its objects without deliberate differences, and the clusters that it names.
+//! The comparable contents of an answer: its objects without deliberate differences, and the clusters that it names.
 
 use super::{searched, world::World};
 use anyhow::{Context, ensure};
@@ -11,13 +11,12 @@ use tributary_e2e::HttpResponse;
 /// The annotation with an object's cluster.
 pub(super) const CLUSTER: &str = "tributary.dev/cluster";
 
-/// Identity of an object: its cluster, namespace and name.
+/// Identity of an object: cluster, namespace and name.
 pub(super) type Identity = (String, String, String);
 
-/// Objects without deliberate differences.
 pub(super) type Objects = BTreeMap<Identity, Value>;
 
-/// The objects of this run in `items`. Their cluster is `cluster`, or the one in their annotations.
+/// The objects of this run in `items`. Their cluster is `cluster`, or the cluster in their annotations.
 pub(super) fn objects(world: &World, items: &Value, cluster: Option<&str>) -> anyhow::Result<Objects> {
     let mut all = Objects::new();
     for item in items.as_array().context("no items")? {
@@ -38,8 +37,7 @@ pub(super) fn object(item: &Value, cluster: Option<&str>) -> anyhow::Result<(Ide
     Ok(((cluster, text(&metadata["namespace"]), text(&metadata["name"])), plain(item)))
 }
 
-/// An object without its version and without the endpoint's additions. The kind is removed too, because a member omits
-/// it in lists.
+/// Removes the version, the endpoint's additions and the kind. A member omits the kind in lists.
 fn plain(item: &Value) -> Value {
     let mut object = item.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -58,7 +56,6 @@ fn plain(item: &Value) -> Value {
     object
 }
 
-/// The metadata of the objects alone.
 pub(super) fn metadata(objects: &Objects) -> Objects {
     let metadata = |object: &Value| serde_json::json!({"metadata": object["metadata"]});
     objects.iter().map(|(identity, object)| (identity.clone(), metadata(object))).collect()
@@ -87,26 +84,25 @@ pub(super) fn in_protobuf(world: &World, body: &[u8]) -> anyhow::Result<Vec<Iden
     Ok(found)
 }
 
-/// The contents of every field with this number.
 pub(super) fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
 }
 
-/// The first text with this field number, or an empty text.
+/// The first string with this field number, or an empty string.
 pub(super) fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(all(message, number)?.first().copied().unwrap_or_default().to_vec())?)
 }
 
-/// Returns whether an answer names a cluster: in its text, its headers, or its versions and tokens. Contents of other
-/// tests' objects do not count.
+/// Returns whether an answer contains a cluster's name: in its text, its headers, or its versions and continue tokens.
+/// Contents of other tests' objects do not count.
 pub(super) fn names(world: &World, answer: &HttpResponse, cluster: &str) -> bool {
     let in_header = answer.headers.values().any(|value| value.to_str().is_ok_and(|text| text.contains(cluster)));
     in_header
         || text_names(&searched::of_body(&answer.body, &|namespace, name| world.is_foreign(namespace, name)), cluster)
 }
 
-/// Returns whether a text, or base64 within it, names a cluster.
+/// Returns whether a text, or base64 within it, contains a cluster's name.
 pub(super) fn text_names(text: &str, cluster: &str) -> bool {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-' || letter == '_'));
     let is_named = |word: &str| {

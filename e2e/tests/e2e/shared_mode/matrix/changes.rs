@@ -1,4 +1,4 @@
-//! Writes that are executed, on objects made for them: the members' objects afterwards show the effect of each write.
+//! Executes writes on objects made for the test. Afterwards the members' objects must show the effect of each write.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -11,10 +11,10 @@ use anyhow::ensure;
 use rand::{Rng, rngs::StdRng};
 use serde_json::{Value, json};
 
-/// The object of a name in each member; `None` in a member without it.
+/// The object of a name in each member; `None` in a member without the object.
 type State = [Option<Value>; 2];
 
-/// A user creates and writes an object, and deletes a collection, in a namespace that both members have.
+/// Creates and writes an object as a user, and deletes a collection, in a namespace that both members have.
 pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
     let namespaced: Vec<_> = KINDS.iter().filter(|kind| kind.namespaced).collect();
     let writer = Writer {
@@ -32,7 +32,6 @@ pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result
     writer.deletes_collection([None, Some(0), Some(1)][random.random_range(0..3)]).await
 }
 
-/// A user who writes objects of a kind.
 struct Writer<'a> {
     world: &'a World,
     person: usize,
@@ -78,7 +77,8 @@ impl Writer<'_> {
         Ok((told, due))
     }
 
-    /// Creates an object in the named member, or in the endpoint's choice without a name, and deletes it afterwards.
+    /// Creates an object in the named member, or in the member that the endpoint chooses. Deletes the object
+    /// afterwards.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
         let name = self.world.name(self.kind, "new");
         let question = self.question(Ask::Create(named, name.clone()));
@@ -95,13 +95,13 @@ impl Writer<'_> {
         self.clean_up(&name).await
     }
 
-    /// Writes an object that one member has. A refused write changes no object.
+    /// Writes an object that one member has. A refused write must change no object.
     async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
         let name = format!("written-{}", verb.word());
         self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;
         let question = self.question(Ask::Write(verb, name.clone()));
         let is_touched = |object: &Value| object["metadata"]["labels"]["touched"] == "yes";
-        // A user who may not get the object has a 404 until memory knows the object.
+        // A user who may not get the object gets 404 until Tributary has cached the object.
         eventually(SOON, async || {
             let (told, status) = self.done(&question).await?;
             let changed = match told.expected {
@@ -110,7 +110,8 @@ impl Writer<'_> {
             };
             let state = self.state(&name).await?;
             for (member, object) in state.iter().enumerate() {
-                // In the other member, the write may create an object, for a user who cannot see the existing one.
+                // For a user who cannot see the existing object, the write may create an object in the member without
+                // the object.
                 let is_changed = match member == self.owner {
                     true => object.as_ref().is_none_or(is_touched),
                     false => object.is_some(),

@@ -24,14 +24,12 @@ pub(super) struct Outcome {
     pub(super) objects: usize,
 }
 
-/// Checks that the endpoint gives the expected answer.
 pub(super) async fn compare(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<Outcome> {
     let told = oracle.tells(question).await?;
     let asked = Asked { world: oracle.world, question, request: question.request(oracle.world, Side::Endpoint) };
     asked.compare(&told).await.with_context(|| format!("{} of {question:?}", asked.request.path))
 }
 
-/// A request to the endpoint.
 struct Asked<'a> {
     world: &'a World,
     question: &'a Question,
@@ -120,7 +118,7 @@ impl Asked<'_> {
         Ok(Outcome { status, objects: usize::from(status == 200) })
     }
 
-    /// Checks that the answer names no cluster that the user may not know.
+    /// Checks that the answer contains no name of a cluster that must stay hidden from the user.
     fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
         for (name, known) in self.world.member_names().into_iter().zip(told.known) {
             let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
@@ -129,8 +127,8 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Returns whether a refusal has a cluster's name only because the client sent it. Any other name would get the
-    /// same refusal.
+    /// Returns whether a refusal contains a cluster's name only because the client sent the name. Any other name would
+    /// get the same refusal.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         if self.is_echo_of_selector(answer, name) {
             return true;
@@ -140,8 +138,8 @@ impl Asked<'_> {
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
-    /// Returns whether the only Warning with this name is about a selector that names a hidden cluster. A name without
-    /// a cluster gets the same Warning.
+    /// Returns whether the only Warning with the name is about a selector that names a hidden cluster. A name without a
+    /// cluster gets the same Warning.
     fn is_echo_of_selector(&self, answer: &HttpResponse, name: &str) -> bool {
         let text = "the label selector names clusters that do not exist, or where you may not read this";
         let said = format!("299 - \"{text}: {name}\"");
@@ -181,7 +179,7 @@ impl Asked<'_> {
         if form == ListForm::Whole { same(&shown, due) } else { same(&shown, &answer::metadata(due)) }
     }
 
-    /// Lists in pages of three objects.
+    /// Compares a list in pages of three objects.
     async fn pages(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let (mut shown, mut left) = (Objects::new(), None);
         let (mut next, mut seen) = (String::new(), 0);
@@ -208,7 +206,6 @@ impl Asked<'_> {
         same(&shown, due).context("pages")
     }
 
-    /// Compares the initial events of a watch.
     async fn watch(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
         let mut events = self.here().stream().await?.events()?;
         let mut items = Vec::new();
@@ -228,7 +225,7 @@ impl Asked<'_> {
     }
 }
 
-/// Checks that exactly the same objects are shown.
+/// Checks that the answer has exactly the expected objects.
 fn same(shown: &Objects, due: &Objects) -> anyhow::Result<()> {
     for (identity, object) in due {
         match shown.get(identity) {

@@ -9,16 +9,15 @@ pub(super) struct Kind {
     pub(super) resource: &'static str,
     kind: &'static str,
     pub(super) namespaced: bool,
-    /// Whether memory does not hold this kind: Tributary asks the clusters in the user's name.
+    /// True if Tributary does not cache this kind. Tributary reads its objects from the clusters under the user's name.
     pub(super) is_live: bool,
 }
 
-/// The group of the custom resource.
 const CUSTOM: &str = "matrix.example.com";
 
-/// Kinds of three groups: with and without namespace, with and without subresources, built in and custom, held in
-/// memory and live. No controller makes their objects in a new namespace, except `kube-root-ca.crt` and `default`,
-/// which each member has.
+/// Kinds of three groups: with and without namespace, with and without subresources, built in and custom, cached and
+/// not cached. No controller creates their objects in a new namespace, except `kube-root-ca.crt` and `default`, which
+/// each member has.
 pub(super) const KINDS: [Kind; 9] = [
     Kind::core("pods", "Pod"),
     Kind::core("configmaps", "ConfigMap"),
@@ -26,7 +25,7 @@ pub(super) const KINDS: [Kind; 9] = [
     // A PUT creates a missing object (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
     Kind::core("endpoints", "Endpoints"),
     Kind { group: "apps", ..Kind::core("deployments", "Deployment") },
-    // In the shared mode Tributary holds Secrets only if the configuration names them.
+    // In the shared mode Tributary caches Secrets only if the configuration names them.
     Kind { is_live: true, ..Kind::core("secrets", "Secret") },
     Kind { group: CUSTOM, ..Kind::core("gadgets", "Gadget") },
     Kind { namespaced: false, ..Kind::core("persistentvolumes", "PersistentVolume") },
@@ -40,7 +39,7 @@ impl Kind {
         Self { group: "", resource, kind, namespaced: true, is_live: false }
     }
 
-    /// Path of the collection in all namespaces, or in this one.
+    /// Path of the collection, in a namespace or in all.
     pub(super) fn path(&self, namespace: &str) -> String {
         let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
         format!("{}/{place}{}", self.root(), self.resource)
@@ -75,7 +74,7 @@ impl Kind {
         object
     }
 
-    /// The definition of this kind, if it is a custom resource.
+    /// The CustomResourceDefinition of this kind; `None` for a built-in kind.
     pub(super) fn definition(&self) -> Option<Value> {
         let (plural, kind) = (self.resource, self.kind);
         let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
@@ -96,7 +95,7 @@ impl Kind {
         match subresource {
             "scale" => json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
                 "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 0}}),
-            // Without a name: a Binding with a Pod's name and a node would decide the cluster by itself.
+            // A Binding with a Pod's name and a node would determine the cluster, so the body has no name.
             "binding" => json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "nowhere"}}),
             "eviction" => json!({"apiVersion": "policy/v1", "kind": "Eviction",
                 "metadata": {"name": name, "namespace": namespace}}),
@@ -106,7 +105,7 @@ impl Kind {
     }
 }
 
-/// A Pod that never changes: without a node, no kubelet runs it or gets its requests. Its spec already has admission's
+/// A Pod that never changes. Without a node, no kubelet runs it or gets its requests. Its spec already has admission's
 /// additions, because an update must not change them.
 fn pod_spec() -> Value {
     json!({"serviceAccountName": "default", "automountServiceAccountToken": false,

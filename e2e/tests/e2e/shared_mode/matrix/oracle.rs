@@ -1,26 +1,26 @@
 //! Computes the expected answer from the members' own answers to the user.
 //!
 //! * A collection is the join of the members' lists. If a member refuses to list all namespaces, its part is the join
-//!   of the namespaces that the user may list. Roles decide which namespaces are asked, even if another authorizer also
-//!   decides. Roles may allow a list of all namespaces that the member refuses: then a list of all has no object of
-//!   this member (`docs/shared-mode.md`, "By what a cluster is judged").
-//! * A watch reports the objects that the user may list; it is refused if the user may not watch some of them.
-//! * If only one member shows an object to the user, the answer is that member's. If several do, the name is ambiguous;
-//!   if none does, the answer is 404 or 403.
+//!   of the namespaces that the user may list. Roles decide which namespaces Tributary tries, even if another authorizer
+//!   also decides. Roles may allow a list of all namespaces that the member refuses. Then a list of all namespaces has no
+//!   object of this member (`docs/shared-mode.md`, "By what a cluster is judged").
+//! * A watch reports the objects that the user may list. It is refused if the user may not watch some of these objects.
+//! * If only one member shows an object to the user, the answer is that member's. If several members do, the name is
+//!   ambiguous. If no member does, the answer is 404 or 403.
 //! * Candidates for a write are the members where the user may execute it, or get its object (for a collection: list
 //!   it). If no member allows the write, it is refused before any search for the object.
 //! * A create goes to its target member, without a search for the name in other members. Only the target reports a
 //!   taken name (409), and only to a user who may create there.
 //!
-//! For kinds that memory does not hold (`is_live`) Tributary asks the members in the user's name, so less is expected
-//! (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
+//! For kinds that Tributary does not cache (`is_live`), it sends requests to the members under the user's name, so less
+//! is expected (`docs/shared-mode.md`, "What a user sees"; `forward/owner/search.rs` of the router):
 //!
-//! * A list of all namespaces has only the members that let the user list all. If the selector leaves these members
-//!   out, the list is empty.
+//! * A list of all namespaces has only the members that let the user list all namespaces. If the selector leaves these
+//!   members out, the list is empty.
 //! * A watch is 405 for every user.
 //! * If a user may write a name in a member but not get it, Tributary cannot search that member. A write is then 503 if
-//!   another member has the name, because there may be two. Otherwise it is 403, with the message of the member that
-//!   forbids the get.
+//!   another member has the name, because two members may have it. Otherwise it is 403, with the message of the member
+//!   that forbids the get.
 
 use super::{
     answer::{self, Identity, Objects},
@@ -37,14 +37,13 @@ use std::{
 use tokio::sync::Mutex;
 use tributary_e2e::{HttpResponse, http::RequestBuilder};
 
-/// Cache of the members' answers, valid while rights do not change.
+/// Cache of the members' answers, which is valid while rights do not change.
 pub(super) struct Oracle<'a> {
     pub(super) world: &'a World,
     said: Mutex<HashMap<(usize, usize, Request), Arc<HttpResponse>>>,
     watches: Mutex<HashMap<(usize, usize, String), u16>>,
 }
 
-/// The expected answer to a request.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) expected: Expected,
@@ -54,19 +53,15 @@ pub(super) struct Told {
 
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// The objects of a collection.
     Objects(Objects),
-    /// A single object.
     Object(Identity, Box<Value>),
     /// The answer of this member.
     Of(usize, Arc<HttpResponse>),
-    /// A refusal with this status, and with one of a member's messages if there are any.
+    /// A refusal with this status, and with the message of a member if the list is not empty.
     Refused(u16, Vec<String>),
     /// 409, because both members have the name.
     NameInSeveral,
-    /// The collection is deleted.
     Deleted,
-    /// The result of a review.
     May(bool),
 }
 
@@ -74,14 +69,13 @@ pub(super) enum Expected {
 enum Target {
     Member(usize),
     Nowhere,
-    /// One member has the deciding namespace, and the other may have it too.
+    /// One member has the namespace that decides, and the other member may have it, too.
     Unsure,
 }
 
-/// Key of an extra that marks a user whose requests the tests' webhooks never deny: only roles decide.
+/// Key of an extra that marks a user whose requests the tests' webhooks never deny, so that only roles decide.
 pub(super) const ROLES_ALONE: &str = "roles-alone";
 
-/// Indices of the members.
 const MEMBERS: [usize; 2] = [0, 1];
 
 impl<'a> Oracle<'a> {
@@ -89,7 +83,6 @@ impl<'a> Oracle<'a> {
         Self { world, said: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// Computes the expected answer to a request.
     pub(super) async fn tells(&self, question: &Question) -> anyhow::Result<Told> {
         match &question.ask {
             Ask::List(_, selector) => self.list(question, selector).await,
@@ -106,7 +99,6 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// A member's answer to a user.
     async fn says(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<Arc<HttpResponse>> {
         let key = (member, person, request.clone());
         if let Some(said) = self.said.lock().await.get(&key) {
@@ -123,7 +115,7 @@ impl<'a> Oracle<'a> {
         request.header("impersonate-user", &person.name).header("impersonate-group", &person.group)
     }
 
-    /// The status of a member's answer to a user's watch.
+    /// Returns the status of a member's answer to a user's watch.
     async fn watch_status(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<u16> {
         let key = (member, person, request.path.clone());
         if let Some(status) = self.watches.lock().await.get(&key) {
@@ -157,15 +149,16 @@ impl<'a> Oracle<'a> {
         Ok(has)
     }
 
-    /// The request for each namespace, if it is for all namespaces of a held kind.
+    /// Splits a request for all namespaces into one request per namespace. Other requests, and requests for kinds that
+    /// are not cached, have no parts.
     fn within(&self, question: &Question) -> Vec<Question> {
         let is_joined = question.kind.namespaced && question.place.is_empty() && !question.kind.is_live;
         let all: &[String] = if is_joined { &self.world.places } else { &[] };
         all.iter().map(|place| Question { place: place.clone(), ..question.clone() }).collect()
     }
 
-    /// The requests for single namespaces that Tributary tries after a member refused the request for all: none if
-    /// roles alone allow the request for all.
+    /// The requests for single namespaces that Tributary tries after a member refused the request for all namespaces.
+    /// There are none if roles alone allow the request for all.
     async fn proposed(&self, question: &Question, member: usize, verb: &str) -> anyhow::Result<Vec<Question>> {
         let parts = self.within(question);
         if parts.is_empty() {
@@ -179,8 +172,8 @@ impl<'a> Oracle<'a> {
         Ok(if is_all_given { Vec::new() } else { parts })
     }
 
-    /// Each answer of a member to a list, with its namespace: one for all namespaces (an empty text), or one per
-    /// namespace that the user may list.
+    /// A member's answers to a list: one answer for all namespaces (with an empty namespace), or one per namespace that
+    /// the user may list.
     async fn listed(&self, question: &Question, member: usize) -> anyhow::Result<Vec<(String, Arc<HttpResponse>)>> {
         let mut listed = Vec::new();
         let whole = self.says(member, question.person, &question.request(self.world, Side::Member)).await?;
@@ -214,7 +207,7 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
-            // For kinds in memory, an answer without any readable object is 403, with every selector.
+            // For cached kinds, the answer is 403 if no object is readable, with every selector.
             None if question.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => Expected::Refused(403, self.words(question, &question.request(self.world, Side::Member)).await?),
         };
@@ -262,7 +255,7 @@ impl<'a> Oracle<'a> {
         vec![format!("User {user:?} cannot {verb} resource {:?} in API group {:?}", kind.resource, kind.group)]
     }
 
-    /// The namespaces that the user may watch in a member; the empty text means all.
+    /// The namespaces that the user may watch in a member. An empty string means all namespaces.
     async fn watched(&self, question: &Question, member: usize) -> anyhow::Result<BTreeSet<String>> {
         let mut watched = BTreeSet::new();
         let whole = question.request(self.world, Side::Member);
@@ -327,8 +320,7 @@ impl<'a> Oracle<'a> {
             [owner] => self.of(question, owner, &request).await?,
             [_, ..] => Expected::NameInSeveral,
             [] if is_made => match (self.target_of_new(question, known, name).await?, verb) {
-                // In another member, which the user may write but not read, the name may have been created a moment
-                // ago.
+                // The user may write but not read another member, where the name may just have been created.
                 (Target::Member(member), _)
                     if MEMBERS.into_iter().any(|of| of != member && known[of] && !looks[of]) =>
                 {
@@ -344,13 +336,13 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// Expects the answer of this member; messages may differ.
+    /// Expects the answer of this member. Messages may differ.
     async fn of(&self, question: &Question, member: usize, request: &Request) -> anyhow::Result<Expected> {
         Ok(Expected::Of(member, self.says(member, question.person, request).await?))
     }
 
-    /// The cluster of a new object that names none: the only candidate. If several members allow the create, the
-    /// cluster is the only member with the namespace.
+    /// The cluster of a new object without a cluster annotation: the only candidate. If several members allow the
+    /// create, it is the only member with the namespace.
     async fn target_of_new(&self, question: &Question, candidates: [bool; 2], name: &str) -> anyhow::Result<Target> {
         if let Some(only) = only(candidates) {
             return Ok(Target::Member(only));
@@ -359,7 +351,7 @@ impl<'a> Oracle<'a> {
             return Ok(Target::Nowhere);
         }
         let place = &question.place;
-        // A role may allow a create by name only if the path has the name, as in an apply.
+        // A role may allow a create by name only if the path has the name, as in a server-side apply.
         let makes = self.may(question, "create", "", name).await?;
         let look = json!({"verb": "get", "version": "v1", "resource": "namespaces", "namespace": place, "name": place});
         let looks = self.allowed(question.person, &review(look)).await?;
@@ -391,7 +383,7 @@ impl<'a> Oracle<'a> {
         Ok(Told { expected, known })
     }
 
-    /// Computes the expected answer to a deletion of a collection: it is refused if one of the visible members forbids
+    /// Computes the expected answer to a deletion of a collection. The deletion is refused if a visible member forbids
     /// it.
     async fn delete_collection(&self, question: &Question, selector: &Selector) -> anyhow::Result<Told> {
         let deletes = self.may(question, "deletecollection", "", "").await?;
@@ -415,7 +407,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// The `known` members that a review concerns. A member without the namespace is left out if the user may look for
-    /// the namespace there. All members count if the user finds the namespace in none.
+    /// the namespace there. All members count if the user finds the namespace in no member.
     async fn concerned(&self, question: &Question, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
         if question.place.is_empty() {
             return Ok(known);
@@ -431,7 +423,8 @@ impl<'a> Oracle<'a> {
         })
     }
 
-    /// A review of a read allows it if one member does; a review of a write if each concerned member does.
+    /// Computes the result of a self-review. A read is allowed if one member allows it. A write is allowed if each
+    /// concerned member allows it.
     async fn review(&self, question: &Question, verb: &str, name: &str) -> anyhow::Result<Told> {
         let does = self.may(question, verb, "", name).await?;
         let gets = self.may(question, "get", "", name).await?;
@@ -448,7 +441,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// The index of the only `true`; `None` if there are none or two.
+/// The index of the only `true`; `None` without exactly one.
 fn only(of: [bool; 2]) -> Option<usize> {
     let mut all = MEMBERS.into_iter().filter(|member| of[*member]);
     all.next().filter(|_| all.next().is_none())

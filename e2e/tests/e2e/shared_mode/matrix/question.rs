@@ -1,5 +1,5 @@
-//! The requests of the matrix: every verb of a kind in discovery, for every namespace, name, subresource and selector,
-//! by every user.
+//! The requests of the matrix: every verb that discovery lists for a kind, with every namespace, name, subresource and
+//! selector, by every user.
 
 use super::{
     kinds::Kind,
@@ -20,25 +20,24 @@ pub(super) struct Question {
     pub(super) ask: Ask,
 }
 
-/// The operation of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     List(ListForm, Selector),
     Watch(Selector),
     Get(ObjectForm, String),
-    /// A verb on a subresource, with its name and the object's.
+    /// A verb on a subresource, with the names of subresource and object.
     Below(Verb, String, String),
     /// A write of an object, as a dry run.
     Write(Verb, String),
-    /// A create with this name, in a named member or without one, as a dry run. Some members may already have the name.
+    /// A create with this name as a dry run, with or without a named member. Some members may already have the name.
     Create(Option<usize>, String),
     /// A deletion of a collection, as a dry run.
     DeleteCollection(Selector),
-    /// A SelfSubjectAccessReview of a verb, with an object's name or without one.
+    /// A SelfSubjectAccessReview of a verb, with or without an object's name.
     May(String, String),
 }
 
-/// The form of a list.
+/// The media type or paging of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListForm {
     Whole,
@@ -48,7 +47,7 @@ pub(super) enum ListForm {
     MetadataInProtobuf,
 }
 
-/// The form of an object.
+/// The media type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectForm {
     Whole,
@@ -56,7 +55,6 @@ pub(super) enum ObjectForm {
     Metadata,
 }
 
-/// The verb of a request for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,
@@ -68,7 +66,7 @@ pub(super) enum Verb {
     Delete,
 }
 
-/// The selected part of a collection.
+/// The label and field selectors of a request for a collection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: &'static str,
@@ -77,14 +75,14 @@ pub(super) struct Selector {
     pub(super) member: Option<usize>,
 }
 
-/// The server to which a request goes.
+/// The recipient of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Endpoint,
     Member,
 }
 
-/// A request without its sender.
+/// An HTTP request without the user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -101,7 +99,7 @@ impl Request {
         Self { method, path: path.into(), body: Some((content_type, body.to_string())) }
     }
 
-    /// The same request without its dry run.
+    /// Removes the dry run from the request.
     pub(super) fn for_real(self) -> Self {
         let path = self.path.replace("dryRun=All&", "").replace("?dryRun=All", "");
         Self { path, ..self }
@@ -154,12 +152,12 @@ impl Verb {
 }
 
 impl Selector {
-    /// Selects the objects labelled as a set, in one member or in all.
+    /// Selects the objects with the label `set=yes`, in one member or in all.
     pub(super) fn of_set(member: Option<usize>) -> Self {
         Self { labels: "set=yes", member, ..Self::default() }
     }
 
-    /// The query parameters; a member gets no selector of members.
+    /// The query parameters. A member gets no selector of members.
     fn query(&self, world: &World, side: Side) -> String {
         let mut labels = self.labels.to_owned();
         if let (Some(member), Side::Endpoint) = (self.member, side) {
@@ -171,7 +169,7 @@ impl Selector {
         parts.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
     }
 
-    /// The selectors for a kind's collection.
+    /// The tested selectors for a kind's collection.
     fn all(world: &World, kind: &Kind) -> Vec<Self> {
         let name = world.name(kind, SHARED_NAME);
         let of_fields = |fields: String| Self { fields, ..Self::default() };
@@ -196,7 +194,6 @@ impl Selector {
     }
 }
 
-/// Escapes a text for a query.
 fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => char::from(byte).to_string(),
@@ -209,7 +206,7 @@ impl Question {
     /// All requests of the matrix.
     ///
     /// # Errors
-    /// A member serves a verb that the matrix does not cover.
+    /// If a member serves a verb that the matrix does not cover.
     pub(super) fn all(world: &World) -> anyhow::Result<Vec<Self>> {
         let mut all = Vec::new();
         for served in &world.served {
@@ -234,7 +231,6 @@ impl Question {
         format!("{}{slash}{name}", self.kind.path(&self.place))
     }
 
-    /// The HTTP request of this question.
     pub(super) fn request(&self, world: &World, side: Side) -> Request {
         let with = |path: String, query: &str| if query.is_empty() { path } else { format!("{path}?{query}") };
         match &self.ask {
@@ -273,10 +269,10 @@ impl Question {
         }
     }
 
-    /// A review of the user's right to a verb on this kind.
+    /// A self-review of the user's right to a verb on this kind.
     pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
-        // A kube-apiserver judges a request for a namespace as one in this namespace, and a request for a collection as
-        // one for all objects.
+        // A kube-apiserver authorizes a request for a namespace object in that namespace, and a request for a
+        // collection without a name.
         let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
         let place = if is_named_namespace { name } else { &self.place };
         review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
@@ -284,7 +280,6 @@ impl Question {
     }
 }
 
-/// The request of a SelfSubjectAccessReview.
 pub(super) fn review(attributes: Value) -> Request {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes}});

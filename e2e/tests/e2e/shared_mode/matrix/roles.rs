@@ -1,4 +1,4 @@
-//! Random roles, bound to users and groups, and revoked again.
+//! Random roles that are bound to users and groups, and revoked again.
 
 use super::{
     kinds::{KINDS, Kind},
@@ -12,7 +12,7 @@ use tributary_e2e::namespace;
 
 const API: &str = "/apis/rbac.authorization.k8s.io";
 
-/// The verbs of roles. Some allow a list but no watch, a watch but no list, or a write but no get.
+/// The verbs of roles. Some roles allow a list but no watch, a watch but no list, or a write but no get.
 const VERBS: [&[&str]; 16] = [
     &["get"],
     &["list"],
@@ -37,16 +37,16 @@ const VERBS: [&[&str]; 16] = [
 enum Means {
     Role,
     ClusterRole,
-    /// A ClusterRole whose rules come from other roles by a label selector: a controller fills it.
+    /// A ClusterRole that aggregates other roles by a label selector. A controller sets its rules.
     Aggregated,
 }
 
-/// The existing bindings: member and path.
+/// The existing bindings, as member and path.
 #[derive(Default)]
 pub(super) struct Bindings(Vec<(usize, String)>);
 
 impl Bindings {
-    /// Gives a user all rights in both members permanently.
+    /// Grants a user all rights in both members permanently.
     pub(super) async fn give_all(world: &World, person: usize) -> anyhow::Result<()> {
         let rule = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
         for member in 0..2 {
@@ -57,7 +57,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Gives a user or a group a random role in a member.
+    /// Binds a random role to a user or a group in a member.
     pub(super) async fn give(&mut self, world: &World, member: usize, random: &mut StdRng) -> anyhow::Result<()> {
         let kind = &KINDS[random.random_range(0..KINDS.len())];
         let mut rule = rule(kind, random);
@@ -134,7 +134,6 @@ impl Bindings {
         Ok(())
     }
 
-    /// Deletes some of the bindings.
     pub(super) async fn take(&mut self, world: &World, count: usize, random: &mut StdRng) -> anyhow::Result<()> {
         for _ in 0..count {
             let at = random.random_range(0..self.0.len());
@@ -149,7 +148,7 @@ fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
-/// A random rule about at least this kind.
+/// A random rule that includes this kind.
 fn rule(kind: &Kind, random: &mut StdRng) -> Value {
     let own = kind.resource.to_owned();
     let below = |below: &str| format!("{}/{below}", kind.resource);

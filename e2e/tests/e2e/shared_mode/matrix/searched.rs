@@ -1,8 +1,8 @@
 //! Selects the part of an answer in which the test searches for cluster names.
 //!
-//! Other tests have objects with arbitrary contents in the same members: a Deployment may name the node of another
-//! cluster. In such an object the test searches only the endpoint's additions: its cluster and its version. All other
-//! text is searched unchanged.
+//! Other tests have objects with arbitrary contents in the same members. For example, a Deployment may name the node of
+//! another cluster. In such an object the test searches only the endpoint's additions: the cluster and the version. All
+//! other text is searched unchanged.
 
 use super::answer::{CLUSTER, all, text, text_names};
 use crate::context::TestContext;
@@ -53,7 +53,7 @@ fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
     is_cut.then(|| list.to_string())
 }
 
-/// A token without the namespace and name of the object after which the list continues.
+/// Removes from a continue token the namespace and name of the object after which the list continues.
 fn without_place(token: &str) -> String {
     let part = |part: &str| -> String {
         let decoded = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
@@ -87,8 +87,8 @@ fn of_list_in_protobuf(list: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result
     for field in fields(list) {
         let field = field?;
         searched.extend(match field.contents {
-            // The fields are separate: the length byte of a text may be a letter, and would look like a part of the
-            // text before.
+            // The fields are separated, because the length byte of a string may be a letter, and would look like a part
+            // of the previous string.
             Some(metadata) if field.number == 1 => {
                 (1..=3).map(|number| text(metadata, number)).collect::<anyhow::Result<Vec<_>>>()?
             }
@@ -129,9 +129,9 @@ fn said_of(object: &Value) -> Value {
     json!([metadata["annotations"][CLUSTER], metadata["resourceVersion"]])
 }
 
-/// Contents of another test's object never count as a cluster's name, in any form. The endpoint's additions to it do,
-/// and so does all other text.
-pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Result<()> {
+/// A cluster's name in the contents of another test's object never counts. A name in the endpoint's additions to the
+/// object counts, and so does a name in all other text.
+pub(super) async fn leak_search_ignores_text_of_foreign_objects(_: TestContext) -> anyhow::Result<()> {
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");
     for (namespace, owner, is_named) in [("other", "shown", false), ("other", "hidden", true), ("own", "shown", true)] {
@@ -160,7 +160,8 @@ pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Re
     Ok(())
 }
 
-/// A metadata list with one object of this namespace and cluster, whose name and another annotation contain `hidden`.
+/// Encodes a metadata list with one object of this namespace and cluster. The object's name and another annotation
+/// contain `hidden`.
 fn metadata_in_protobuf(namespace: &str, owner: &str) -> Vec<u8> {
     let message = |parts: &[(u64, &[u8])]| {
         let mut message = Vec::new();

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// Number of users, and of their groups.
+/// Number of users, and number of their groups.
 pub(super) const PEOPLE: usize = 8;
 const GROUPS: usize = 3;
 
-/// The members that have objects of each name.
+/// Names of objects, and the members that have them.
 const NAMES: [(&str, &[usize]); 4] = [("of-one", &[0]), ("of-two", &[1]), ("both", &[0, 1]), ("nowhere", &[])];
 
 /// The name that exists in both members.
@@ -26,15 +26,13 @@ pub(super) const SHARED_NAME: &str = "both";
 /// Longest time until all servers serve a new definition.
 const DEFINED: Duration = Duration::from_secs(60);
 
-/// The users and objects of one run.
 pub(super) struct World {
     pub(super) shared: Shared,
     pub(super) people: Vec<Person>,
-    /// The namespaces: two in both members, and one in the first alone.
+    /// The namespaces: two in both members, and one in the first member only.
     pub(super) places: [String; 3],
     /// The members' discovery of each kind, in the order of [`KINDS`].
     pub(super) served: Vec<Served>,
-    /// Prefix of this run's names.
     pub(super) prefix: String,
 }
 
@@ -44,11 +42,10 @@ pub(super) struct Person {
     pub(super) http: HttpClient,
 }
 
-/// The discovery of a kind.
 pub(super) struct Served {
     pub(super) kind: &'static Kind,
     pub(super) verbs: Vec<String>,
-    /// Its subresources, with their verbs.
+    /// The subresources of the kind, with their verbs.
     pub(super) below: Vec<(String, Vec<String>)>,
 }
 
@@ -72,7 +69,6 @@ impl World {
         Ok(world)
     }
 
-    /// Creates the objects of a member.
     async fn make_all(&self, member: usize) -> anyhow::Result<()> {
         let namespaces = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
         self.make(member, namespaces, "", &self.places[1], &json!({})).await?;
@@ -93,7 +89,6 @@ impl World {
         Ok(())
     }
 
-    /// Creates an object in a member.
     pub(super) async fn make(
         &self,
         member: usize,
@@ -106,7 +101,7 @@ impl World {
         if kind.resource != "pods" {
             return http.post(&path, &object).send().await?.expect(201).map(drop);
         }
-        // A new namespace refuses pods until a controller has made its ServiceAccount.
+        // A new namespace refuses pods until a controller has created its ServiceAccount.
         eventually(SOON, async || http.post(&path, &object).send().await?.expect(201).map(drop)).await
     }
 
@@ -131,12 +126,12 @@ impl World {
         if member == 0 { &self.places } else { &self.places[..2] }
     }
 
-    /// Names of objects of a kind: in one member, in the other, in both, in none.
+    /// Names of objects of a kind: in the first member, in the second, in both, in none.
     pub(super) fn names(&self, kind: &Kind) -> [String; 4] {
         NAMES.map(|(name, _)| self.name(kind, name))
     }
 
-    /// The name of a kind's object. A cluster-scoped name has the run's prefix.
+    /// The name of a kind's object. The names of cluster-scoped objects have the run's prefix.
     pub(super) fn name(&self, kind: &Kind, name: &str) -> String {
         if kind.namespaced { name.to_owned() } else { format!("{}-{name}", self.prefix) }
     }
@@ -169,8 +164,7 @@ impl World {
     }
 }
 
-/// Creates the definitions of custom resources in a member. They stay afterwards, because a concurrent run may need
-/// them.
+/// Creates the CustomResourceDefinitions in a member. They remain, because a concurrent run may need them.
 async fn define(member: &TestCluster) -> anyhow::Result<()> {
     let http = member.http();
     for kind in &KINDS {
@@ -187,7 +181,6 @@ async fn define(member: &TestCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a member's discovery of the kinds.
 async fn served(member: &TestCluster) -> anyhow::Result<Vec<Served>> {
     let mut all = Vec::new();
     for kind in &KINDS {

@@ -1,5 +1,5 @@
-//! Measures how soon Tributary reports a member's outage, and how soon all collections of the member are fresh after it
-//! recovers. The measurement needs an idle machine, so it does not belong to the usual run.
+//! Measures how soon Tributary reports a silent member, and how soon all collections of the member are current after
+//! its recovery. The measurement needs an idle machine, so it is a proof test.
 
 use crate::context::{Case, TestContext, eventually};
 use crate::kubectl::pod;
@@ -15,21 +15,21 @@ const SOON: Duration = Duration::from_secs(60);
 /// Interval of checks for a Warning.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Longest time until a Warning after a member was frozen, and after it was killed.
+/// Longest time until a Warning appears after a member is frozen, and after it is killed.
 const FROZEN_IS_SAID: Duration = Duration::from_secs(10);
 const KILLED_IS_SAID: Duration = Duration::from_secs(1);
 
-/// Longest time until all collections of a member are fresh, after its `/readyz` answers 200.
+/// Longest time until all collections of a member are current, after its `/readyz` answers 200.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Longest time until a write without a cluster is refused.
+/// Longest time until a write without a target cluster is refused.
 const REFUSED: Duration = Duration::from_millis(50);
 
-/// Longest time until a followed log ends after its cluster was killed, kubectl's own work included.
+/// Longest time until `kubectl logs -f` ends after its cluster is killed.
 const LOG_ENDS: Duration = Duration::from_secs(2);
 
-/// Twenty collections that every kube-apiserver has and that are not deprecated. (Reads of a deprecated kind, such as
-/// Endpoints, always get a Warning.)
+/// Twenty collections of every kube-apiserver. None is deprecated, because reads of a deprecated kind always have a
+/// Warning.
 const COLLECTIONS: [&str; 20] = [
     "/api/v1/configmaps",
     "/apis/discovery.k8s.io/v1/endpointslices",
@@ -54,10 +54,10 @@ const COLLECTIONS: [&str; 20] = [
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("silence::proof_of_warnings_and_of_recovery", warnings_and_recovery)]
+    vec![Case::new("silent_members::proof_warning_and_recovery_times_of_a_silent_member", warning_and_recovery_times)]
 }
 
-/// The Warnings in the answers to lists of all [`COLLECTIONS`].
+/// Returns the Warnings of lists of all [`COLLECTIONS`].
 async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     let mut stale = Vec::new();
     for collection in COLLECTIONS {
@@ -70,7 +70,7 @@ async fn stale(http: &HttpClient) -> anyhow::Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Measures the time until this many collections have a Warning: all or none.
+/// Measures the time until this many collections have a Warning.
 async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     loop {
@@ -98,7 +98,7 @@ fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
+async fn warning_and_recovery_times(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);
@@ -114,7 +114,7 @@ async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
 
     victim.freeze().await?;
     let said = until(&http, COLLECTIONS.len()).await;
-    // After this time the next attempt of each collection alone would be up to half a minute away.
+    // After this pause, the next regular attempt of each collection could be half a minute away.
     sleep(Duration::from_secs(60)).await;
     victim.thaw().await?;
     within("frozen, all have a Warning", said?, FROZEN_IS_SAID)?;
@@ -150,7 +150,7 @@ async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
     within("started again, all are fresh", until(&http, 0).await?, FRESH)
 }
 
-/// A write that names no cluster.
+/// Checks that a write without a target cluster is refused within [`REFUSED`].
 async fn refused_at_once(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
     let object: Value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nowhere"}});
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");

@@ -1,6 +1,6 @@
-//! The full effect of a policy: its requests go to one of two kube-apiservers, appear in the access log, and are
-//! audited at a higher level. Another policy's requests use both servers and appear in no log. In the merged view it is
-//! reversed: all requests are logged except those of one policy.
+//! The effects of a policy. Its requests must go to one of two kube-apiservers, appear in the access log, and be
+//! audited at a higher level. The requests of another policy must use both servers and appear in no log. In the merged
+//! view, all requests must be logged except those of one policy.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 use tributary_e2e::{Access, HttpClient, Kubectl, TestCluster, Tributary, guard, namespace};
 
-/// Longest time until a start, an answer or a line of a log.
+/// Longest time until a server starts, an answer arrives, or a log line is written.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Number of lists, and number of created objects.
 const SHORT: usize = 12;
 
-/// Number of open watches and of open shells: all of them at the same server by chance would be rare.
+/// Number of open watches, and of open exec sessions. So many would rarely use one server by chance.
 const LASTING: usize = 6;
 
 /// The audit policy itself records no request.
 const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
 
-/// Metrics of a kube-apiserver: the number of answered requests, and the open long-running requests.
+/// Metrics of a kube-apiserver: the number of answered requests, and of open long-running requests.
 const ANSWERED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["endpoints::chosen"; what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs]
+    cases!["endpoints::by_policy"; policy_selects_the_endpoints_and_logs_of_its_requests]
 }
 
-/// A kube-apiserver, which the test asks directly.
+/// A direct client of a kube-apiserver.
 struct Apiserver(HttpClient);
 
 impl Apiserver {
@@ -51,13 +51,13 @@ impl Apiserver {
     }
 }
 
-/// A metric of each kube-apiserver.
+/// The value of a metric at each kube-apiserver.
 async fn of_each(apiservers: &[Apiserver; 2], metric: &str, labels: &[&str]) -> anyhow::Result<[usize; 2]> {
     Ok([apiservers[0].sum(metric, labels).await?, apiservers[1].sum(metric, labels).await?])
 }
 
-/// Writes the configuration: requests for the namespace's Secrets, and shells there, go to the second endpoint. The
-/// merged view does not log its lists of LimitRanges.
+/// Writes a configuration whose policy sends requests for the namespace's Secrets, and exec sessions there, to the
+/// second endpoint. The merged view does not log its lists of LimitRanges.
 fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &str) -> anyhow::Result<()> {
     let authority = folder.join("chosen.ca");
     fs::write(&authority, member.access().certificate_authority)?;
@@ -89,14 +89,14 @@ fn configure(folder: &Path, member: &TestCluster, ports: [u16; 2], namespace: &s
     Ok(())
 }
 
-/// The objects of a log, one on each line; the last line may be half written.
+/// Parses a log with one JSON object per line. The last line may be half written.
 fn lines(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(context: TestContext) -> anyhow::Result<()> {
+async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
     let member = TestCluster::builder("chosen").controllers(true).kwok(true).nodes(1).start(tools).await?;
@@ -143,7 +143,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
     let lists = ["resource=\"secrets\"", "scope=\"namespace\"", "verb=\"LIST\""];
     let creates = ["resource=\"secrets\"", "verb=\"POST\""];
     let others = ["resource=\"replicationcontrollers\"", "scope=\"namespace\"", "verb=\"LIST\""];
-    // A kube-apiserver counts an answer a moment after sending it.
+    // A kube-apiserver counts a response shortly after sending it.
     eventually(SOON, async || {
         for labels in [&lists[..], &creates] {
             let counts = of_each(&apiservers, ANSWERED, labels).await?;
@@ -155,7 +155,7 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
     })
     .await?;
 
-    // Long-running requests: watches, and shells, which switch protocols.
+    // Long-running requests: watches, and exec sessions, which switch protocols.
     let follow = format!("{own}/secrets?watch=1");
     let watches = try_join_all((0..LASTING).map(|_| http.watch(&follow))).await?;
     let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
@@ -193,13 +193,12 @@ async fn what_a_policy_takes_goes_to_its_endpoints_alone_and_into_its_logs(conte
         Ok(())
     })
     .await?;
-    // All requests of the merged view have a line, except those of the policy that disables it. They were sent before
-    // the others.
+    // All requests of the merged view have a line, except those of the policy that disables logging.
     let merged: Vec<_> = lines(&access_log)?.into_iter().filter(|line| line["cluster"].is_null()).collect();
     let written = |resource: &str| merged.iter().filter(|line| line["resource"] == resource).count();
     ensure!(written("secrets") == SHORT, "not all that is to be written is: {merged:#?}");
     ensure!(written("limitranges") == 0, "what is not to be written is: {merged:#?}");
-    // The audit log has the same requests, although its own policy records none.
+    // The audit log has the same requests, although the audit policy records none.
     eventually(SOON, async || {
         let events = lines(&audit_log)?;
         ensure!(events.iter().all(|event| event["level"] == "Metadata"), "{events:#?}");

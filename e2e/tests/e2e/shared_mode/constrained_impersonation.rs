@@ -1,5 +1,6 @@
-//! Constrained impersonation (KEP-5284): a user may act as another for only some requests. The test sends the same
-//! requests with the same token and headers to the member itself, and the endpoint must allow and refuse the same ones.
+//! Constrained impersonation (KEP-5284), which allows a user to impersonate another user for only some requests. The
+//! test sends the same requests with the same token and headers to the member. The endpoint must allow and refuse the
+//! same requests.
 
 use super::tokens::{Endpoint, KEYS_PATIENCE, token_of};
 use super::{SOON, grant, make_config_map};
@@ -13,19 +14,18 @@ use std::{
 };
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
-/// Largest number of printed differences.
 const DIFFERING_MAX: usize = 12;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::impersonation"; whoever_is_another_may_what_the_member_lets_them]
+    cases!["shared_mode::constrained_impersonation"; constrained_impersonation_equals_the_members_decision]
 }
 
 fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources, "resourceNames": names})
 }
 
-/// The comparable part of an answer: its code, the message of a refusal, the names of a list.
+/// The comparable part of an answer: its code, the message of a refusal, and the names in a list.
 async fn told(http: &HttpClient, (method, path): (&Method, &str), headers: &[(&str, &str)]) -> anyhow::Result<Value> {
     let mut request = http.request(method.clone(), path);
     for (name, value) in headers {
@@ -43,7 +43,7 @@ async fn told(http: &HttpClient, (method, path): (&Method, &str), headers: &[(&s
     })
 }
 
-/// Makes a ServiceAccount with these rules in all namespaces; returns its token.
+/// Creates a ServiceAccount with these rules in all namespaces, and returns its token.
 async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -> anyhow::Result<String> {
     let made = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
     member.http().post(&format!("/api/v1/namespaces/{within}/serviceaccounts"), &made).send().await?.expect(201)?;
@@ -52,7 +52,7 @@ async fn account(member: &TestCluster, within: &str, name: &str, rules: Value) -
     token_of(member, within, name, &[]).await
 }
 
-async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) -> anyhow::Result<()> {
+async fn constrained_impersonation_equals_the_members_decision(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let member = &endpoint.members[0];
     let own = context.namespace("impersonation", &endpoint.members).await?;
@@ -65,8 +65,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     for user in [&bob, &helper] {
         grant(member, "", &namespace::unique_name("reads"), user, reads.clone()).await?;
     }
-    // The first account may act as bob, with these groups, uid and extras, to list and get ConfigMaps, and to delete
-    // two by name. It may act as one ServiceAccount to list ConfigMaps.
+    // The first account may impersonate bob, with these groups, uid and extras, to list and get ConfigMaps, and to
+    // delete two by name. It may impersonate one ServiceAccount to list ConfigMaps.
     let constrained = account(
         member,
         &own,
@@ -85,8 +85,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
         ]),
     );
     let constrained = constrained.await?;
-    // The second account may act as bob for all of his requests. The third may not act as him: it has only one half of
-    // each pair of rights.
+    // The second account may impersonate bob for all requests. The third account may not impersonate bob, because it
+    // has only one half of each required pair of rights.
     let legacy =
         account(member, &own, "legacy", json!([rule(&["impersonate"], "", &["users", "groups"], &[&bob, "dev"])]));
     let halves = json!([
@@ -142,7 +142,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
         let through = endpoint.http(token).await?;
         let bearer = format!("Bearer {token}");
         let directly = member.http().anonymous();
-        // Wait until the endpoint knows the token's user, and the new rights.
+        // The endpoint needs time to accept the token and to read the new rights.
         eventually(KEYS_PATIENCE, async || {
             let path = format!("/clusters/{}{who}", member.name());
             let itself = told(&through, (&Method::POST, &path), &[]).await?;
@@ -155,7 +155,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
                 let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
                 let through_path = format!("/clusters/{}{path}", member.name());
                 let was_refused = AtomicBool::new(false);
-                // All accounts' rights take effect together with the first one's.
+                // The rights of all accounts take effect together with the rights of the first account.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
                     let expected = comparable(told(&directly, (method, path), &with_token).await?);
@@ -173,7 +173,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
                 }
                 ensure!(differing.len() < DIFFERING_MAX, "{}", differing.join("\n"));
             }
-            // The merged endpoint shows an account its own cluster.
+            // The merged view shows an account the objects of its own cluster.
             let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
             for path in [&maps, &one] {
                 let expected = comparable(told(&directly, (&Method::GET, path), &with_token).await?);
@@ -187,7 +187,7 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     ensure!(differing.is_empty(), "{} of {}: {}", differing.len(), allowed + refused, differing.join("\n"));
     ensure!(allowed >= 10 && refused >= 100, "{allowed} were allowed and {refused} refused");
 
-    // An allowed request by name takes effect.
+    // An allowed request with a name takes effect.
     let through = endpoint.http(&tokens[0]).await?;
     let deleted = told(&through, (&Method::DELETE, &two), &[as_bob]).await?;
     ensure!(deleted["code"] == 200, "{deleted}");

@@ -1,4 +1,4 @@
-//! Many concurrent users over shared connections: no request is executed as another user.
+//! Many concurrent users over shared connections. No request may be executed as another user.
 
 use super::{SOON, Shared};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -16,19 +16,18 @@ const USERS: usize = 200;
 /// Number of rounds per user.
 const ROUNDS: usize = 3;
 
-/// Number of concurrent requests.
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::crowd";
-        cve_2021_25320_two_hundred_users_are_never_crossed, one_user_leaves_connections_to_others,
-        kubectl_takes_certificates_from_a_plugin,
+    cases!["shared_mode::many_users";
+        cve_2021_25320_requests_of_200_users_keep_their_identity, one_user_cannot_use_up_all_connections,
+        kubectl_gets_its_client_certificate_from_an_exec_plugin,
     ]
 }
 
-/// Users share three quarters of all connections (six of eight), and one of these is a reserve. So one user may have
-/// two; a request on a third connection gets 429.
-async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
+/// Users share three quarters of all connections (six of eight), and one of the six is a reserve. So one user may have
+/// two connections; a request on a third connection gets 429.
+async fn one_user_cannot_use_up_all_connections(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let members = context.fixture.pair().await?.clone();
     let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
@@ -47,13 +46,13 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     for client in &clients {
         ask(client, 200).await?;
     }
-    // A closed connection frees its place.
+    // A closed connection frees its permit.
     drop(clients);
     eventually(SOON, async || ask(&client().await?, 200).await.map(drop)).await
 }
 
-/// Creates the rights of all users in a member: a user may read and change its own ConfigMap in its home, and every
-/// user may request a certificate. Both members have ConfigMaps with all names.
+/// Creates the users' rights in a member. A user may read and change its own ConfigMap in its home member, and create
+/// certificate requests. Both members have ConfigMaps with all names.
 async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
@@ -83,7 +82,7 @@ async fn one_of_them(member: &TestCluster, own: &str, name: String, is_home: boo
     super::grant(member, own, &name, &name, rules).await
 }
 
-/// A front proxy that sends all users' requests over one connection.
+/// Starts an endpoint behind a front proxy that sends all users' requests over one connection.
 async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClient)> {
     let proxies = PeopleAuthority::new("the proxies' authority")?;
     let folder = guard::temporary_folder("proxies")?;
@@ -98,9 +97,9 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
 }
 
 /// Each user has rights in one of two clusters, to the object with the user's name. All users read, list, watch and
-/// write concurrently over one connection. A request under a neighbour's identity would be refused, or return a foreign
-/// object.
-async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
+/// write concurrently over one connection. A request under another user's identity would be refused, or return a
+/// foreign object.
+async fn cve_2021_25320_requests_of_200_users_keep_their_identity(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
     let prefix = namespace::unique_name("user");
@@ -124,7 +123,7 @@ async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext
     });
     let asked: Vec<_> = asked.collect();
     stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // Rounds of a user may arrive in any order, because they are concurrent.
+    // The rounds of a user are concurrent, so their events may arrive in any order.
     for (at, mut watch) in watches.into_iter().enumerate() {
         let mut rounds = BTreeSet::new();
         while rounds.len() < ROUNDS {
@@ -141,9 +140,7 @@ struct Crowd {
     http: HttpClient,
     own: String,
     prefix: String,
-    /// The names of the two members.
     homes: [String; 2],
-    /// The PEM of a certificate request.
     request: String,
 }
 
@@ -173,14 +170,14 @@ impl Crowd {
         Ok(())
     }
 
-    /// Reads the user's own object from memory; the neighbour's object is refused.
+    /// Reads the user's own object from Tributary's cache. A read of the neighbour's object must be refused.
     async fn reads(&self, at: usize) -> anyhow::Result<()> {
         let own = self.by(at, self.http.get(&self.path(at))).send().await?.expect(200)?.json()?;
         self.is_own(at, &own)?;
         self.by(at, self.http.get(&self.path((at + 1) % USERS))).send().await?.expect(403).map(drop)
     }
 
-    /// Lists the user's own object; a list of all objects is refused.
+    /// Lists the user's own object. A list of all objects must be refused.
     async fn lists(&self, at: usize) -> anyhow::Result<Value> {
         let list = self.by(at, self.http.get(&self.collection(at))).send().await?.expect(200)?.json()?;
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
@@ -192,7 +189,7 @@ impl Crowd {
         Ok(list)
     }
 
-    /// Watches the user's own object from its present version.
+    /// Watches the user's own object from its current version.
     async fn watches(&self, at: usize) -> anyhow::Result<EventStream> {
         let list = self.lists(at).await?;
         let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
@@ -200,7 +197,7 @@ impl Crowd {
         self.by(at, self.http.get(&path)).stream().await?.events()
     }
 
-    /// Changes the user's own object in its home cluster; a change of another user's object in the same cluster is
+    /// Changes the user's own object in its home cluster. A change of another user's object in this cluster must be
     /// refused.
     async fn writes(&self, at: usize, round: usize) -> anyhow::Result<()> {
         let change = json!({"data": {"round": round.to_string()}});
@@ -210,7 +207,7 @@ impl Crowd {
         patch((at + 2) % USERS).send().await?.expect(403).map(drop)
     }
 
-    /// Checks the user that a member sees: the member writes it into a certificate request.
+    /// Checks the user that a member sees. The member records the user in a certificate request.
     async fn is_seen(&self, at: usize) -> anyhow::Result<()> {
         let group = "certificates.k8s.io";
         let spec = json!({
@@ -242,8 +239,8 @@ impl Crowd {
     }
 }
 
-/// kubectl gets a certificate from a plugin, as with certificates that live for minutes.
-async fn kubectl_takes_certificates_from_a_plugin(context: TestContext) -> anyhow::Result<()> {
+/// Exec plugins provide certificates with short lifetimes.
+async fn kubectl_gets_its_client_certificate_from_an_exec_plugin(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let name = namespace::unique_name("ann");
     let user = shared.people.user(&name, &["dev"])?;

@@ -1,10 +1,14 @@
-//! A member's roles and bindings do not arrive, while all its other objects do: the tests check the users' answers, and
-//! their duration.
+//! A member whose roles and bindings do not arrive, while all other objects do. The tests check the users' answers over
+//! time.
 //!
-//! Tributary's promises: It follows the loss of a right within 2 s of the member's event. A watch without events counts
-//! as broken after 90 s. If only roles and bindings cannot be followed, the last known rights are valid for 5 minutes;
-//! afterwards no object of the member is shown. After a loss of contact with the whole member, Tributary reads no
-//! object on before its roles and bindings are known anew.
+//! Tributary's promises:
+//!
+//! * Tributary applies the loss of a right within 2 s of the member's event.
+//! * A watch without events counts as broken after 90 s.
+//! * If only roles and bindings cannot be read, the last known rights are valid for 5 minutes. Afterwards no object of
+//!   the member is shown.
+//! * After a loss of contact with the whole member, Tributary reads no object before it has read roles and bindings
+//!   again.
 
 use super::races::{APART, CUT_OFF, Reader, cut, regain};
 use super::{SOON, config_maps, grant};
@@ -20,37 +24,39 @@ use tributary_simulator::{Relay, Weather};
 /// Longest silence of a watch before it counts as broken (`ReflectorTuning::watch_silence`).
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// Validity of the last known rights while only roles and bindings are not followed (`BEHIND_MAX`).
+/// Validity of the last known rights while only roles and bindings cannot be read (`BEHIND_MAX`).
 const BEHIND_MAX: Duration = Duration::from_secs(300);
 
 /// Additional delay on a busy machine: two requests and a watch.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// Longest time until a lost right takes effect while roles and bindings arrive. The promise is 2 s.
+/// Longest time until a revoked right takes effect while roles and bindings arrive. The promise is 2 s.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Time during which an object must stay hidden, and interval of the checks.
 const A_WHILE: Duration = Duration::from_secs(15);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time without an event after which a watch has sent all its events.
+/// Time without an event after which a watch has no more events.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Longest duration of a test that waits until rights expire.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_mode::rights_behind";
-        rights_that_are_refused_are_told_as_behind_and_followed_again, objects_wait_for_rights_that_are_refused,
-        proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken,
-        proof_objects_wait_for_rights_that_stay_silent,
-        proof_rights_that_are_refused_end, proof_rights_that_are_refused_have_lists_denied,
-        proof_rights_that_stay_silent_end, proof_objects_of_silent_watches_wait_for_rights,
+    let cases = cases!["shared_mode::stale_rights";
+        status_reports_stale_rights_while_reads_of_rbac_are_refused,
+        objects_are_not_read_while_reads_of_rbac_are_refused,
+        proof_revocation_behind_a_silent_watch_applies_after_its_timeout,
+        proof_objects_are_not_read_while_rbac_watches_are_silent, proof_rights_expire_while_reads_of_rbac_are_refused,
+        proof_list_is_429_under_partial_deny_after_rights_expire, proof_rights_expire_while_rbac_watches_are_silent,
+        proof_object_watches_wait_for_silent_rbac_watches,
     ];
     cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
 }
 
-/// A user who reads the ConfigMaps of two namespaces, one object in each, of a member behind a gate and a relay.
+/// A user who reads the ConfigMaps of two namespaces of a member, one object in each. The member is behind a gate and a
+/// relay.
 struct Scene {
     reader: Reader,
     /// The gate between the relay and the member.
@@ -84,12 +90,12 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Path of the ConfigMaps to which the right is lost.
+    /// Path of the ConfigMaps to which the user loses the right.
     fn lost(&self) -> String {
         format!("/api/v1/namespaces/{}/configmaps", self.reader.lost)
     }
 
-    /// A watch of the future events of these ConfigMaps.
+    /// Watches these ConfigMaps, without initial events.
     async fn watch_lost(&self) -> anyhow::Result<EventStream> {
         let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
         self.reader.http.watch(&format!("{}?{news}", self.lost())).await
@@ -102,7 +108,7 @@ impl Scene {
         own.cloned().with_context(|| format!("it is not reported: {report}"))
     }
 
-    /// Waits until the status report has this state of the rights in the member.
+    /// Waits until the status report has this state of the member's rights.
     async fn rights_are(&self, expected: &str) -> anyhow::Result<()> {
         eventually(CUT_OFF, async || {
             let own = self.reported().await?;
@@ -112,7 +118,7 @@ impl Scene {
         .await
     }
 
-    /// Checks that other changes of the member arrive: a new object is listed.
+    /// Checks that other changes of the member still arrive: a new object is listed.
     async fn others_come(&self, name: &str) -> anyhow::Result<()> {
         self.reader.make(&self.reader.kept, &[name]).await?;
         eventually(SOON, async || {
@@ -123,7 +129,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until the objects of the lost right are hidden, and those of the kept right are shown.
+    /// Waits until the objects of the revoked right are hidden, and other objects are shown.
     async fn loss_is_followed(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.list().await?;
@@ -134,7 +140,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until no object of the lost right is listed.
+    /// Waits until no object of the revoked right is listed.
     async fn nothing_lost_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
         eventually(patience, async || {
             let list = self.reader.http.get("/api/v1/configmaps").send().await?;
@@ -156,8 +162,8 @@ impl Scene {
         .await
     }
 
-    /// Creates an object in the namespace of the lost right, and checks for a while that no list and no open watch
-    /// shows it.
+    /// Creates an object in the namespace of the revoked right. Checks during [`A_WHILE`] that no list and no open
+    /// watch shows the object.
     async fn stays_hidden(&self, name: &str, open: &mut EventStream) -> anyhow::Result<()> {
         self.reader.make(&self.reader.lost, &[name]).await?;
         self.is_hidden().await?;
@@ -167,7 +173,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Checks for a while that no object of the lost right is listed.
+    /// Checks during [`A_WHILE`] that no object of the revoked right is listed.
     async fn is_hidden(&self) -> anyhow::Result<()> {
         let until = Instant::now() + A_WHILE;
         while Instant::now() < until {
@@ -180,8 +186,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Opens the gate, and checks that rights are followed again: a right that is given and revoked ends the watch
-    /// opened with it.
+    /// Opens the gate, and checks that Tributary reads rights again: a right is granted and revoked, and the watch
+    /// opened with this right must end.
     async fn is_followed_again(&self) -> anyhow::Result<()> {
         self.gate.set(RightsPassage::Clear);
         self.loss_is_followed(CUT_OFF).await?;
@@ -205,11 +211,9 @@ fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
     shown.map(|(.., name)| name).collect()
 }
 
-/// Open watches of roles and bindings fall silent, and later ones work. Only the silence reveals the fault, so the
-/// rights are followed once it has lasted too long.
-async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
-    context: TestContext,
-) -> anyhow::Result<()> {
+/// Open watches of roles and bindings fall silent, and new watches work. Tributary notices the fault only by the
+/// silence, and must then read the rights.
+async fn proof_revocation_behind_a_silent_watch_applies_after_its_timeout(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
@@ -227,8 +231,8 @@ async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_b
     scene.is_followed_again().await
 }
 
-/// The member refuses roles and bindings for less than the validity of known rights.
-async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: TestContext) -> anyhow::Result<()> {
+/// The member refuses reads of roles and bindings for less than the validity of known rights.
+async fn status_reports_stale_rights_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     scene.gate.set(RightsPassage::Refused);
@@ -238,16 +242,17 @@ async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: 
     scene.is_followed_again().await
 }
 
-async fn objects_wait_for_rights_that_are_refused(context: TestContext) -> anyhow::Result<()> {
+async fn objects_are_not_read_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     objects_wait(&context, RightsPassage::Refused).await
 }
 
-async fn proof_objects_wait_for_rights_that_stay_silent(context: TestContext) -> anyhow::Result<()> {
+async fn proof_objects_are_not_read_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     objects_wait(&context, RightsPassage::Silent).await
 }
 
-/// While a member is cut off, a user loses a right there, and the objects change. Then the member is back except for
-/// its roles and bindings: Tributary reads its objects only after these.
+/// While a member is unreachable, a user loses a right there, and the objects change. Then the member is reachable
+/// again, except for its roles and bindings. Tributary must not read the member's objects before its roles and
+/// bindings.
 async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(context, &[]).await?;
@@ -284,14 +289,14 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     scene.is_followed_again().await
 }
 
-/// A list, which must have a Warning that the member's objects may be old.
+/// Lists the ConfigMaps, and requires a Warning that the member's objects may be stale.
 async fn warned(reader: &Reader) -> anyhow::Result<Value> {
     let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
     ensure!(warnings(&list.headers).contains(APART), "no Warning of the member: {:?}", list.headers);
     list.json()
 }
 
-async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Result<()> {
+async fn proof_rights_expire_while_reads_of_rbac_are_refused(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &[]).await?;
     let list = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
@@ -301,7 +306,7 @@ async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Resu
     scene.is_followed_again().await
 }
 
-async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -> anyhow::Result<()> {
+async fn proof_list_is_429_under_partial_deny_after_rights_expire(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
@@ -310,7 +315,7 @@ async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -
     scene.is_followed_again().await
 }
 
-/// The member refuses roles and bindings until the known rights expire.
+/// The member refuses reads of roles and bindings until the known rights expire.
 async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Scene> {
     let scene = Scene::start(context, arguments).await?;
     let mut open = scene.watch_lost().await?;
@@ -319,7 +324,7 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.reader.loses().await?;
     scene.rights_are("Behind").await?;
     scene.others_come("three").await?;
-    // The validity counts from the last contact. Failed attempts do not extend it.
+    // The validity begins with the last contact. Failed attempts do not extend it.
     sleep_until(since + BEHIND_MAX).await;
     scene.nothing_is_shown(SLACK).await?;
     scene.stays_hidden("hidden", &mut open).await?;
@@ -336,8 +341,9 @@ fn warnings(headers: &http::HeaderMap) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
-/// Watches of roles and bindings open but never send an event: new watches alone do not count as following.
-async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Result<()> {
+/// Watches of roles and bindings open but never send an event. A new watch without events must not count as current
+/// rights.
+async fn proof_rights_expire_while_rbac_watches_are_silent(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let mut open = scene.watch_lost().await?;
@@ -353,10 +359,10 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
     scene.is_followed_again().await
 }
 
-/// All open watches fall silent, as behind an intermediary that has lost its streams: each loses contact, and is opened
-/// anew at its own time. Watches of objects recover at once, those of roles and bindings do not. An object made after
-/// the loss of its right must not appear before the loss.
-async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
+/// All open watches fall silent, as behind a proxy that has lost its streams. Tributary reopens each watch at its own
+/// time. Watches of objects recover at once, and watches of roles and bindings do not. An object that was created after
+/// the loss of its right must never appear.
+async fn proof_object_watches_wait_for_silent_rbac_watches(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = Scene::start(&context, &[]).await?;
     let reader = &scene.reader;

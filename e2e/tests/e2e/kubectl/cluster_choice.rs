@@ -1,4 +1,4 @@
-//! The choice of a cluster: for a new object, for a name that several clusters have, by a context.
+//! The choice of a cluster for a new object, for a name that several clusters have, and by a context.
 
 use super::{SOON, Setup, line};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -7,11 +7,14 @@ use serde_json::json;
 use tributary_e2e::{Tributary, kubeconfig};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; create_with_annotation, create_without_target_is_explained, create_in_flag, ambiguous_names,
-        a_file_of_a_repeated_name_is_refused_at_once, per_cluster_context]
+    cases!["kubectl";
+        create_goes_to_the_annotated_cluster, create_without_a_cluster_lists_the_possible_clusters,
+        create_in_flag_chooses_the_default_cluster, repeated_name_is_listed_twice_and_refused_by_name,
+        file_with_a_repeated_name_is_refused_without_retries, context_of_a_cluster_shows_only_its_objects,
+    ]
 }
 
-async fn create_with_annotation(context: TestContext) -> anyhow::Result<()> {
+async fn create_goes_to_the_annotated_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -33,7 +36,7 @@ async fn create_with_annotation(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_without_target_is_explained(context: TestContext) -> anyhow::Result<()> {
+async fn create_without_a_cluster_lists_the_possible_clusters(context: TestContext) -> anyhow::Result<()> {
     let kubeconfig = context.fixture.pair_kubeconfig().await?;
     let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
@@ -51,7 +54,7 @@ async fn create_without_target_is_explained(context: TestContext) -> anyhow::Res
     Ok(())
 }
 
-async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
+async fn create_in_flag_chooses_the_default_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.ok(&["create", "configmap", "made", "--from-literal=a=b"]).await?;
     ensure!(setup.stored(0, "configmaps", "made").await?["data"]["a"] == "b", "not in member1");
@@ -60,8 +63,9 @@ async fn create_in_flag(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat a refused command.
-async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
+/// kubectl repeats some commands after a conflict, up to five times with pauses. It must not repeat the refused
+/// command.
+async fn file_with_a_repeated_name_is_refused_without_retries(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;
@@ -75,7 +79,7 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
     .await?;
     for (name, commands) in [
         ("twin", &[&["apply"][..], &["diff"], &["diff", "--server-side"], &["delete"]][..]),
-        // The object exists in member1 alone, and cannot move.
+        // Only member1 has the object, which cannot move.
         ("only", &[&["apply"], &["replace"]]),
     ] {
         let object = json!({
@@ -84,10 +88,10 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
         });
         let file = setup.kubectl.file(&format!("{name}.json"), &object.to_string())?;
         for command in commands {
-            // This level logs requests and the status codes of their answers.
+            // This log level shows requests and the status codes of their responses.
             let refused = setup.run(&[command, &["-v=6", "-f", &file][..]].concat()).await?.failure()?;
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
-            // kubectl replace sends the version of member1, which member2 can never match.
+            // `kubectl replace` sends the resourceVersion of member1, which is never valid in member2.
             let reason = match (name, *command) {
                 ("only", ["replace"]) => "its resourceVersion is not of cluster member2",
                 _ => "kubectl --context member2 …",
@@ -101,7 +105,7 @@ async fn a_file_of_a_repeated_name_is_refused_at_once(context: TestContext) -> a
     Ok(())
 }
 
-async fn ambiguous_names(context: TestContext) -> anyhow::Result<()> {
+async fn repeated_name_is_listed_twice_and_refused_by_name(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;
@@ -119,14 +123,14 @@ async fn ambiguous_names(context: TestContext) -> anyhow::Result<()> {
             ensure!(refused.contains(word), "no {word} in {refused}");
         }
     }
-    // The name is unique at one cluster's own path.
+    // At a cluster's own path the name is unique.
     setup.ok(&["--context", "member2", "label", "configmap", "twin", "a=b"]).await?;
     ensure!(setup.stored(1, "configmaps", "twin").await?["metadata"]["labels"]["a"] == "b", "not in member2");
     ensure!(setup.stored(0, "configmaps", "twin").await?["metadata"]["labels"].is_null(), "in member1 too");
     Ok(())
 }
 
-async fn per_cluster_context(context: TestContext) -> anyhow::Result<()> {
+async fn context_of_a_cluster_shows_only_its_objects(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let nodes = setup.kubectl.ok(&["--context", "member2", "get", "nodes"]).await?;
     ensure!(line(&nodes, &["member2-node-0"]).is_ok() && !nodes.contains("member1-node-0"), "{nodes}");

@@ -1,8 +1,8 @@
-//! Errors from servers behind a member: a kubelet that rejects its kube-apiserver.
+//! The errors of a kubelet that refuses its kube-apiserver.
 //!
-//! Other traffic through `proxy` is tested with simulated members alone: a kube-apiserver forwards nothing to a
-//! loopback address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen only on
-//! loopback.
+//! Other traffic through the subresource `proxy` is tested with simulated members only. A kube-apiserver forwards
+//! nothing to a loopback address ("address not allowed", `pkg/registry/core/node/strategy.go`), and these tests listen
+//! only on loopback.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use tributary_e2e::kubelet::RefusingKubelet;
 use tributary_e2e::{Kubectl, namespace};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["behind"; a_kubelets_refusal_is_told_as_it_is]
+    cases!["kubelet_refusals"; kubelet_refusal_reaches_kubectl_unchanged]
 }
 
-/// Makes a node of the bare member whose kubelet refuses, and a pod on it.
+/// Creates a node with a refusing kubelet in the bare member, and a pod on the node.
 async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, String, String)> {
     let member = context.fixture.bare().await?;
     let kubelet = RefusingKubelet::start().await?;
@@ -28,8 +28,8 @@ async fn broken(context: &TestContext) -> anyhow::Result<(RefusingKubelet, Strin
     Ok((kubelet, node, namespace))
 }
 
-/// kubectl prints the same and exits with the same code as with the member itself, and the cluster stays ready.
-async fn a_kubelets_refusal_is_told_as_it_is(context: TestContext) -> anyhow::Result<()> {
+/// kubectl's output and exit code must be the same as with the member, and the cluster must stay ready.
+async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyhow::Result<()> {
     let (_kubelet, node, namespace) = broken(&context).await?;
     let (member, tributary) = (context.fixture.bare().await?, context.fixture.over_one().await?);
     let tools = context.fixture.tools().await?;
@@ -44,13 +44,13 @@ async fn a_kubelets_refusal_is_told_as_it_is(context: TestContext) -> anyhow::Re
         let arguments = [&["-n", &*namespace], words].concat();
         let (own, shown) = tokio::try_join!(own.run(&arguments), shown.run(&arguments))?;
         ensure!(own.code != Some(0) && !own.stderr.is_empty(), "the node is well: {own:?}");
-        // `logs -f` repeats its request for some time, and prints each answer: repeated lines count once.
+        // `logs -f` repeats its request for some time, and prints each answer. Repeated lines count once.
         let said = |stderr: &str| stderr.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let same = (own.code, said(&own.stderr)) == (shown.code, said(&shown.stderr));
         ensure!(same, "{shown:?} instead of {own:?}");
         is_up().await?;
     }
-    // Tributary passes the member's Status unchanged.
+    // Tributary forwards the member's Status unchanged.
     let path = format!("/api/v1/namespaces/{namespace}/pods/one/log");
     let (own, shown) = (member.http().get(&path).send().await?, http.get(&path).send().await?);
     ensure!(own.status == 401 && own.text().contains("pods/log one"), "{own:?}");

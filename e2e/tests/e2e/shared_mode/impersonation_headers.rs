@@ -1,5 +1,5 @@
-//! Impersonation (`--as` and similar flags) over two real members with different rules. The same users send the same
-//! headers directly to each member, and Tributary's answer must equal the members' joint answer.
+//! Impersonation headers (kubectl's `--as` flags) over two real members with different rules. The same users send the
+//! same headers directly to each member. Tributary's answer must equal the joined answer of the members.
 
 use super::{SOON, Shared, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 use tributary_e2e::{HttpClient, HttpResponse, Kubectl, TestCluster, http::RequestBuilder, namespace};
 
-/// Number of concurrent comparisons.
 const AT_ONCE: usize = 8;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// Groups that give an impersonated user rights.
@@ -18,32 +17,32 @@ const DEV: &str = "dev-of-acting-as";
 const OPS: &str = "ops-of-acting-as";
 /// A uid that a user may impersonate in only one of the members.
 const UID: &str = "uid-of-acting-as";
-/// Keys of extras, as in rules and as in headers, which escape capital letters and characters that a header's name may
-/// not contain.
+/// Keys of extras in rules and in headers. Headers escape capital letters, and characters that a header's name may not
+/// contain.
 const EXTRAS: [(&str, &str); 3] = [
     ("scopes.example.com/a", "Impersonate-Extra-scopes.example.com%2fa"),
     ("Acme.example.com/Grün", "Impersonate-Extra-%41cme.example.com%2F%47r%c3%bcn"),
     ("plain", "Impersonate-Extra-PLAIN"),
 ];
-/// Values of these extras.
+/// Values of the extras in [`EXTRAS`].
 const VALUES: [&str; 2] = ["x", "größer als: \"y\""];
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::acting_as";
-        each_member_judges_who_acts_as_whom, masters_and_nobody_are_never_acted_as, kubectl_acts_as_others,
+    cases!["shared_mode::impersonation_headers";
+        each_member_decides_about_impersonation, impersonation_of_reserved_system_identities_is_refused,
+        kubectl_impersonates_with_all_as_flags,
     ]
 }
 
 /// An impersonating user, with clients of the endpoint and of each member.
 struct Person {
     name: String,
-    /// Whether the user has the verb `impersonate` for a user, which allows all actions as that user.
+    /// True if the user has the verb `impersonate` for a user, which allows all requests as that user.
     may_be_somebody: bool,
     here: HttpClient,
     there: [HttpClient; 2],
 }
 
-/// The impersonation headers of a request.
 #[derive(Clone, Debug)]
 struct Asked {
     headers: Vec<(&'static str, String)>,
@@ -68,14 +67,14 @@ impl Asked {
     }
 }
 
-/// Names of objects, each with its cluster.
+/// Names of objects with their clusters.
 type Seen = BTreeSet<(String, String)>;
 
 struct Stage {
     shared: Shared,
     /// The namespace of the test, which both members have.
     own: String,
-    /// The user whom all others try to impersonate.
+    /// The user whom all other users try to impersonate.
     bob: String,
     /// A user who may impersonate bob with all groups, uid and extras in `member1`, and bob with one group in
     /// `member2`.
@@ -98,7 +97,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Creates objects and rules.
+    /// Creates the objects, roles and bindings of the test.
     async fn furnish(&self) -> anyhow::Result<()> {
         let Self { own, bob, .. } = self;
         let reads = ["get", "list", "watch"];
@@ -142,8 +141,8 @@ impl Stage {
         self.give(two, "", "User", &self.ced, rules).await
     }
 
-    /// Makes a role with these rules, in a namespace or (with an empty one) in the whole cluster, and binds it to a
-    /// subject.
+    /// Creates a role with these rules and binds it to a subject: in a namespace, or in the whole cluster if the
+    /// namespace is empty.
     async fn give(
         &self,
         member: &TestCluster,
@@ -176,7 +175,7 @@ impl Stage {
         Ok(Person { name: name.to_owned(), may_be_somebody: name != self.eve, here, there })
     }
 
-    /// The combinations of impersonation headers.
+    /// The tested combinations of impersonation headers.
     fn asked(&self) -> Vec<Asked> {
         let bob = || Asked::user(&self.bob);
         let robot = format!("system:serviceaccount:{}:robot", self.own);
@@ -204,7 +203,7 @@ impl Stage {
         format!("/api/v1/namespaces/{}/{resource}", self.own)
     }
 
-    /// The members' own answers to a user's request.
+    /// Sends a user's request directly to each member.
     async fn there(
         &self,
         person: &Person,
@@ -216,7 +215,7 @@ impl Stage {
         Ok(vec![one, two])
     }
 
-    /// Compares all requests of a user with these headers. Tributary follows rights with a delay, so the comparison
+    /// Compares all requests of a user with these headers. Tributary applies rights with a delay, so the comparison
     /// repeats until the answers agree.
     async fn same_soon(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let same = async || self.same(person, asked).await;
@@ -234,8 +233,8 @@ impl Stage {
         self.reviews(person, asked).await
     }
 
-    /// Compares lists: of a namespace, of all namespaces, as a Table and as a watch. They have the objects of the
-    /// members that allow the list.
+    /// Compares lists: of a namespace, of all namespaces, as a Table and as a watch. A list must have the objects of
+    /// the members that allow it.
     async fn lists(&self, person: &Person, asked: &Asked, resource: &str) -> anyhow::Result<()> {
         let path = self.path(resource);
         let answers = self.there(person, asked, |http| http.get(&path)).await?;
@@ -275,7 +274,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The objects in a list that the test made.
+    /// The objects of this test in a list.
     fn seen(&self, items: &Value, cluster: Option<&str>) -> anyhow::Result<Seen> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let own = items.as_array().context("no items")?.iter().map(|item| &item["metadata"]);
@@ -288,8 +287,8 @@ impl Stage {
         Ok(named.filter(|(_, name)| name.starts_with("of-")).collect())
     }
 
-    /// Compares reads and writes of one name: the answer is that of its owner if the user may see it, and 404 or 403
-    /// otherwise.
+    /// Compares reads and writes of one name. The answer must be that of the member with the object if the user may see
+    /// the object, and 404 or 403 otherwise.
     async fn of_a_name(&self, person: &Person, asked: &Asked, resource: &str, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", self.path(resource));
         let patch = json!({"metadata": {"labels": {"touched": "yes"}}});
@@ -303,7 +302,7 @@ impl Stage {
             let answers = self.there(person, asked, |http| send(http, method.clone())).await?;
             let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
             let owner = self.shared.members.iter().position(|member| name == format!("of-{}", member.name()));
-            // The user may see the owner if it allows a read of the object, or the request itself.
+            // The user may see the owner if the owner allows a read of the object, or the request itself.
             let owner = owner.filter(|&at| statuses[at] != 403 || read[at].status != 403);
             let expected = match owner {
                 Some(owner) => statuses[owner],
@@ -318,7 +317,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Compares requests for one member, at its own path, with the member's answers.
+    /// Compares requests at each member's own path with the member's answers.
     async fn of_each_member(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -352,7 +351,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Compares the user's own reviews of identity and rights.
+    /// Compares the user's self-reviews of identity and rights.
     async fn reviews(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -388,8 +387,8 @@ impl Stage {
     }
 }
 
-/// Checks a refusal. If every member denies the impersonation, it has a member's message about that. Otherwise it has
-/// the message of a member that allows the impersonation.
+/// Checks a refusal. If every member denies the impersonation, the refusal must have a member's message about the
+/// impersonation. Otherwise it must have the message of a member that allows the impersonation.
 ///
 /// A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's message.
 /// For a user with the verb `impersonate`, the message depends on earlier requests, so the test compares only the fact
@@ -412,7 +411,7 @@ fn same_refusal<'a>(
     Ok(())
 }
 
-async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Result<()> {
+async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let mut people = Vec::new();
     for name in [&stage.ann, &stage.ced, &stage.zoe, &stage.eve] {
@@ -422,7 +421,7 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
     let pairs: Vec<_> = people.iter().flat_map(|person| asked.iter().map(move |asked| (person, asked))).collect();
     let compared = pairs.iter().map(|(person, asked)| stage.same_soon(person, asked)).collect::<Vec<_>>();
     stream::iter(compared).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    // Without the user's header, the other impersonation headers are invalid at both.
+    // Without the header `Impersonate-User`, the other impersonation headers are invalid at member and endpoint.
     let [ann, ..] = &people[..] else { anyhow::bail!("nobody") };
     let without = Asked { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
     let maps = stage.path("configmaps");
@@ -432,9 +431,9 @@ async fn each_member_judges_who_acts_as_whom(context: TestContext) -> anyhow::Re
     without.put(ann.here.get(&maps)).send().await?.expect(400).map(drop)
 }
 
-/// A user who may impersonate every user and group of a member can act as `system:masters` there, but never through the
+/// A user who may impersonate every user and group of a member can use `system:masters` there, but never through the
 /// endpoint.
-async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::Result<()> {
+async fn impersonation_of_reserved_system_identities_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
     let everybody = |asked: &Asked, path: &str| asked.put(zoe.here.get(path)).send();
@@ -486,7 +485,7 @@ async fn masters_and_nobody_are_never_acted_as(context: TestContext) -> anyhow::
     Ok(())
 }
 
-async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_impersonates_with_all_as_flags(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let (own, bob) = (stage.own.as_str(), stage.bob.as_str());
     let ann = stage.shared.kubectl(&context, &stage.ann, &[]).await?;
@@ -506,7 +505,7 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
     })
     .await?;
 
-    // A write is executed as bob in the member that lets ann impersonate him.
+    // The write is executed as bob in the member that allows ann to impersonate bob.
     let in_place = [&["-n", own], &with_all[..]].concat();
     ann.ok(&[&["create", "configmap", "made"], &in_place[..]].concat()).await?;
     ann.ok(&[&["label", "configmap", "made", "by=bob"], &in_place[..]].concat()).await?;
@@ -518,7 +517,7 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
     ensure!(refused.contains(&format!("User \"{bob}\" cannot create resource \"secrets\"")), "{refused}");
     ann.ok(&[&["delete", "configmap", "made"], &in_place[..]].concat()).await?;
 
-    // The reviews of identity and rights give the member's answers.
+    // The self-reviews of identity and rights have the member's results.
     let direct = directly(&context, &stage, &stage.ann).await?;
     let whoami = [&["auth", "whoami", "-o", "json"], &with_all[..]].concat();
     let user = |text: String| anyhow::Ok(serde_json::from_str::<Value>(&text)?["status"]["userInfo"].clone());
@@ -549,18 +548,18 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
         let refused = eve.run(&[command, &as_bob].concat()).await?.failure()?;
         let there = direct.run(&[command, &as_bob].concat()).await?.failure()?;
         if command[1] == "whoami" {
-            // kubectl prints the refusal in its own words.
+            // kubectl formats this refusal itself.
             ensure!(refused == there, "{refused} instead of {there}");
             continue;
         }
-        // A member refuses even kubectl's first request, for discovery, and kubectl words this error itself. So only
-        // Tributary's message is checked.
+        // A member refuses even kubectl's discovery requests, and kubectl formats the error itself. So only Tributary's
+        // message is checked.
         ensure!(refused.contains(&words), "{command:?}: {refused}, and at the member {there}");
     }
     Ok(())
 }
 
-/// kubectl of a user who asks `member1` directly.
+/// kubectl of a user for `member1`, without Tributary.
 async fn directly(context: &TestContext, stage: &Stage, name: &str) -> anyhow::Result<Kubectl> {
     let member: &Arc<TestCluster> = &stage.shared.members[0];
     let path = stage.shared.folder.path().join(namespace::unique_name("direct"));

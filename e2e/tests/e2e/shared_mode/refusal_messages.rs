@@ -1,4 +1,5 @@
-//! A refusal has the member's own message: the test sends the same request to the member and through the endpoint.
+//! A refusal must have the member's own message. The test sends the same request to the member and through the
+//! endpoint.
 
 use super::Shared;
 use crate::context::{Case, TestContext, cases};
@@ -7,19 +8,21 @@ use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, namespace};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::words"; who_may_not_is_told_so_in_the_members_words, who_lacks_a_role_is_told_so_in_the_members_words,
-        who_is_not_known_is_told_so_in_the_members_words]
+    cases!["shared_mode::refusal_messages";
+        forbidden_request_gets_the_members_message, binding_to_a_missing_role_gets_the_members_message,
+        unauthenticated_request_gets_the_members_message,
+    ]
 }
 
-/// The parts of a refusal by which clients decide.
+/// The parts of a refusal that clients use.
 fn told(code: u16, status: &Value) -> Value {
     json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
         "details": status["details"], "status": status["status"]})
 }
 
-async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+async fn forbidden_request_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
-    // A name with HTML characters, which a refusal writes in another form.
+    // The user name has HTML characters, which JSON escapes in a refusal.
     let (member, name) = (&shared.members[0], format!("{}<b>&amp", namespace::unique_name("eve")));
     let own = context.namespace("words", &shared.members).await?;
     let through = shared.http(&name, &["dev"]).await?;
@@ -73,8 +76,8 @@ async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> an
     Ok(())
 }
 
-/// A binding names a missing role, and the refusal mentions the role.
-async fn who_lacks_a_role_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+/// A binding refers to a missing role, and the refusal mentions the role.
+async fn binding_to_a_missing_role_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let (member, name) = (&shared.members[0], namespace::unique_name("eve"));
     let own = context.namespace("words", &shared.members).await?;
@@ -114,7 +117,7 @@ async fn who_lacks_a_role_is_told_so_in_the_members_words(context: TestContext) 
     Ok(())
 }
 
-async fn who_is_not_known_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+async fn unauthenticated_request_gets_the_members_message(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
     let path = shared.folder.path().join("nobody");
     shared.tributary.kubeconfig_of(&path, &json!({"token": "guessed"}), &[])?;

@@ -1,5 +1,5 @@
-//! Members with different APIs: a CRD in only one of them, different versions, another kind under the same name,
-//! aggregated servers. The tests read discovery, OpenAPI and kubectl's output.
+//! Members with different APIs: a CRD in only one member, different versions of a CRD, different kinds under one name,
+//! and aggregated servers. The tests check discovery, OpenAPI and kubectl's output.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::fixture::Differing;
@@ -14,13 +14,16 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+pro
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["differing";
-        explain, create_is_validated, server_side_apply, openapi_of_one_is_relayed, openapi_of_several_is_joined,
-        preferred_version, clashing_kinds, columns_follow_the_crd, top, component_status,
+    cases!["differing_apis";
+        kubectl_explain_works_for_kinds_of_one_cluster, create_is_validated_by_the_schema_of_one_cluster,
+        server_side_apply_works_for_a_kind_of_one_cluster, openapi_served_equally_by_all_members_is_forwarded_unchanged,
+        openapi_of_members_with_different_crds_is_merged, preferred_version_is_one_that_all_members_serve,
+        kind_of_a_different_scope_is_left_out_with_a_warning, printer_columns_follow_a_changed_crd,
+        kubectl_top_shows_metrics_of_all_members, component_statuses_of_all_members_are_listed,
     ]
 }
 
-/// A CRD: names, scope, and versions with the properties of their spec. `resource` is the plural and the group.
+/// Makes a CRD from names, scope, and versions with the properties of their spec. `resource` is `PLURAL.GROUP`.
 fn definition(resource: &str, kind: &str, scope: &str, versions: &[(&str, Value)]) -> Value {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, "example.test"));
     let versions: Vec<Value> = versions
@@ -46,7 +49,7 @@ fn definition(resource: &str, kind: &str, scope: &str, versions: &[(&str, Value)
     })
 }
 
-/// The CRDs of the two members.
+/// Returns the CRDs of each member.
 pub(crate) fn definitions() -> [Vec<Value>; 2] {
     let size = json!({"size": {"type": "integer", "description": "How large it is."}});
     let both = json!({"size": {"type": "integer"}, "colour": {"type": "string"}});
@@ -87,7 +90,6 @@ impl Setup {
         format!("/apis/example.test/{version}/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates an object directly in a member.
     async fn put(&self, member: usize, path: &str, object: &Value) -> anyhow::Result<()> {
         self.differing.members[member].http().post(path, object).send().await?.expect(201)?;
         Ok(())
@@ -106,17 +108,17 @@ fn warnings(answer: &HttpResponse) -> Vec<&str> {
     answer.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect()
 }
 
-async fn explain(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_explain_works_for_kinds_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     eventually(SOON, async || {
         let text = setup.kubectl(&["explain", "gadgets.spec.size"]).await?;
         ensure!(text.contains("FIELD: size <integer>") && text.contains("VERSION:    v1beta1"), "{text}");
-        // Each of these two CRDs exists in only one cluster.
+        // Only one cluster has the CRD of `widgets`, and only the other cluster has the CRD of `poles`.
         let text = setup.kubectl(&["explain", "widgets", "--recursive"]).await?;
         ensure!(text.contains("KIND:       Widget") && text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "poles.spec"]).await?;
         ensure!(text.contains("How large it is."), "{text}");
-        // OpenAPI v2 is a single document of all kinds.
+        // OpenAPI v2 is one document for all kinds.
         let text = setup.kubectl(&["explain", "widgets.spec", "--output=plaintext-openapiv2"]).await?;
         ensure!(text.contains("colour"), "{text}");
         let text = setup.kubectl(&["explain", "pods.spec.containers.image"]).await?;
@@ -126,7 +128,7 @@ async fn explain(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn create_is_validated(context: TestContext) -> anyhow::Result<()> {
+async fn create_is_validated_by_the_schema_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut wrong = object("v1", "Widget", "one");
     wrong["spec"]["weight"] = json!(3);
@@ -144,14 +146,14 @@ async fn create_is_validated(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn server_side_apply(context: TestContext) -> anyhow::Result<()> {
+async fn server_side_apply_works_for_a_kind_of_one_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let file = setup.kubectl.file("widget.json", &object("v1", "Widget", "one").to_string())?;
     for expected in ["serverside-applied", "serverside-applied"] {
         let text = setup.kubectl(&["apply", "--server-side", "-f", &file]).await?;
         ensure!(text.contains(expected), "{text}");
     }
-    // The patch gives the field to another field manager.
+    // The patch makes another field manager the owner of the field.
     setup.kubectl(&["patch", "widget", "one", "--type=merge", "-p", r#"{"spec":{"size":8}}"#]).await?;
     let conflict = setup.kubectl.run(&["-n", &setup.namespace, "apply", "--server-side", "-f", &file]).await?;
     let conflict = conflict.failure()?;
@@ -168,7 +170,7 @@ async fn server_side_apply(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hashes of the documents of an index.
+/// Returns the hash of each document of the OpenAPI v3 index.
 async fn hashes(http: &HttpClient) -> anyhow::Result<std::collections::BTreeMap<String, String>> {
     let index = http.get("/openapi/v3").send().await?.expect(200)?.json()?;
     let paths = index["paths"].as_object().context("no paths")?;
@@ -176,7 +178,7 @@ async fn hashes(http: &HttpClient) -> anyhow::Result<std::collections::BTreeMap<
     Ok(paths.iter().map(|(path, entry)| (path.clone(), url(entry))).collect())
 }
 
-async fn openapi_of_one_is_relayed(context: TestContext) -> anyhow::Result<()> {
+async fn openapi_served_equally_by_all_members_is_forwarded_unchanged(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let [north, south] = [0, 1].map(|at| setup.differing.members[at].http().clone());
     let (ours, theirs) = (hashes(&setup.http).await?, hashes(&north).await?);
@@ -195,7 +197,7 @@ async fn openapi_of_one_is_relayed(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names in one of gnostic's maps: a message within a message.
+/// Returns the keys of a map in gnostic's protobuf encoding of OpenAPI v2.
 fn names(document: &[u8], path: &[u64]) -> anyhow::Result<BTreeSet<String>> {
     let fields = wire::fields(document).collect::<Result<Vec<_>, _>>().context("not protobuf")?;
     let [number, rest @ ..] = path else {
@@ -213,9 +215,9 @@ fn keys(value: &Value) -> BTreeSet<String> {
     value.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
 }
 
-async fn openapi_of_several_is_joined(context: TestContext) -> anyhow::Result<()> {
+async fn openapi_of_members_with_different_crds_is_merged(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
-    // A member publishes the OpenAPI of a new CRD a moment after the CRD is established.
+    // A member publishes the OpenAPI document shortly after the CRD is established.
     eventually(SOON, async || {
         let ours = hashes(&setup.http).await?;
         let theirs =
@@ -257,7 +259,7 @@ async fn openapi_of_several_is_joined(context: TestContext) -> anyhow::Result<()
     .await
 }
 
-async fn preferred_version(context: TestContext) -> anyhow::Result<()> {
+async fn preferred_version_is_one_that_all_members_serve(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let group = setup.http.get("/apis/example.test").send().await?.expect(200)?.json()?;
     ensure!(group["preferredVersion"]["version"] == "v1beta1", "what both serve: {group}");
@@ -276,7 +278,7 @@ async fn preferred_version(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn clashing_kinds(context: TestContext) -> anyhow::Result<()> {
+async fn kind_of_a_different_scope_is_left_out_with_a_warning(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let thing = |name: &str| {
         let mut thing = object("v1", "Thing", name);
@@ -305,7 +307,7 @@ async fn clashing_kinds(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
+async fn printer_columns_follow_a_changed_crd(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.put(0, &setup.path("v1beta1", "poles"), &object("v1beta1", "Pole", "one")).await?;
     let header = async || {
@@ -317,7 +319,7 @@ async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
     ensure!(header().await? == ["NAME", "CLUSTER", "SIZE"], "{:?}", header().await?);
     let watch = setup.path("v1beta1", "poles?watch=1&allowWatchBookmarks=true");
     let mut watching = setup.http.watch(&watch).await?;
-    // Tributary knows a change that it forwards at once, and a change past it a while later.
+    // Tributary applies a CRD change that it forwards at once. A change at the member itself reaches Tributary later.
     let column = r#"{"name":"Tall","type":"integer","jsonPath":".spec.size"}"#;
     let patch = format!(r#"[{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/1","value":{column}}}]"#);
     setup.kubectl(&["patch", "crd", "poles.example.test", "--type=json", "-p", &patch]).await?;
@@ -344,7 +346,7 @@ async fn columns_follow_the_crd(context: TestContext) -> anyhow::Result<()> {
     .await
 }
 
-async fn top(context: TestContext) -> anyhow::Result<()> {
+async fn kubectl_top_shows_metrics_of_all_members(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let namespace = setup.namespace.as_str();
     for (metrics, cluster) in setup.differing.metrics.iter().zip(["north", "south"]) {
@@ -379,7 +381,8 @@ async fn top(context: TestContext) -> anyhow::Result<()> {
     let refused = setup.http.get(&format!("{path}?watch=1")).send().await?.expect(405)?;
     ensure!(refused.text().contains("list it instead"), "{}", refused.text());
 
-    // One cluster's metrics server stops: the list has the other objects, and a Warning names the cluster.
+    // The metrics server of one cluster stops. The list must have the objects of the other cluster, and a Warning with
+    // the name of the first.
     setup.differing.metrics[1].stop();
     eventually(SOON, async || {
         let list = setup.http.get(&path).send().await?.expect(200)?;
@@ -394,7 +397,7 @@ async fn top(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn component_status(context: TestContext) -> anyhow::Result<()> {
+async fn component_statuses_of_all_members_are_listed(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let output = setup.kubectl.run(&["get", "componentstatuses"]).await?;
     ensure!(output.stderr.matches("v1 ComponentStatus is deprecated").count() == 1, "{}", output.stderr);

@@ -1,5 +1,5 @@
-//! Compares Tributary's audit log with the logs of its members: a kubectl command appears in both under one ID, at the
-//! level of each policy, and no Secret or token is in Tributary's log.
+//! Compares Tributary's audit log with the logs of its members. A kubectl command must appear in both logs under one
+//! audit ID, at the level of each policy. Tributary's log must contain no Secret and no token.
 
 use super::events;
 use crate::context::{TestContext, eventually};
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A secret text that must not be in Tributary's log.
 const CANARY: &str = "canary-in-a-coal-mine";
 
-/// The policy asks for all bodies of Secrets; Tributary writes none.
+/// The policy requests all bodies of Secrets, but Tributary must write none.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -38,7 +38,7 @@ struct Beside {
     folder: tempfile::TempDir,
 }
 
-pub(super) async fn beside_members(context: TestContext) -> anyhow::Result<()> {
+pub(super) async fn audit_events_share_their_ids_with_the_members_events(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire_many(2).await?;
     let tools = context.fixture.tools().await?;
     let beside = Beside::start(tools).await?;
@@ -95,7 +95,7 @@ impl Beside {
         let file = kubectl.file("c.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}")?;
         for arguments in [
             &["create", "-f", &file][..],
-            // kubectl sends the body as protobuf.
+            // kubectl sends this body as protobuf.
             &["create", "configmap", "d", "--from-literal=a=b"],
             &["create", "secret", "generic", "s", &secret],
             &["get", "configmaps"],
@@ -108,7 +108,7 @@ impl Beside {
         ] {
             kubectl.ok(&[arguments, &["-n", namespace]].concat()).await?;
         }
-        // An error may quote the rejected body.
+        // An error message may quote the rejected body.
         let wrong = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "data": {"a": CANARY}});
         http.post(&format!("/api/v1/namespaces/{namespace}/secrets"), &wrong).send().await?;
         http.get(&format!("/api/v1/namespaces/{namespace}/pods?access_token={CANARY}")).send().await?.expect(200)?;
@@ -116,7 +116,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Requests a token and a review of the token; returns the token.
+    /// Creates a token and a review of the token. Returns the token.
     async fn send_tokens(&self, http: &HttpClient) -> anyhow::Result<String> {
         let accounts = format!("/clusters/one/api/v1/namespaces/{}/serviceaccounts", self.namespace);
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -127,13 +127,13 @@ impl Beside {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let reviews = "/clusters/one/apis/authentication.k8s.io/v1/tokenreviews";
         http.post(reviews, &review).send().await?.expect(201)?;
-        // A body with a token at a path of another kind.
+        // A body with a token at the path of another kind.
         let maps = format!("/clusters/one/api/v1/namespaces/{}/configmaps", self.namespace);
         http.post(&maps, &review).send().await?.expect(400)?;
         Ok(token)
     }
 
-    /// Tributary's only complete event with this verb and resource.
+    /// The only complete event with this verb and resource in Tributary's log.
     fn ours(&self, verb: &str, resource: &str) -> anyhow::Result<Value> {
         let is_meant = |event: &Value| {
             event["stage"] == "ResponseComplete" && event["verb"] == verb && event["objectRef"]["resource"] == resource
@@ -182,13 +182,13 @@ impl Beside {
     }
 }
 
-/// The member's last event for the request of Tributary's event.
+/// The member's last event with the audit ID of Tributary's event.
 fn of_id(log: &Path, ours: &Value) -> anyhow::Result<Value> {
     let own = |event: &Value| event["auditID"] == ours["auditID"] && event["stage"] == "ResponseComplete";
     events(log)?.into_iter().rfind(own).with_context(|| format!("no event of {} in {}", ours["auditID"], log.display()))
 }
 
-/// Checks that Tributary and the member describe a request in the same way.
+/// Checks that the events of Tributary and of the member describe the request in the same way.
 fn compare(ours: &Value, theirs: &Value) -> anyhow::Result<()> {
     let both = |pointer: &str| (ours.pointer(pointer).cloned(), theirs.pointer(pointer).cloned());
     for pointer in [

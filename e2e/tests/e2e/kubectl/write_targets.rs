@@ -1,5 +1,5 @@
-//! The cluster of a write: the cluster that the file names, or the cluster of the objects to which it refers, and never
-//! a guess.
+//! The cluster of a write is the cluster that the file names, or the cluster of the objects to which the write refers.
+//! Tributary never guesses.
 
 use super::{SOON, Setup};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -9,13 +9,14 @@ use std::sync::Arc;
 use tributary_e2e::{Access, Kubectl, Tributary, kubeconfig, namespace, ports};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["kubectl"; an_annotated_file_is_applied_where_it_says_again_and_again,
-        what_the_merged_view_gave_is_taken_back_by_its_cluster_alone,
-        a_bare_name_is_not_written_while_a_cluster_was_never_seen, a_new_object_goes_where_its_namespace_is,
-        a_binding_and_an_ephemeral_container_go_where_their_pod_is]
+    cases!["kubectl";
+        annotated_file_is_applied_repeatedly_to_its_cluster, file_from_the_merged_view_is_accepted_only_by_its_cluster,
+        name_is_not_written_before_all_clusters_are_listed, new_object_goes_to_the_only_cluster_with_its_namespace,
+        binding_and_ephemeral_container_go_to_the_cluster_of_their_pod,
+    ]
 }
 
-/// A config map in the form of a file for `member2`.
+/// A ConfigMap with the annotation for `member2`.
 fn of_member2(name: &str, step: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"step": step},
@@ -24,7 +25,7 @@ fn of_member2(name: &str, step: &str) -> String {
     .to_string()
 }
 
-async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: TestContext) -> anyhow::Result<()> {
+async fn annotated_file_is_applied_repeatedly_to_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     setup.map(0, "twin").await?;
     setup.map(1, "twin").await?;
@@ -44,8 +45,8 @@ async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: Tes
     Ok(())
 }
 
-/// A file from the merged view is valid at its own cluster: users often look there and then act in one cluster.
-async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: TestContext) -> anyhow::Result<()> {
+/// Users often read from the merged view, and then act in the context of one cluster.
+async fn file_from_the_merged_view_is_accepted_only_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let mut file = String::new();
     for command in ["replace", "apply"] {
@@ -58,7 +59,7 @@ async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: T
         ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
-    // A replace first reads the object.
+    // `kubectl replace` first reads the object.
     for (command, may_be_missing) in [("create", false), ("apply", false), ("replace", true)] {
         let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
@@ -68,7 +69,7 @@ async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: T
     Ok(())
 }
 
-async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: TestContext) -> anyhow::Result<()> {
+async fn name_is_not_written_before_all_clusters_are_listed(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let namespace = context.namespace("kubectl", &members).await?;
     let folder = tributary_e2e::guard::temporary_folder("unseen")?;
@@ -102,7 +103,7 @@ async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: Test
     }
     let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
     ensure!(stored["data"]["step"] == "0" && stored["metadata"]["labels"].is_null(), "it was changed: {stored}");
-    // A write that names its cluster is not refused.
+    // A write with a cluster annotation is accepted.
     let file = kubectl.file("web.json", &of_member2("web", "2"))?;
     run(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?.success()?;
     run(&["--context", "member2", "label", "configmap", "web", "a=b"]).await?.success()?;
@@ -111,7 +112,7 @@ async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: Test
     Ok(())
 }
 
-async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyhow::Result<()> {
+async fn new_object_goes_to_the_only_cluster_with_its_namespace(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     let [_, second] = &setup.members;
     let only = context.namespace("only", &[Arc::clone(second)]).await?;
@@ -130,7 +131,8 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
         let path = format!("/api/v1/namespaces/{only}/configmaps/{name}");
         second.http().get(&path).send().await?.expect(200)
     };
-    // Only the namespace decides the place. `--create-in member1` has no effect, because member1 lacks the namespace.
+    // The only cluster with the namespace gets the object. `--create-in member1` has no effect, because member1 lacks
+    // the namespace.
     create(&unplaced, "unplaced").await?;
     create(&setup.kubectl, "placed").await?;
     // An annotation that contradicts the namespace's cluster is refused, and the refusal names that cluster.
@@ -145,7 +147,7 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
             ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
         }
     }
-    // The refusal has the same details as the member's own, for clients that read them.
+    // Clients read the details of this refusal, which must be the same as the member's.
     let missing = namespace::unique_name("missing");
     let path = format!("/api/v1/namespaces/{missing}/configmaps");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});
@@ -162,7 +164,7 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
     Ok(())
 }
 
-async fn a_binding_and_an_ephemeral_container_go_where_their_pod_is(context: TestContext) -> anyhow::Result<()> {
+async fn binding_and_ephemeral_container_go_to_the_cluster_of_their_pod(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
     for name in ["one", "two"] {
         let pod = json!({

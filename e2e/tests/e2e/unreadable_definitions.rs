@@ -1,4 +1,4 @@
-//! Custom resources for an account that may read them but not their CustomResourceDefinition.
+//! Custom resources for an account that may read the resources but not their CustomResourceDefinition.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -12,10 +12,12 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["unread_definitions"; columns_and_fields_of_all_namespaces, columns_of_the_one_namespace_that_may_be_read]
+    cases!["unreadable_definitions";
+        columns_and_fields_work_without_the_right_to_read_definitions, columns_work_with_rights_in_one_namespace_only,
+    ]
 }
 
-/// A custom resource in a group of its own, and an account that may read it in the first member.
+/// A custom resource in its own API group, and an account that may read it in the first member.
 struct Bars {
     group: String,
     namespace: String,
@@ -23,7 +25,7 @@ struct Bars {
 }
 
 impl Bars {
-    /// `is_whole`: the account may read the resource in all namespaces, otherwise in one.
+    /// With `is_whole`, the account may read the resource in all namespaces, otherwise in one.
     async fn new(context: &TestContext, member: &TestCluster, is_whole: bool) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let namespace = context.namespace("bars", &members).await?;
@@ -70,7 +72,7 @@ impl Bars {
         Ok((names, table["rows"][0]["cells"].clone()))
     }
 
-    /// Starts a server that reads the member with the account.
+    /// Starts a server that uses the account for the member.
     async fn serve(&self, member: &str) -> anyhow::Result<(Tributary, tempfile::TempDir)> {
         let folder = guard::temporary_folder("bars")?;
         let path = folder.path().join("kubeconfig");
@@ -84,7 +86,7 @@ impl Bars {
             format!("{RBAC}/clusterroles/{}", self.group),
             format!("{RBAC}/clusterrolebindings/{}", self.group),
         ] {
-            // The end of the member removes all other objects.
+            // All other objects end with the member.
             let _gone = member.http().delete(&path).send().await;
         }
     }
@@ -111,11 +113,11 @@ fn definition(group: &str) -> Value {
     })
 }
 
-async fn columns_and_fields_of_all_namespaces(context: TestContext) -> anyhow::Result<()> {
+async fn columns_and_fields_work_without_the_right_to_read_definitions(context: TestContext) -> anyhow::Result<()> {
     check(&context, true).await
 }
 
-async fn columns_of_the_one_namespace_that_may_be_read(context: TestContext) -> anyhow::Result<()> {
+async fn columns_work_with_rights_in_one_namespace_only(context: TestContext) -> anyhow::Result<()> {
     check(&context, false).await
 }
 
@@ -137,7 +139,7 @@ async fn check_shown(context: &TestContext, bars: &Bars, member: &str) -> anyhow
     let tributary = context.fixture.watch_log(tributary).await;
     let http = tributary.http().await?;
     eventually(SOON, async || {
-        // Only the definition has the path of Size.
+        // Only the definition has the JSONPath of the column Size.
         let (columns, cells) = bars.shown(&http, "").await?;
         ensure!(columns == ["Name", "Cluster", "Colour", "Age"], "{columns:?}");
         ensure!([&cells[0], &cells[1], &cells[2]] == ["one", member, "red"], "{cells}");

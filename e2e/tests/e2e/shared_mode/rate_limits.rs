@@ -1,4 +1,4 @@
-//! A rate limit for each of many users: one user's lists do not use up another's rate.
+//! A rate limit for each of many users. The lists of one user must not use up another user's rate.
 
 use super::{SOON, Shared, grant};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -11,21 +11,21 @@ use std::time::Duration;
 use tokio::time::{Instant, interval};
 use tributary_e2e::{HttpClient, Tributary, guard};
 
-/// Number of requests that each user may send in a second, and at once.
+/// Number of requests that each user may send per second, and in a burst.
 const QPS: u32 = 20;
 /// Number of concurrent lists of the storming user, sent repeatedly.
 const STORM: usize = 16;
-/// Number of the other user's lists, and the pause between two: half of the allowed rate.
+/// Number of the other user's lists, and the pause between two lists: half of the allowed rate.
 const LISTS: usize = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest duration of a list on a busy machine.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::governed"; a_storm_of_lists_of_one_user_takes_nothing_from_another]
+    cases!["shared_mode::rate_limits"; list_storm_of_one_user_leaves_other_users_their_rate]
 }
 
-async fn a_storm_of_lists_of_one_user_takes_nothing_from_another(context: TestContext) -> anyhow::Result<()> {
+async fn list_storm_of_one_user_leaves_other_users_their_rate(context: TestContext) -> anyhow::Result<()> {
     let members: [_; 2] = context.fixture.pair().await?.clone();
     let folder = guard::temporary_folder("governed")?;
     policies::write(folder.path(), &members, &json!({}))?;

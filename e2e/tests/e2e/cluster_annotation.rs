@@ -1,5 +1,6 @@
-//! No member stores Tributary's annotation in any form that a client can write. An annotation that was stored past
-//! Tributary misleads no client. A kube-apiserver must understand each form first, which shows that the form is valid.
+//! No member stores the annotation `tributary.dev/cluster`, in whichever form a client writes it. An annotation that
+//! was stored without Tributary misleads no client. A bare kube-apiserver must accept each form first, which shows that
+//! the form is valid.
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -12,12 +13,12 @@ const SOON: Duration = Duration::from_secs(60);
 const ANNOTATION: &str = "tributary.dev/cluster";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["taken_back";
-        our_annotation_is_never_stored_however_it_is_written, what_a_member_has_stored_leads_nobody_astray,
+    cases!["cluster_annotation";
+        cluster_annotation_is_never_stored_in_any_form, stored_cluster_annotation_misleads_no_client,
     ]
 }
 
-/// Form of a body: its media type, and whether it creates or changes an object.
+/// The media type of a body. Patches change an object, and other bodies create one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Json,
@@ -27,14 +28,14 @@ enum How {
     Patch(&'static str),
 }
 
-/// One form of a write of the annotation, with placeholders `NAME` and `CLUSTER`.
+/// A body that sets the annotation, with placeholders `NAME` and `CLUSTER`.
 type Written = (How, &'static str);
 
 const MERGE: How = How::Patch("merge-patch+json");
 const STRATEGIC: How = How::Patch("strategic-merge-patch+json");
 const JSON_PATCH: How = How::Patch("json-patch+json");
 
-/// Writes of the object `NAME`, which already has an annotation if the write changes it.
+/// Bodies that set the annotation. The object `NAME` already has an annotation if the body is a patch.
 const WAYS: [Written; 21] = [
     (How::Json, r#"{"metadata":{"name":"NAME","annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#),
     (How::Json, r#"{"met\u0061data":{"name":"NAME","annotations":{"\u0074ributary.dev\/cluster":"CLUSTER"}}}"#),
@@ -71,7 +72,7 @@ const WAYS: [Written; 21] = [
     (How::Protobuf, ""),
 ];
 
-/// A ConfigMap in protobuf: name, labels and annotation.
+/// Encodes a ConfigMap in protobuf, with name, labels and annotation.
 fn protobuf(name: &str, entry: &[u8], entry_number: u64) -> Vec<u8> {
     let message = |fields: &[(u64, &[u8])]| {
         let mut out = Vec::new();
@@ -83,7 +84,7 @@ fn protobuf(name: &str, entry: &[u8], entry_number: u64) -> Vec<u8> {
     [b"k8s\0".to_vec(), message(&[(1, &type_meta), (2, &message(&[(1, &metadata)]))])].concat()
 }
 
-/// An entry of the annotations: key and value.
+/// Encodes an entry of the annotations: key and value.
 fn entry(value: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_field(&mut out, 1, ANNOTATION.as_bytes());
@@ -91,7 +92,7 @@ fn entry(value: &str) -> Vec<u8> {
     out
 }
 
-/// Sends one form of the write to the path of a collection or of an object.
+/// Sends one of the bodies to the path of a collection or of an object.
 async fn send(
     http: &HttpClient,
     maps: &str,
@@ -103,7 +104,7 @@ async fn send(
     let one = format!("{maps}/{name}");
     let kind = "\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",";
     let in_json = text.replacen('{', &format!("{{{kind}"), 1);
-    // In YAML the document's keys follow its directives.
+    // In YAML the document follows its directives.
     let (directives, document) = text.split_once("---\n").unwrap_or(("", &text));
     let begin = if directives.is_empty() { String::new() } else { format!("{directives}---\n") };
     let in_yaml = format!("{begin}apiVersion: v1\nkind: ConfigMap\n{document}");
@@ -121,7 +122,6 @@ async fn send(
     request.send().await
 }
 
-/// The annotation that a member has stored.
 async fn stored(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<Option<Value>> {
     let answer = member.http().get(&format!("{maps}/{name}")).send().await?;
     if answer.status == 404 {
@@ -130,7 +130,7 @@ async fn stored(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<
     Ok(Some(answer.expect(200)?.json()?["metadata"]["annotations"][ANNOTATION].take()))
 }
 
-/// Makes an object for a later change. It has a label with the annotation's name, which is allowed.
+/// Creates an object for a later patch. Its label with the annotation's name is allowed.
 async fn make(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -140,7 +140,7 @@ async fn make(member: &TestCluster, maps: &str, name: &str) -> anyhow::Result<()
     Ok(())
 }
 
-async fn our_annotation_is_never_stored_however_it_is_written(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_annotation_is_never_stored_in_any_form(context: TestContext) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let http = context.fixture.over_two().await?.http().await?;
     let namespace = context.namespace("taken-back", &members).await?;
@@ -182,7 +182,8 @@ async fn our_annotation_is_never_stored_however_it_is_written(context: TestConte
     what_is_not_written_as_a_text(&http, &members[0], &maps).await
 }
 
-/// A patch that copies from elsewhere in the object, protobuf that only Go can read, and CBOR.
+/// Forms of the annotation without its name in plain text: a JSON patch that copies, protobuf that only Go can decode,
+/// and CBOR.
 async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, maps: &str) -> anyhow::Result<()> {
     let own = format!("/clusters/member1{maps}");
     make(member, maps, "copied").await?;
@@ -192,7 +193,7 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     send(member.http(), maps, copy, "copied", "").await?.expect(200)?;
     ensure!(stored(member, maps, "copied").await? == Some(json!("member2")), "it cannot be copied at all");
 
-    // A field number that Go cuts to 32 bits; a key whose wire type Go ignores, with bytes of another shape.
+    // Go cuts the field number to 32 bits, and ignores the wire type of the key.
     let of_another_type = [&[1 << 3 | 5, 21][..], ANNOTATION.as_bytes(), &[2 << 3 | 2, 101], &[b'x'; 101]].concat();
     for (name, entry, number, expected) in [
         ("cut-number", entry("member2"), (1 << 32) + 12, json!("member2")),
@@ -214,9 +215,9 @@ async fn what_is_not_written_as_a_text(http: &HttpClient, member: &TestCluster, 
     Ok(())
 }
 
-/// Bait: an object whose annotation, stored past Tributary, names another cluster. The merged view shows its true
-/// cluster, and a write of the shown object reaches it.
-async fn what_a_member_has_stored_leads_nobody_astray(context: TestContext) -> anyhow::Result<()> {
+/// The objects have an annotation with another cluster's name, stored without Tributary. The merged view must show
+/// their true cluster, and a write of a shown object must reach that cluster.
+async fn stored_cluster_annotation_misleads_no_client(context: TestContext) -> anyhow::Result<()> {
     let members: [Arc<TestCluster>; 2] = context.fixture.pair().await?.clone();
     let tributary = context.fixture.over_two().await?;
     let (http, kubectl) = (tributary.http().await?, tributary.kubectl(context.fixture.tools().await?)?);

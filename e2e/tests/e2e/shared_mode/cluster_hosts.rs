@@ -1,5 +1,5 @@
-//! Clusters with hosts of their own, over two real members with the real kubectl: a kubeconfig with such a host works
-//! without any knowledge of Tributary.
+//! Clusters with their own host names, over two real members with the real kubectl. A kubeconfig with such a host must
+//! work as with a bare cluster.
 
 use super::{SOON, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -24,25 +24,28 @@ use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kub
 
 /// The host of the merged view.
 const ALL: &str = "all.fleet.test";
-/// The host of the first member, with a certificate and authorities of its own.
+/// The host of the first member, with its own certificate and client authorities.
 const FIRST: &str = "member1.fleet.test";
-/// The host of the second member, without its own.
+/// The host of the second member, without its own certificate and client authorities.
 const SECOND: &str = "member2.fleet.test";
-/// A name without a cluster, which has a certificate (`--tls-sni-cert-key`).
+/// A host name without a cluster, with a certificate (`--tls-sni-cert-key`).
 const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves,
-        a_watch_at_a_host_ends_with_who_vouched_for_its_client, a_converted_host_has_its_clients_tokens_reviewed]
+    cases!["shared_mode::cluster_hosts";
+        cluster_host_behaves_like_the_native_api, cluster_host_accepts_only_certificates_of_its_own_authority,
+        cluster_host_certificates_and_authorities_are_reloaded, watch_at_a_cluster_host_ends_with_its_clients_authority,
+        converted_cluster_host_accepts_tokens_reviewed_by_its_cluster,
+    ]
 }
 
-/// An endpoint whose hosts are in no DNS: clients reach them through a proxy.
+/// An endpoint whose hosts are not in DNS. Clients reach the hosts through a proxy.
 struct Endpoint {
     tributary: Arc<Tributary>,
     members: [Arc<TestCluster>; 2],
     /// The authority of the serving certificates.
     servers: PeopleAuthority,
-    /// The authority of client certificates for all hosts except the first member's; the next field is that host's.
+    /// The authority of client certificates for all hosts except the first member's host.
     people: PeopleAuthority,
     people_of_first: PeopleAuthority,
     address: SocketAddr,
@@ -86,7 +89,7 @@ impl Endpoint {
         Ok(Self { tributary, members, servers, people, people_of_first, address, proxy, folder })
     }
 
-    /// A kubeconfig for this host, with a proxy that knows the address.
+    /// Writes a kubeconfig for a host, with a proxy that connects to the endpoint.
     fn kubeconfig(&self, host: &str, user: &Value) -> anyhow::Result<PathBuf> {
         let proxy = format!("http://{}", self.proxy);
         self.kubeconfig_with(json!({"server": format!("https://{host}:6443"), "proxy-url": proxy}), user)
@@ -103,7 +106,7 @@ impl Endpoint {
         Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(host, user)?)
     }
 
-    /// A TLS connection with this server name, with the client certificate of a user.
+    /// Opens a TLS connection with this server name and a user's client certificate.
     async fn connect(&self, server_name: &str, user: Option<&Value>) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.servers.pem().as_bytes())?)?;
@@ -121,14 +124,14 @@ impl Endpoint {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 
-    /// The serving certificate for a server name.
+    /// Reads the serving certificate for a server name.
     async fn leaf(&self, server_name: &str) -> anyhow::Result<CertificateDer<'static>> {
         let stream = self.connect(server_name, None).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
         Ok(shown.clone().into_owned())
     }
 
-    /// The raw answer to a request for `host`, on a connection with another server name.
+    /// Sends a request for `host` on a connection with another server name. Returns the raw response.
     async fn ask(&self, server_name: &str, user: Option<&Value>, host: &str, path: &str) -> anyhow::Result<String> {
         let mut stream = self.connect(server_name, user).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -159,7 +162,7 @@ fn upstream_cluster(member: &TestCluster, fields: &Value) -> anyhow::Result<Stri
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
 }
 
-/// A proxy that connects every host to one address.
+/// Starts a proxy that connects every host to one address.
 async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let own = listener.local_addr()?;
@@ -181,13 +184,12 @@ async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(own)
 }
 
-/// The rights that the test's users need.
 fn rules() -> Value {
     json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create", "delete"],
         "resources": ["pods", "pods/log", "pods/exec", "configmaps"]}])
 }
 
-async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_behaves_like_the_native_api(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -199,7 +201,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     let user = endpoint.people_of_first.user(&ann, &[])?;
     let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
 
-    // The cluster's own objects are byte for byte the same, and objects of another cluster are absent.
+    // The member's own objects must be byte for byte the same, and objects of the other member must be absent.
     let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
     let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
     let named = |name: &str| {
@@ -213,7 +215,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     for (path, expected) in [("/healthz", "ok"), ("/livez", "ok")] {
         ensure!(kubectl.ok(&["get", "--raw", path]).await? == expected, "{path}");
     }
-    // Paths of Tributary itself do not exist at a cluster's host.
+    // Tributary's own paths do not exist at a cluster's host.
     let refused = kubectl.run(&["get", "--raw", "/tributary/status"]).await?;
     ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
     let refused = kubectl.run(&["get", "--raw", &format!("/clusters/{}/api", second.name())]).await?;
@@ -240,7 +242,7 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     watch.wait_for_output(SOON, |text| text.contains("made")).await?;
     first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/made")).send().await?.expect(200)?;
 
-    // The URL has an address, and the host's name is for TLS only.
+    // The URL has an IP address, and only TLS uses the host name.
     let cluster = json!({"server": endpoint.tributary.url(), "tls-server-name": FIRST});
     let by_address = Kubectl::new(context.fixture.tools().await?, &endpoint.kubeconfig_with(cluster, &user)?)?;
     let names = by_address.ok(&["-n", &own, "get", "configmaps", "-o", "name"]).await?;
@@ -248,8 +250,8 @@ async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Resu
     Ok(())
 }
 
-/// Cases 18 and 23 of KubeGateway, and a connection that was opened for another host.
-async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Result<()> {
+/// Cases 18 and 23 of KubeGateway, and a request for another host than that of the connection.
+async fn cluster_host_accepts_only_certificates_of_its_own_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, second] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -289,7 +291,7 @@ async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Resu
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     let answer = endpoint.ask(FIRST, Some(&of_first), SECOND, "/api/v1/pods").await?;
     ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    // Liveness probes come by an address, and may read `/livez` without a certificate.
+    // Liveness probes use an IP address as the host, and may read `/livez` without a certificate.
     let answer = endpoint.ask(ALL, None, "10.0.0.1", "/livez").await?;
     ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let answer = endpoint.ask(FIRST, None, FIRST, "/livez").await?;
@@ -297,11 +299,11 @@ async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Resu
     Ok(())
 }
 
-async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Result<()> {
+async fn cluster_host_certificates_and_authorities_are_reloaded(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    // The certificates of the first member, of the process itself, and of a single name.
+    // The certificates of the first member's host, of the process, and of a host name without a cluster.
     let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
     for (file, names) in pairs {
         let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
@@ -339,7 +341,7 @@ async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Re
     Ok(())
 }
 
-/// Reads until this text has come.
+/// Reads until the stream contains this text.
 async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expected: &str) -> anyhow::Result<()> {
     let read = async {
         let mut bytes = [0; 4096];
@@ -354,7 +356,7 @@ async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expect
     read.with_context(|| format!("{expected:?} was not told"))?
 }
 
-async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestContext) -> anyhow::Result<()> {
+async fn watch_at_a_cluster_host_ends_with_its_clients_authority(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let [first, _] = &endpoint.members;
     let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
@@ -378,14 +380,14 @@ async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestCon
     make_config_map(first, &own, "first-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"first-one\"").await?;
 
-    // A further authority is added: the watch continues.
+    // The watch must continue after a second authority is added.
     let (others, authorities) = (PeopleAuthority::new("people")?, endpoint.folder.path().join("people-of-first.crt"));
     fs::write(&authorities, format!("{}{}", endpoint.people_of_first.pem(), others.pem()))?;
     is_answered(&others.user("bob", &[])?, "/version", "200").await?;
     make_config_map(first, &own, "second-one", 1).await?;
     read_up_to(&mut stream, &mut told, "\"second-one\"").await?;
 
-    // The authority of the watch's client is removed: the watch ends.
+    // The watch must end after the authority of its client is removed.
     fs::write(&authorities, others.pem())?;
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
@@ -393,7 +395,7 @@ async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestCon
     is_answered(&user, &path, "401").await
 }
 
-/// A KubeGateway manifest of a member, whose authorities for clients enable the shared mode.
+/// A KubeGateway manifest of a member with client authorities, which enable the shared mode.
 fn gateway_manifest(
     member: &TestCluster,
     servers: &PeopleAuthority,
@@ -413,8 +415,8 @@ fn gateway_manifest(
     Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
 }
 
-/// A token that only the cluster can verify (no ServiceAccount key signed it) is accepted at the cluster's host.
-async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) -> anyhow::Result<()> {
+/// No ServiceAccount key signed the token, so only the cluster can verify it.
+async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
     make_config_map(&member, &own, "here", 1).await?;
@@ -426,7 +428,7 @@ async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) 
     ensure!(converted.code == Some(0) && converted.stderr.contains("tokenReview: true"), "{}", converted.stderr);
     fs::create_dir(&config)?;
     fs::write(config.join("clusters.yaml"), converted.stdout)?;
-    // No flag is needed: clientCAData enables the shared mode.
+    // `clientCAData` enables the shared mode without a flag.
     let tributary = Tributary::configured(&config).for_many().start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
@@ -441,7 +443,7 @@ async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) 
     let known = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of(&member.access().token)?)?;
     let guessed = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of("guessed")?)?;
     let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
-    // The cluster judges its administrator without the privileged group, which Tributary never sends.
+    // Tributary never sends the administrator's privileged group, so the cluster refuses the administrator.
     eventually(SOON, async || {
         let refused = known.run(&list).await?;
         ensure!(refused.stderr.contains("User \"admin\" cannot list resource"), "{}", refused.stderr);
