@@ -1,4 +1,4 @@
-//! Turns for answers of two lengths, apart: whoever wants a megabyte never waits behind those who want everything.
+//! Separate turns for medium and long answers: a client that reads a megabyte never waits behind lists of everything.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use crate::flow::holder::Holder;
 
 use super::{NoTurn, TurnMetrics, Turns, WriteTurn};
 
-/// Maximum of an answer of medium length, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects,
-/// gathered in under a millisecond.
+/// Maximal size of an answer of medium length, in bytes. 1 MiB is a namespace of 150 pods, or a page of 500 small
+/// objects, gathered in under a millisecond.
 pub const MEDIUM_BYTES: usize = 1 << 20;
 
 /// Length of an answer, as known at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// At most [`MEDIUM_BYTES`], or not known: it takes a turn of the long ones when it has become longer.
+    /// At most [`MEDIUM_BYTES`], or unknown. An answer that exceeds [`MEDIUM_BYTES`] later changes to a long turn.
     Medium,
     /// More than [`MEDIUM_BYTES`].
     Long,
 }
 
-/// The turns for answers of both lengths. One per process.
+/// Turns for answers of both lengths. One value for each process.
 #[derive(Debug)]
 pub struct AnswerTurns {
     medium: Arc<Turns>,
@@ -29,26 +29,26 @@ pub struct AnswerTurns {
 /// Metrics of the turns of both lengths.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTurnMetrics {
-    /// Turns of answers of up to [`MEDIUM_BYTES`].
+    /// Metrics of turns for answers of up to [`MEDIUM_BYTES`].
     pub medium: TurnMetrics,
-    /// Turns of longer answers.
+    /// Metrics of turns for longer answers.
     pub long: TurnMetrics,
 }
 
-/// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and an answer
-/// that grows long takes another.
+/// Permit to write one answer. The turn inside may change: a slow answer loses its turn and takes a new one, and a
+/// growing answer changes to a long turn.
 #[derive(Debug)]
 pub struct AnswerTurn {
     answer_turns: Arc<AnswerTurns>,
     holder: Holder,
     length: Length,
-    /// How many bytes may still be written by a turn of medium length.
+    /// Bytes that a turn of medium length still allows.
     left: usize,
     turn: WriteTurn,
 }
 
 impl AnswerTurns {
-    /// Gives `at_once` turns at a time for each length.
+    /// Creates a limit of `at_once` turns for each length.
     pub fn new(at_once: usize, metrics: &AnswerTurnMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
@@ -56,14 +56,13 @@ impl AnswerTurns {
         })
     }
 
-    /// How many turns of medium length and of long ones are taken, how many there are at a time of each, and how many
-    /// were refused since the start.
+    /// Returns, for each length, the number of active turns, the limit, and the number of refused answers since the
+    /// start.
     pub fn usage(&self) -> [(&'static str, (usize, usize, u64)); 2] {
         [("medium", self.medium.usage()), ("long", self.long.usage())]
     }
 
-    /// Takes a turn for this length, waiting for one if need be. Cancel:
-    /// dropping the future gives up the place.
+    /// Waits for a turn of this length. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -81,7 +80,7 @@ impl AnswerTurns {
 }
 
 impl AnswerTurn {
-    /// Waits for the right to write more. Returns at once, unless a waiting request took the turn because the reader
+    /// Waits until the answer may write more bytes. Returns at once unless the answer lost its turn because the client
     /// was slow, or the answer has become long.
     ///
     /// # Errors
@@ -93,8 +92,8 @@ impl AnswerTurn {
         Ok(())
     }
 
-    /// Counts written bytes. An answer of medium length that becomes long gives its turn back, and continues with a
-    /// turn for long answers.
+    /// Counts written bytes. An answer that exceeds the medium length releases its turn, and continues with a turn for
+    /// long answers.
     pub fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
@@ -119,7 +118,7 @@ mod tests {
         let mut medium = answer_turns.acquire(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
-        // The answer becomes long: its turn is free, and the answer waits behind the other long answer.
+        // The answer becomes long, releases its medium turn, and waits behind the other long answer.
         medium.wrote(1);
         let mut moved = Box::pin(medium.go_on());
         assert!(moved.as_mut().now_or_never().is_none());
