@@ -1,5 +1,5 @@
-//! The media types that kube-apiserver's routes of built-in kinds demand before any handler runs: those of the
-//! request's body and of the answer.
+//! Media types that kube-apiserver's routes of built-in kinds demand before any handler runs, in the request's body and
+//! in the answer.
 //!
 //! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order.
 //! [`plan`](crate::plan) checks path and method.
@@ -11,7 +11,7 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
-/// The media types of patches.
+/// Media types of patches.
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -22,7 +22,7 @@ const PATCHES: [&str; 4] = [
 /// Checks that a route for the resource accepts the media types of a request.
 ///
 /// # Errors
-/// 415 for a patch of an unknown media type; 406 if the client accepts no media type that the route can give.
+/// 415 for a patch of an unknown media type; 406 if the client accepts no media type that the route can produce.
 pub(crate) fn check_media_types(
     verb: Verb,
     resource: &GroupVersionResource,

@@ -1,9 +1,9 @@
-//! Indents JSON text for people, piece by piece, so that a list of 60 MB is never held whole.
+//! Indentation of JSON text for people, in pieces, so that a list of 60 MB is never whole in memory.
 //!
 //! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
-//! with a newline. Numbers and strings keep their spelling.
+//! with a newline. Numbers and strings stay unchanged.
 
-/// The state of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
+/// State of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indent {
     depth: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Indent {
 }
 
 impl Indent {
-    /// Appends the next piece of text, indented. For text that is no JSON the layout is undefined.
+    /// Appends the next piece of text, indented. For invalid JSON the layout is undefined.
     pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for &byte in text {
             if self.in_string {
