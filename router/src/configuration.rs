@@ -20,7 +20,7 @@ use crate::versions::Versions;
 /// change of the configuration out of the request. Cost: six reference counts.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
-    /// Policies of resources.
+    /// Policies for reads of each resource, for example their consistency.
     pub(crate) policies: Arc<Policies>,
     /// Flow-control schemas of the merged view and of all clusters.
     pub(crate) flow_control: Arc<GovernedPlaces>,

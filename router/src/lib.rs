@@ -113,7 +113,7 @@ pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
 /// Settings of a router at its start.
 #[derive(Default)]
 pub struct RouterConfig {
-    /// Policies of resources.
+    /// Policies for reads of each resource, for example their consistency.
     pub policies: Policies,
     /// Lists of clusters that compact resourceVersions may refer to, as read from the data directory.
     pub epochs: Epochs,

@@ -35,10 +35,10 @@ impl RequestArrival {
     }
 }
 
-/// Result of authentication.
+/// Sender of a request, as authentication found it.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedSender {
-    /// Authenticated user.
+    /// User that the credentials prove.
     pub user: User,
     /// Expiry of the credentials; `None` for credentials without expiry.
     pub until: Option<AuthenticatedUntil>,

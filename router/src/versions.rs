@@ -45,7 +45,7 @@ pub(crate) enum ReadVersion {
     Newest,
     /// `0`: the state in memory.
     Any,
-    /// Composite version.
+    /// A composite version, which covers several clusters.
     Version(CompositeResourceVersion),
     /// Integer version of one object, which covers a single cluster.
     Item(ClusterName, ResourceVersion),

@@ -22,9 +22,9 @@ use tributary_rights::{CallerRights, Whom};
 /// Name and groups that rules match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyUser {
-    /// User name; empty if the name does not count.
+    /// Name of the user; empty if rules must not match the name.
     pub(crate) name: String,
-    /// Groups that count.
+    /// Groups of the user that rules match.
     pub(crate) groups: Vec<String>,
 }
 

@@ -86,7 +86,7 @@ fn first_clause_that_can_be_given_wins() {
         (Some("APPLICATION/JSON"), ResponseKind::List, None),
         (Some("application/*"), ResponseKind::List, None),
         (Some(",,application/json"), ResponseKind::List, object),
-        // The last resort, in kube-apiserver's reading.
+        // kube-apiserver takes `q=0` as the last choice, not as a refusal.
         (Some("application/json;q=0"), ResponseKind::List, object),
     ];
     for (accept, answer, expected) in cases {

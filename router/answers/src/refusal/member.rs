@@ -180,6 +180,7 @@ pub fn says_of_list(said: &Status) -> bool {
     matches!(said.code, 400 | 410 | 422)
 }
 
+/// Returns whether a cluster's Status forbids the request: 403.
 pub fn says_forbidden(said: &Status) -> bool {
     said.code == 403
 }

@@ -1,4 +1,4 @@
-//! Status and message of each refusal.
+//! Tests of each refusal's Status and message.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn refusal_type_stays_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
-/// kube-apiserver's `sanitizer` does the same: it escapes HTML in the user's request, and leaves the reason and the
-/// name before it unchanged.
+/// kube-apiserver's `sanitizer` also escapes HTML in the user's request, and leaves the reason and the preceding name
+/// unchanged.
 #[test]
 fn refusal_escapes_html_of_the_request() {
     let request = ForbiddenRequest {
@@ -145,7 +145,7 @@ fn refusals_of_members_are_distinguished_from_our_own() {
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
-    // One cluster's refusal to impersonate says nothing about other clusters, nor does a cluster's own Status.
+    // One cluster's refusal to impersonate does not concern other clusters, nor does a cluster's own Status.
     let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
     assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
     assert!(acting.said_by_member().is_none() && acting.status().code == 403);
@@ -157,7 +157,6 @@ fn refused_watch_gets_the_remedy() {
     assert!(status(refusal).message.ends_with(": register it"));
 }
 
-/// A cluster that cannot be asked.
 fn silent(cluster: &ClusterName) -> Trouble {
     Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Some(Duration::from_secs(12)) }
 }
@@ -186,7 +185,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
             unsure(Ground::Namespace, "p", one),
             format!("kubectl --context c0 … to create pods \"p\" in c0: c1 may have its namespace, too, {cannot}"),
         ),
-        // An object that gets its name from the cluster.
+        // The cluster generates the object's name.
         (
             unsure(Ground::Node, "", one),
             format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
@@ -205,7 +204,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
     ] {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
     }
-    // Trouble of one question has no age.
+    // The failure of a single request has no age.
     let met = |cluster: &ClusterName| Trouble { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
     for (unknown, why) in [
         (vec![met(&clusters[1])], "(it answered 500)"),
