@@ -39,7 +39,7 @@ struct ResourceStorageVersion {
     storage_version_hash: String,
 }
 
-/// Fetches the hashes of one version. Each resource is read from the first member that serves it, is reachable, and is
+/// Fetches the hashes of one version. Each resource is read from the first member that serves it, is reachable, and
 /// does not have `dispatch: DenyAll`. The resources of a member that does not answer have no hashes.
 pub(crate) async fn hashes(
     fleet: &Fleet,
