@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn awaited_clusters_are_those_that_have_not_answered() {
+    fn awaited_clusters_are_the_clusters_without_an_answer() {
         let awaited = Awaited::default();
         let again = awaited.clone();
         let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());

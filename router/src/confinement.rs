@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_without_an_api_media_type_run_no_scripts() {
+    fn answers_without_an_api_media_type_get_a_browser_sandbox() {
         let cases = [
             (200, &["application/json"][..], false),
             (404, &["application/json; charset=utf-8"], false),

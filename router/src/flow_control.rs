@@ -389,7 +389,7 @@ mod tests {
 
     /// Covers long-running requests, and tunnels of an aggregated server.
     #[tokio::test]
-    async fn switched_connection_keeps_its_flow_control_places() {
+    async fn switched_connection_keeps_its_flow_control_permits() {
         for path in [
             "/api/v1/namespaces/default/pods/web/exec",
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",

@@ -62,7 +62,7 @@ mod tests {
     use crate::flow_control::PlaceSchemas;
 
     #[test]
-    fn limits_follow_the_number_of_replicas() {
+    fn flow_control_limits_are_divided_by_the_number_of_replicas() {
         let limit = MaxRequestsInflight { max: 12, count_long_running: true };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
         let merged = PlaceSchemas { schemas: vec![Schema { name: "one".into(), kind }], all: None };

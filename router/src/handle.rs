@@ -113,7 +113,7 @@ mod tests {
     const PASSED_BYTES_MAX: usize = 9 << 10;
 
     #[tokio::test]
-    async fn a_request_in_flight_is_small() {
+    async fn future_of_a_request_in_flight_is_small() {
         let router = Router::new(RouterConfig::default());
         let user = User::named("test", "somebody");
         let message = Request::new(body::empty());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_passed_on_is_small() {
+    async fn future_of_a_forwarded_request_is_small() {
         let router = Router::new(RouterConfig::default());
         let (caller, message) = (Caller::named("somebody", router.rights()), Request::new(body::empty()));
         let info = RequestInfo::parse("GET", "/clusters/a/api/v1/pods", None).unwrap();

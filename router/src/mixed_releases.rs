@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_records_are_known_by_the_label_of_their_owner() {
+    fn list_of_helm_records_is_recognized_by_its_owner_label() {
         for (resource, labels, expected) in [
             ("secrets", "owner=helm", true),
             ("secrets", "name=web,owner=helm", true),

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_collections_decide_between_memory_and_members() {
+    fn plan_chooses_memory_for_cached_collections_and_members_otherwise() {
         let policies = |change: fn(&mut Policies)| {
             let mut policies = Policies::default();
             change(&mut policies);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_chooses_the_part_that_answers_each_request() {
+    fn plan_chooses_the_source_of_each_answer() {
         let cases = [
             ("GET", "/api/v1/pods", "List"),
             ("GET", "/api/v1/pods?watch=1", "Watch"),

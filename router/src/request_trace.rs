@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asked_clusters_are_listed_once_and_get_the_audit_id() {
+    fn target_clusters_are_listed_once_and_get_the_audit_id() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
         assert_eq!(trace.asked_clusters(), AskedClusters::None);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_of_a_sampled_request_are_kept_up_to_a_limit() {
+    fn stages_of_a_sampled_request_are_recorded_up_to_a_limit() {
         let context = TraceContext { trace_id: 1, span_id: 2 };
         let trace = RequestTrace::default();
         drop(trace.stage("before it is known whether it is sampled"));

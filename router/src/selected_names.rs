@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_in_the_warning() {
+    fn warning_names_selected_clusters_that_do_not_exist() {
         let configured = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
         let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
         for (text, for_owner, for_user) in [

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_during_a_question_waits_for_the_next_question() {
+    async fn request_during_a_lookup_waits_for_the_next_lookup() {
         let asked = Asked::default();
         let late = |after| {
             let asked = &asked;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_without_a_result_begins_again_after_a_pause() {
+    async fn lookup_without_a_result_is_repeated_after_a_pause() {
         let asked = Asked::default();
         let begun = Instant::now();
         let clients = (0..200).map(|_| async {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_ends_does_not_end_the_question_of_others() {
+    async fn cancelled_request_does_not_cancel_the_lookup_of_other_requests() {
         let asked = Asked::default();
         let client = |comes: u64, goes: u64| {
             let asked = &asked;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_without_requests_ends_and_its_topic_is_removed() {
+    async fn lookup_without_requests_is_cancelled_and_its_key_removed() {
         let asked = Asked::default();
         let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));

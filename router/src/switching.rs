@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_of_a_fixed_path_is_an_ordinary_request() {
+    fn upgrade_header_is_removed_on_paths_that_cannot_switch() {
         for (method, path, query, may_switch) in [
             ("GET", "/version", None, false),
             ("GET", "/openapi/v3/api/v1", None, false),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_beside_a_kube_apiserver_may_switch_in_one_cluster() {
+    fn unknown_paths_of_one_cluster_may_switch_protocols() {
         for (path, may_switch) in [
             ("/v1/subscribe", true),
             ("/v3/subscribe", true),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_shorter_than_the_servers_counts() {
+    fn timeout_parameter_below_the_servers_limit_counts() {
         for (path, query, limit) in [
             ("/api/v1/pods", "limit=500", Some(60)),
             ("/api/v1/pods", "timeout=", Some(60)),

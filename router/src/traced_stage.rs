@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn member_continues_the_trace_of_the_stage_that_asks_it() {
+    fn member_continues_the_trace_of_its_forward_stage() {
         let context = TraceContext { trace_id: 0xabc, span_id: 1 };
         let stage = TracedStage { span_id: 0x12, ..TracedStage::begin("forward", None) };
         let mut headers = HeaderMap::from_iter([(TRACEPARENT, HeaderValue::from_static("the client's"))]);

@@ -369,7 +369,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_are_versions_only_where_objects_carry_them() {
+    fn integers_are_versions_only_if_objects_carry_integers() {
         let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
         assert_eq!(integer.decode("12340003"), Ok(ClientVersion::Item(name("a"), ResourceVersion(1234))));
         assert_eq!(integer.decode("50000"), Ok(ClientVersion::Item(name("b"), ResourceVersion(5))));
@@ -384,7 +384,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_vector_means_the_object_that_it_covers() {
+    fn composite_version_stands_for_the_object_that_it_includes() {
         let vector = |a: u64| {
             ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
         };
@@ -405,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hidden_cluster_counts_as_not_configured() {
+    fn hidden_cluster_in_a_version_counts_as_unknown() {
         let told = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
         let wanted = |unknown: usize, last: &str| {
@@ -423,7 +423,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_a_number_is_given_back_to_its_cluster_alone() {
+    fn non_numeric_version_is_sent_only_to_its_cluster() {
         let text = OpaqueVersion::encode(&name("a"), "100/107");
         for items in [ItemResourceVersions::Integer, ItemResourceVersions::Composite] {
             let versions = versions(items);
@@ -436,7 +436,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn integer_version_applies_to_its_own_cluster_alone() {
+    fn integer_version_applies_only_to_its_own_cluster() {
         let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
         assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234).into()));
         assert_eq!(given.component(&name("b")), None);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_make_one_member() {
+    fn gzip_frames_form_one_valid_stream() {
         let text: Vec<u8> = (0..3_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 28) as u8).collect();
         let (mut gzip, mut out, mut frames) = (Gzip::default(), Vec::new(), 0);
         let mut frame = gzip.frame();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_whole_answers_are_members() {
+    fn gzip_of_an_empty_or_whole_answer_is_valid() {
         assert_eq!(decompressed(&whole(b"")), b"");
         assert_eq!(decompressed(&whole(b"text")), b"text");
     }

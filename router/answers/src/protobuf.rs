@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_what_kubernetes_writes() {
+    fn protobuf_metadata_equals_the_bytes_of_kubernetes() {
         let cases = [
             (FULL, FULL_BYTES),
             ("{}", "0a0012001a0022002a00320038004200"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_events_come_in_envelopes() {
+    fn protobuf_objects_and_events_have_envelopes() {
         let object = "6b3873000a270a0e6d6574612e6b38732e696f2f763112155061727469616c4f626a6563744d6574616461746112130a110a016e12001a0022002a003200380042001a002200";
         let mut out = Vec::new();
         partial_object(br#"{"name":"n"}"#, &mut out);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_one_envelope() {
+    fn protobuf_list_has_one_envelope() {
         let metadata = list_metadata("7", "c", Some(5));
         let mut items = Vec::new();
         item(br#"{"name":"n"}"#, &mut items);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_what_kubernetes_writes() {
+    fn protobuf_status_equals_the_bytes_of_kubernetes() {
         let bytes = status(&Status::new(410, StatusReason::Expired, "m"));
         assert!(hex(&bytes).starts_with("6b3873000a0c0a027631120653746174757312"));
         assert!(hex(&bytes).contains("12074661696c7572651a016d220745787069726564"), "{}", hex(&bytes));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_numbers_take_ten_bytes() {
+    fn negative_protobuf_integers_take_ten_bytes() {
         let mut out = Vec::new();
         put_number(&mut out, 1, -1);
         assert_eq!(hex(&out), "08ffffffffffffffffff01");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn warning_text_is_given_once_with_all_its_clusters() {
+    fn equal_warnings_are_merged_with_all_their_clusters() {
         for (said, expected) in [
             (&[][..], &[][..]),
             (&[("a", r#"299 - "old""#)], &[r#"299 - "cluster a: old""#]),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn many_texts_and_many_clusters_are_counted() {
+    fn warnings_beyond_the_limit_are_only_counted() {
         let texts: Vec<_> = (0..25).map(|number| (format!("c{number}"), format!("299 - \"t{number}\""))).collect();
         let said: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
         let told_texts = told(&said);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_warnings_of_a_member_are_not_read_to_the_end() {
+    fn oversized_warning_headers_of_a_member_are_dropped() {
         let mut headers = HeaderMap::new();
         let endless: String = (0..80_000).map(|number| format!("299 - \"{number}\", ")).collect();
         headers.append(header::WARNING, HeaderValue::from_str(&endless).unwrap());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_one_cluster_names_it() {
+    fn warnings_of_one_cluster_get_its_name() {
         let mut headers = HeaderMap::new();
         name(&cluster("a"), &mut headers);
         assert!(headers.is_empty());

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_with_the_window_of_its_stream() {
+    fn answer_window_equals_the_http2_stream_window() {
         assert_eq!(u64::from(ClientTuning::default().client_windows.stream), ANSWER_WINDOW as u64);
     }
 }

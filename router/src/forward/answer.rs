@@ -324,7 +324,7 @@ mod tests {
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
-    fn media_types_of_objects_are_never_opaque() {
+    fn media_types_of_objects_never_pass_untranslated() {
         for (media_type, kind) in [
             ("application/json", BodyKind::Json),
             ("Application/JSON", BodyKind::Json),
@@ -361,7 +361,7 @@ mod tests {
 
     /// The answer to a change that removes the last finalizer contains the object's version before the deletion.
     #[tokio::test]
-    async fn reads_wait_for_a_deletion_that_a_change_completes() {
+    async fn reads_wait_for_a_deletion_that_a_patch_completes() {
         let (router, cluster) = router_of_one();
         for (resource, object, is_gone) in [
             ("configmaps", r#""kind":"ConfigMap""#, true),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_waits_for_its_turn_is_noted() {
+    async fn write_is_recorded_before_its_answer_gets_a_cpu_slot() {
         let (router, cluster) = router_of_one();
         let served = served(&cluster, "configmaps");
         let view = router.views().get_or_start(&served, None, None).await;

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_is_converted_in_a_turn_by_its_cost() {
+    async fn yaml_conversion_waits_for_a_cpu_slot_by_its_cost() {
         let turns = LargeBodies::one_at_a_time();
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_without_room_for_its_json_is_refused() {
+    async fn yaml_whose_json_exceeds_the_byte_limit_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
         // A single client may use half of three quarters of the limit.
         let mut portion = reserve_text(text.len() * 4, &text);

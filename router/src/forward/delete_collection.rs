@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_do_not_wait_for_objects_that_were_being_deleted_before() {
+    fn reads_do_not_wait_for_deletions_that_began_earlier() {
         let answer = br#"{"kind":"PodList","items":[
             {"metadata":{"namespace":"n","name":"a","uid":"1","resourceVersion":"7"}},
             {"metadata":{"namespace":"n","name":"b","uid":"2","resourceVersion":"8","deletionTimestamp":"2026-01-01T00:00:00Z"}},

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_connections_need_the_verbs_that_their_member_checks() {
+    fn pod_connections_need_the_verbs_of_the_members_version() {
         let pod = "/api/v1/namespaces/n/pods/p";
         let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
         for (method, path, version, expected) in [

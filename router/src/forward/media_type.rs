@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_media_type_is_read_whatever_its_parameters_are() {
+    fn media_type_is_read_without_its_parameters() {
         for (value, expected) in [
             (&b"application/json-patch+json"[..], "application/json-patch+json"),
             // kube-apiserver reads the text before the semicolon.

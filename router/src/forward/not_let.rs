@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verb_tells_a_refusal_of_the_account_from_one_of_the_user() {
+    fn refused_verb_distinguishes_the_account_from_the_user() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";

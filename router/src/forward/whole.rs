@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_whole_or_interrupted() {
+    async fn answer_is_read_whole_or_ends_with_a_cause() {
         assert_eq!(whole(body::full("x")).await.unwrap(), "x");
         assert_eq!(whole(body::empty()).await.unwrap(), "");
         assert_eq!(whole(body_of(vec![chunk(3), chunk(4)])).await.unwrap().len(), 7);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reserve_is_free_before_the_request_ends_however_slow_others_are() {
+    async fn slow_answers_release_the_reserve_before_the_request_ends() {
         let (share, _) = share(80 << 10);
         let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answer_among_many_is_examined_in_its_turn() {
+    async fn large_answer_among_many_waits_for_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::OneOfMany, 1 << 10, &turns, || ()).now_or_never().is_some(), "a small one at once");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_are_examined_in_time_although_others_have_the_turns() {
+    async fn large_answers_are_examined_in_time_without_a_free_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_with_room_leaves_the_reserve_while_waiting_for_a_turn() {
+    async fn answer_releases_the_reserve_while_waiting_for_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answer_to_a_write_is_noted_although_others_have_the_turns() {
+    async fn large_answer_to_a_write_is_recorded_without_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_in_tiny_pieces_takes_no_more_than_its_bytes() {
+    async fn answer_in_tiny_frames_takes_only_its_own_bytes() {
         const PIECES: usize = 100 << 10;
         let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
         // One client may have three eighths, 48 KiB. A longer answer is passed on, with its read part in one piece.
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_of_an_answer_count_until_they_are_released() {
+    async fn bytes_of_an_answer_count_until_their_release() {
         let (share, metrics) = share(80 << 10);
         let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();

@@ -55,7 +55,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn routes_ask_for_the_body_before_the_answer() {
+    fn routes_check_content_type_before_accept() {
         let nodes = GroupVersionResource::new("", "v1", "nodes");
         let gadgets = GroupVersionResource::new("example.test", "v1", "gadgets");
         let object = ResourcePlan::Owner(OwnerRequest::Object);

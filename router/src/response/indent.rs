@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_laid_out_as_go_does() {
+    fn json_is_indented_as_by_go() {
         let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}";
         assert_eq!(laid_out(&[text, b"\n"]), expected);
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_laid_out_as_the_whole(value in values(), cut in any::<prop::sample::Index>()) {
+        fn json_in_pieces_is_indented_like_the_whole_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = serde_json::to_vec(&value).unwrap();
             let (left, right) = text.split_at(cut.index(text.len() + 1));
             prop_assert_eq!(laid_out(&[left, right]), serde_json::to_string_pretty(&value).unwrap());

@@ -48,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_stays_on_one_line() {
+    fn long_yaml_text_stays_on_one_line() {
         let words = "word ".repeat(60) + "end";
         assert_eq!(of(&serde_json::json!({"a": words})), format!("a: {words}\n"));
     }
 
     #[test]
-    fn a_block_has_no_tab() {
+    fn text_with_tabs_is_not_a_yaml_block() {
         let text = of(&serde_json::json!({"a": "\ta\nb", "b": ["\n\ta"], "c": "a\n b\n"}));
         assert_eq!(text, "a: \"\\ta\\nb\"\nb:\n- \"\\n\\ta\"\nc: |\n  a\n   b\n");
     }

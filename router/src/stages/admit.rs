@@ -133,7 +133,7 @@ mod tests {
 
     /// All ServiceAccounts of one member, and all of their tokens, share one part of each limit.
     #[tokio::test]
-    async fn configured_user_is_admitted_however_many_accounts_a_member_has() {
+    async fn configured_user_is_admitted_despite_many_service_accounts_of_a_member() {
         let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, limits, ..RouterConfig::default() });
@@ -161,7 +161,7 @@ mod tests {
     /// An aggregated server may switch the connection of a short request. The request is in flight until the switch,
     /// and long-running afterwards.
     #[tokio::test]
-    async fn a_tunnel_has_its_places_until_it_ends_whatever_its_request() {
+    async fn tunnel_keeps_its_permits_until_its_end() {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_remedy_is_the_least_that_helps() {
+    fn remedy_is_the_smallest_sufficient_profile() {
         let of = |method: &str, path: &str| Beyond::from_request(&RequestInfo::parse(method, path, None).unwrap());
         for (method, path, what, flags) in [
             ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn possibly_processed_request_gets_no_advice_to_retry() {
+    fn possibly_processed_request_gets_no_retry_after() {
         let forward = |error: ForwardError, is_out_of_reach| {
             of(MemberRefusal::Forward { error, is_out_of_reach, silent_for: Duration::from_secs(7) })
         };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_gets_retry_advice_only_if_none_was_carried_out() {
+    fn failed_deletion_gets_retry_after_only_if_no_cluster_deleted() {
         let unavailable = || (eu(), Refusal::from(MemberRefusal::unavailable(&eu(), "it is silent")));
         let broken = || {
             let refusal = MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() };

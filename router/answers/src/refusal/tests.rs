@@ -54,7 +54,7 @@ fn refusal_escapes_html_of_the_request() {
 }
 
 #[test]
-fn refusals_name_the_clusters() {
+fn refusal_messages_name_the_clusters() {
     let clusters = names();
     let path = "/api/v1/namespaces/n/pods/p".to_owned();
     let name = || "p".to_owned();
@@ -106,7 +106,7 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
 }
 
 #[test]
-fn refusal_says_what_to_wait_for_and_how_long() {
+fn refusal_has_the_cause_of_a_wait_and_retry_after() {
     let clusters = names();
     let reasons = vec![(clusters[0].clone(), "it is silent".into())];
     let unread = |retry_after| {
@@ -138,7 +138,7 @@ fn refusal_says_what_to_wait_for_and_how_long() {
 }
 
 #[test]
-fn refusals_of_members_are_distinguished_from_our_own() {
+fn refusals_of_members_differ_from_refusals_of_tributary() {
     let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
     assert_eq!(said.status(), own.status());
@@ -219,7 +219,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
 }
 
 #[test]
-fn a_release_is_named_as_helm_names_it() {
+fn refusal_names_a_helm_release_as_helm_does() {
     let clusters = names();
     let (resource, name) = (pods(), "p".to_owned());
     let release = Box::new(ReleaseName { namespace: "default".to_owned(), name: Some("r".to_owned()) });
@@ -307,7 +307,7 @@ fn refusal_names_the_clusters_that_have_a_missing_namespace() {
 }
 
 #[test]
-fn refusal_of_a_new_object_says_how_to_name_its_cluster() {
+fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
     let not_named = |name: &str, clusters: &[ClusterName]| {
         status(ClusterRefusal::NotNamed { resource: pods(), name: name.to_owned(), clusters: clusters.into() })
     };
@@ -343,7 +343,7 @@ fn refusal_of_a_new_object_says_how_to_name_its_cluster() {
 }
 
 #[test]
-fn refusal_of_a_wrong_path_names_the_right_one() {
+fn refusal_of_another_clusters_object_names_the_right_context() {
     let cluster = || names().remove(0);
     let annotated = |named: &str, is_configured| {
         let (resource, name, named) = (pods(), "p".to_owned(), named.to_owned());
@@ -379,7 +379,7 @@ fn refusal_of_a_wrong_path_names_the_right_one() {
 }
 
 #[test]
-fn a_cluster_is_named_once() {
+fn cluster_name_appears_once_in_a_message() {
     let cluster = &names()[1];
     for (cause, expected) in [
         (

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_made_of_lines_ends_between_two() {
+    async fn body_of_lines_ends_early_between_two_lines() {
         for (at_once, begun, expected) in [
             (false, "{}\n{\"a\":", vec!["1}\n", "end"]),
             (false, "{}\n", vec!["end"]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn anything_else_breaks_off() {
+    async fn body_without_lines_ends_early_with_an_error() {
         for begun in ["a line\n", "half"] {
             let (sender, end, mut stream) = body(false);
             sender.send(begun).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_by_itself_ends() {
+    async fn body_that_completes_has_no_early_end() {
         let (sender, _end, mut stream) = body(true);
         sender.send("{}\n").unwrap();
         drop(sender);
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_what_is_whole_at_once_nobody_asks_whether_it_is_over() {
+    async fn complete_body_does_not_poll_its_early_end() {
         let over = poll_fn(|_| -> Poll<&'static str> { panic!("it is asked") }).boxed();
         let mut stream = BodyDataStream::new(ended_late_by(full("whole"), Instant::now(), over));
         assert_eq!([next(&mut stream).await, next(&mut stream).await], ["whole", "end"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_still_written_breaks_off_from_then_on_whether_it_has_begun_or_not() {
+    async fn incomplete_body_fails_at_its_time_limit() {
         for begun in [None, Some("begun")] {
             let (sender, body) = sent();
             let from = Instant::now() + Duration::from_secs(1);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_finds_a_place_though_another_asks_for_all_and_gives_none_back() {
+    fn new_client_gets_a_slot_despite_a_client_that_wants_all() {
         let line = FairLine::new(32);
         let (flood, _waiting) = ask(&line, client(1), 1000);
         assert_eq!(flood.len(), 16, "as many as it leaves");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_served_in_turn() {
+    fn slots_go_to_clients_round_robin() {
         let line = FairLine::new(2);
         let (first, _) = ask(&line, client(1), 1);
         let (second, _) = ask(&line, client(2), 1);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_does_not_wait_for_what_its_own_client_asked_before() {
+    fn priority_request_precedes_older_requests_of_its_client() {
         let line = FairLine::new(8);
         let (mut flood, mut waiting) = ask(&line, client(1), 1000);
         // A second client takes all slots except the last, which only a client without slots may take.
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_leaves_something_to_the_others_however_many_want_it() {
+    fn priority_requests_leave_slots_to_usual_requests() {
         let line = FairLine::new(50);
         let first = |number: u16| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(number))) };
         let mut asked: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_leaves_nothing() {
+    fn cancelled_requests_leave_the_queue_and_take_no_slots() {
         let line = FairLine::new(2);
         let (given, waiting) = ask(&line, client(1), 100);
         assert_eq!((given.len(), waiting.len()), (1, 99));

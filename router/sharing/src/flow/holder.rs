@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_one_member_are_many_and_share_its_part() {
+    fn users_of_one_member_are_separate_holders_of_one_share() {
         let of = |member: &str, name| {
             let member = ClusterName::new(member).unwrap();
             let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_by_whatever_connection_and_another_of_the_name_is_another() {
+    fn equal_user_names_of_two_authenticators_are_two_holders() {
         assert_eq!(Holder::user("a", "ann"), Holder::user("a", "ann"));
         for (verifier, name) in [("b", "ann"), ("a", "bob"), ("aa", "nn"), ("", "aann")] {
             assert_ne!(Holder::user("a", "ann"), Holder::user(verifier, name), "{verifier} {name}");

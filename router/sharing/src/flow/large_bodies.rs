@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_small_body_waits_for_no_large_one() {
+    async fn small_body_does_not_wait_for_a_large_body() {
         let bodies = LargeBodies::one_at_a_time();
         let large = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
         assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_take_turns() {
+    async fn cpu_slots_go_to_connections_round_robin() {
         let bodies = LargeBodies::one_at_a_time();
         let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
         let reading = ask(1).await;
@@ -126,7 +126,7 @@ mod tests {
     /// The runtime has one worker thread, which is busy with a large body. Without the move to another thread, the
     /// second task would never run.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn who_reads_a_large_body_keeps_no_worker() {
+    async fn work_on_a_large_body_blocks_no_worker_thread() {
         let (begun, has_begun) = oneshot::channel();
         let (go_on, told) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_take_turns() {
+    async fn long_answers_are_written_round_robin_by_connection() {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_reader_loses_its_turn_to_who_waits() {
+    async fn slow_client_loses_its_turn_to_a_waiting_request() {
         let turns = Turns::new(1, TurnMetrics::default());
         let stuck = turns.acquire(peer(1)).await.unwrap();
         tokio::time::advance(10 * OVERDUE).await;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_no_gap() {
+    async fn cancelled_request_leaves_the_queue() {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let mut gone = Box::pin(turns.acquire(peer(2)));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
+    async fn wait_for_a_turn_has_a_time_limit() {
         let turns = Turns::new(1, TurnMetrics::default());
         let busy = turns.acquire(peer(1)).await.unwrap();
         let writes = async {

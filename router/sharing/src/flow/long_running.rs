@@ -67,7 +67,7 @@ mod tests {
     use crate::flow::fair_semaphore::ShareMetrics;
 
     #[test]
-    fn a_place_is_kept_by_what_lasts() {
+    fn long_running_permit_lasts_until_the_tunnel_or_body_ends() {
         let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.used(), shares.upgrades.used());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_long_texts_takes_more_places() {
+    fn request_with_long_text_takes_more_permits() {
         let requests = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let upgrades = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_asks_as_many_members_as_the_page_needs() {
+    fn number_of_parallel_lists_follows_the_need_of_the_page() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
             // Without a limit the page needs every member: the shorter their lists, the more parallel requests.

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn continue_tokens_survive_a_round_trip() {
+    fn live_continue_tokens_survive_a_round_trip() {
         let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
         assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });

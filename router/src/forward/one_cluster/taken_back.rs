@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn our_annotation_is_seen_however_it_is_written() {
+    fn cluster_annotation_is_found_in_every_spelling() {
         for (format, body, expected) in WRITTEN {
             let named = |cluster: &str| body.replace("CLUSTER", cluster);
             let sent =
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn our_annotation_is_seen_in_protobuf() {
+    fn cluster_annotation_is_found_in_protobuf() {
         let message = |parts: &[(u64, &[u8])]| {
             let mut out = Vec::new();
             parts.iter().for_each(|(number, contents)| put_field(&mut out, *number, contents));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patch_copies_lose_our_annotation() {
+    fn json_patch_copies_lose_the_cluster_annotation() {
         let patch = |op: &str, path: &str| format!(r#"[{{"op":"{op}","from":"/metadata/labels","path":"{path}"}}]"#);
         for op in ["copy", "move"] {
             let sent = taken_back(Verb::Patch, Format::JsonPatch, patch(op, "/metadata/annotations")).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn body_without_our_annotation_stays_byte_for_byte() {
+    fn body_without_the_cluster_annotation_stays_byte_for_byte() {
         for (format, body) in [
             (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
             (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_versions_become_those_of_the_cluster() {
+    fn composite_versions_become_versions_of_the_cluster() {
         let vector = |components: &[(&str, u64)]| {
             let components = components.iter().map(|(name, version)| {
                 (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))

@@ -219,7 +219,7 @@ mod tests {
     /// Each row has the answers of three clusters for a name. The next columns have the answers to a get, to a write
     /// without a cluster, and to such a write in shared mode for a cached kind.
     #[test]
-    fn the_answers_of_clusters_decide_the_answer_for_a_name() {
+    fn answers_of_clusters_decide_the_status_or_owner_of_a_name() {
         let get = DeniedRequest { is_shared: false, is_held: true, is_get: true };
         let get_of_user = DeniedRequest { is_shared: true, ..get };
         let write = DeniedRequest { is_get: false, ..get };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_and_the_clusters_with_the_name_decide_the_owner() {
+    fn claim_and_clusters_with_the_name_decide_the_owner() {
         let nowhere = || Err(NoOwner::Nowhere);
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_cluster_makes_a_guess_of_what_no_ground_decides() {
+    fn hidden_cluster_makes_a_write_without_a_ground_ambiguous() {
         let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
         for (has, claim, expected) in [
             ("", Claim::AnyKnown, Err(NoOwner::RightsUnknown)),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_every_cluster_hides_decides_nothing_unless_a_cluster_may_have_it() {
+    fn release_hidden_by_every_cluster_is_forbidden_unless_a_cluster_is_unknown() {
         for (has, may, expected) in [
             ("", "", Err(NoOwner::Forbidden(names("a b")))),
             ("", "c", Err(NoOwner::Unknown(names("c")))),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_anybody_can_make_decides_only_if_no_cluster_may_have_a_better_one() {
+    fn configmap_record_decides_only_without_unknown_clusters() {
         for (may, placement, expected) in
             [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
         {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_evidence_of_a_ground_decides_the_owner() {
+    fn evidence_of_a_ground_decides_the_owner() {
         let owner = |cluster| Ok(name(cluster));
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_cluster_counts_against_a_ground_that_rests_on_others() {
+    fn hidden_cluster_invalidates_a_ground_that_excludes_other_clusters() {
         let hidden = |has: &str| Evidence { has: names(has), is_one_hidden: true, ..Evidence::default() };
         let weak = || Evidence { is_weak: true, ..hidden("a") };
         let a = name("a");

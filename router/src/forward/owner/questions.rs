@@ -151,7 +151,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_that_was_not_asked_is_unknown() {
+    async fn cluster_without_a_lookup_is_unknown() {
         let name = ClusterName::new("a").unwrap();
         let setup = ClusterSetup {
             name: name.clone(),

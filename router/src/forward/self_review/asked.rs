@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn review_reads_alike_in_json_yaml_and_protobuf() {
+    fn review_in_json_yaml_and_protobuf_means_the_same() {
         let json = r#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","group":"apps","version":"v1",
             "resource":"deployments","subresource":"scale","name":"x"}}}"#;
         let yaml = "spec:\n  resourceAttributes:\n    namespace: shop\n    verb: get\n    group: apps\n    version: v1\n    resource: deployments\n    \
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_in_protobuf_that_cannot_be_read_is_refused() {
+    fn malformed_protobuf_review_is_refused() {
         let unread = body(&message(&[(1, b"\x0a\x05shop")]));
         let cut_number = body(&message(&[(1, &message(&[(2, b"get")])), ((1 << 32) + 1, &message(&[(2, b"list")]))]));
         for garbage in [&b"k8s"[..], b"{", b"k8s\0\x12\xff", &unread[..], &cut_number[..]] {
@@ -222,7 +222,7 @@ mod tests {
 
     /// A member that merges all occurrences answers another review than a reader that takes only the last one.
     #[test]
-    fn a_review_whose_messages_occur_twice_is_read_as_members_read_it() {
+    fn repeated_protobuf_messages_of_a_review_are_merged_as_by_members() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);
         let pods = message(&[(2, b"list"), (5, b"pods")]);
         let expected = AskedRight {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_and_then_the_namespace_decide() {
+    fn service_account_precedes_the_namespace_of_a_review() {
         let names = |text: &str| -> Option<BTreeSet<ClusterName>> {
             (text != "-").then(|| text.split(' ').map(|name| ClusterName::new(name).unwrap()).collect())
         };

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn review_allows_only_what_every_cluster_allows() {
+    fn review_allows_an_action_only_if_every_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         assert_eq!(status(0, answers(&[yes.clone(), yes.clone()])), yes);
         for said in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_that_forbids_impersonation_does_not_count_in_a_review() {
+    fn cluster_that_forbids_impersonation_is_excluded_from_a_review() {
         let forbids = || -> ReviewResult {
             let forbidden = MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no"));
             (name("f"), Err(forbidden.into()))
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn read_is_allowed_if_any_cluster_allows_it() {
+    fn review_allows_a_read_if_any_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         for (partial, said) in [
             (Partial::Allow, answers(&[no.clone(), yes.clone()])),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_common_to_all_clusters_or_reads_of_any() {
+    fn rules_review_has_common_rules_and_reads_of_any_cluster() {
         let rules = |rules: &[(&[&str], &str)]| {
             let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
             json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_cannot_be_asked_are_named() {
+    fn review_names_unreachable_clusters() {
         let asked = [
             json!({"allowed": true}),
             json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_those_that_every_cluster_has() {
+    fn rules_review_has_only_rules_of_every_cluster() {
         let rules = |verbs: &[&str]| {
             let rules: Vec<_> =
                 verbs.iter().map(|verb| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})).collect();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn user_name_must_be_the_same_in_every_cluster() {
+    fn identity_review_needs_an_equal_user_name_in_every_cluster() {
         let user = |name: &str| json!({"userInfo": {"username": name}});
         assert_eq!(status(2, answers(&[user("x"), user("x")])), user("x"));
         let error = join(2, answers(&[user("x"), user("y")]), Partial::Allow).unwrap_err();

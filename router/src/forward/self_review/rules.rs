@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn common_rules_are_what_both_clusters_allow() {
+    fn common_rules_are_the_intersection_of_two_clusters_rules() {
         let admin = rule(&["*"], &["*"], &["*"], &[]);
         let pods = rule(&["get", "list"], &[""], &["pods", "pods/log"], &[]);
         let cases = [
@@ -254,7 +254,7 @@ mod tests {
 
     /// A comparison of every pair of rules would take minutes, and delay all other clients.
     #[test]
-    fn thousands_of_rules_are_joined_without_comparing_each_pair() {
+    fn thousands_of_rules_are_merged_without_comparing_each_pair() {
         let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
         let of_names =
             |names: &[String]| names.iter().map(|name| rule(&["get"], &[""], &["pods"], &[name])).collect::<Vec<_>>();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmark_follows_the_first_event_and_repeats_nothing() {
+    fn bookmark_follows_the_first_event_after_a_fixed_delay() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         bookmarks.events_told(begin + SECOND);
         bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn client_without_bookmarks_gets_none() {
+    fn watch_without_requested_bookmarks_gets_none() {
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::None, 1800);
         assert!(!bookmarks.is_due_for(&Arc::new(CompositeResourceVersion::default()), true));
     }

@@ -170,7 +170,7 @@ mod tests {
 
     /// The log keeps fewer changes than happen in other namespaces, and no change wakes the watch.
     #[tokio::test]
-    async fn watcher_needs_no_log_of_other_namespaces() {
+    async fn watcher_of_a_namespace_survives_log_loss_of_other_namespaces() {
         let limits = Limits { history_bytes: 10_000, ..Limits::default() };
         let (view, cluster) = (View::within_for_tests(&limits), ClusterName::new("a").unwrap());
         view.join_for_tests(&cluster, ResourceVersion(7));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_after_the_end_of_a_view_are_not_taken() {
+    async fn watch_takes_no_changes_after_the_end_of_its_view() {
         let view = View::for_tests();
         let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_little_does_not_wait_for_who_wants_all() {
+    async fn medium_answer_does_not_wait_for_long_answers() {
         let metrics = AnswerTurnMetrics::default();
         let answer_turns = AnswerTurns::new(1, &metrics);
         let long = answer_turns.acquire(Length::Long, Holder::Unknown).await.unwrap();

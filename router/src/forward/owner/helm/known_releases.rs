@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_only_for_the_clusters_that_were_asked() {
+    fn cached_release_answer_is_valid_only_for_its_clusters() {
         let known = KnownReleases::default();
         known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_question_before_a_write_is_not_cached() {
+    fn release_lookup_that_began_before_a_write_is_not_cached() {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");

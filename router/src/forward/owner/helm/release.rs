@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_the_name_the_labels_and_the_type_of_its_release() {
+    fn release_record_matches_by_name_labels_and_type() {
         let object = |name: &str, labels: &str, of_type: &str| {
             let text = format!(
                 r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_with_the_name_of_a_record_may_be_a_record() {
+    fn answer_is_a_release_record_only_with_a_records_name() {
         for (path, answer, expected) in [
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_names_a_release_of_its_own_namespace_or_of_the_annotated_one() {
+    fn helm_release_is_in_the_objects_or_the_annotated_namespace() {
         let request = |namespace: Option<&str>| ResourceRequest {
             resource: GroupVersionResource::new("", "v1", "secrets"),
             namespace: namespace.map(str::to_owned),
