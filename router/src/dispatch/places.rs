@@ -105,7 +105,7 @@ impl Dispatch {
         self.clusters.get(name)
     }
 
-    /// Returns the policies of the request's entry point, if there are any.
+    /// Returns the policies of the request's entry point; `None` without policies.
     pub(crate) fn place(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
         match &info.cluster {
             Some(cluster) => self.cluster(cluster),

@@ -69,7 +69,8 @@ pub(crate) async fn forward(
     let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
-        // After an HTTP 410, clients repeat a watch with the same version, so the refusal goes into the stream.
+        // After an HTTP 410, clients repeat a watch with the same version, so the refusal is sent as an event in the
+        // stream.
         Err(refusal) if info.class() == RequestClass::Watch => {
             let form = preferences.form(ResponseKind::Watch)?;
             let error = body::full(error(&refusal.status(), form));

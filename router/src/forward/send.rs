@@ -200,8 +200,9 @@ fn target(path: &str, query: Option<&str>) -> String {
 }
 
 /// Takes a permit for a request to the cluster. An upgrade needs one, too, because the member may answer without a
-/// switch. The permit is taken before the member can act on the request, and contains the request's permit of its
-/// schema. Both are released when the member has finished the request, which may be after the client has gone.
+/// switch. The permit is taken before the member can act on the request, and contains the permit of the request's
+/// flow-control schema. The permits are released when the member has finished the request, which may be after the
+/// client has gone.
 fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
     // An earlier cluster of this name may have authenticated the caller.
     if cluster.incarnation().has_ended() {

@@ -225,11 +225,11 @@ pub(crate) fn warn_of_names(
     selected_names::warn(answer.headers_mut(), request, wanted, is_shown);
 }
 
-/// Searches the end of the page. A short search needs no turn. A longer search waits for a turn of long answers, and
-/// yields after each piece. The writer of the page continues with the returned turn.
+/// Searches the end of the page. A short search needs no write permit. A longer search waits for a write permit, and
+/// yields after each piece. The writer of the page continues with the returned write permit.
 ///
 /// # Errors
-/// 429 if no turn is free in time.
+/// 429 if no write permit is free in time.
 async fn open(
     opening: OpeningList<Selection>,
     answer_turns: &Arc<AnswerTurns>,

@@ -95,20 +95,20 @@ pub(crate) struct ListAnswer<'a> {
     pub writer: ObjectWriter,
     /// Metadata of the list.
     pub metadata: ListMetadata,
-    /// Turn of long answers that the search for the end of the page has already taken.
+    /// Write permit that the search for the end of the page has already taken.
     pub share: Option<AnswerTurn>,
-    /// Turns of long answers: an answer of more than one frame needs a turn.
+    /// Write permits: an answer of more than one frame needs a write permit.
     pub answer_turns: &'a Arc<AnswerTurns>,
-    /// Holder whose share of turns the answer uses.
+    /// Holder whose share of write permits the answer uses.
     pub holder: Holder,
 }
 
 impl ListAnswer<'_> {
-    /// Makes the answer. An answer of one frame is made at once. A longer answer waits for its turn, without bytes in
-    /// memory.
+    /// Makes the answer. An answer of one frame is made at once. A longer answer waits for its write permit, without
+    /// bytes in memory.
     ///
     /// # Errors
-    /// 429 if no turn is free in time.
+    /// 429 if no write permit is free in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
         let Self { view, cursor, writer, metadata, share, answer_turns, holder } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
@@ -254,7 +254,8 @@ impl<S: Stream<Item = Result<Frame<Bytes>, BoxError>>> http_body::Body for ListB
     }
 }
 
-/// Returns the text of one frame; empty if no object matched. The turn counts uncompressed bytes.
+/// Returns the text of one frame; empty if no object matched. The answer's length for the write permit counts
+/// uncompressed bytes.
 fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerTurn) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
     share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });

@@ -1,9 +1,9 @@
 //! Limit of concurrently written long answers, with a fair queue of clients.
 //!
 //! A list of 10,000 objects is gathered in milliseconds, but then passes through buffers of HTTP/2 and TLS. A thousand
-//! such lists at once would take the CPU from all other requests. So an answer of more than one frame waits for a
-//! permit, here called a turn. A waiting request keeps a snapshot (two words per cluster) and no bytes. Clients get
-//! turns round robin: a client with a thousand lists delays a list of a second client by one turn.
+//! such lists at once would take the CPU from all other requests. So an answer of more than one frame waits for a write
+//! permit, in code a turn. A waiting request keeps a snapshot (two words per cluster) and no bytes. Clients get write
+//! permits round robin: a client with a thousand lists delays a list of a second client by one list.
 //!
 //! ```text
 //! acquire ──▶ waiting (in its client's queue) ──▶ active ──▶ done: released on drop
@@ -41,11 +41,11 @@ pub const WAITING_MAX: usize = 10_000;
 /// 504 has no Retry-After.
 pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
-/// Time without a write after which a waiting request takes the turn of a slow client. A frame of 64 KiB in this time
-/// is 256 KB/s, and only stuck clients read more slowly.
+/// Time without a write after which a waiting request takes the write permit of a slow client. A frame of 64 KiB in
+/// this time is 256 KB/s, and only stuck clients read more slowly.
 const OVERDUE: Duration = Duration::from_millis(250);
 
-/// Reason for which a long answer gets no turn.
+/// Reason for which a long answer gets no write permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
     /// Too many requests wait.
@@ -56,7 +56,7 @@ pub enum NoTurn {
     TimedOut,
 }
 
-/// Metrics of turns.
+/// Metrics of write permits.
 #[derive(Clone, Debug, Default)]
 pub struct TurnMetrics {
     /// Number of long answers being written.
@@ -67,7 +67,7 @@ pub struct TurnMetrics {
     pub refused: Counter,
 }
 
-/// Turns: permits to write long answers. One value for each process and length.
+/// Permits to write long answers. One value for each process and length.
 #[derive(Debug)]
 pub struct Turns {
     at_once: usize,
@@ -78,13 +78,13 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct TurnQueue {
     next: u64,
-    /// Active turns with the time of their last use.
+    /// Active write permits with the time of their last use.
     active: HashMap<u64, Instant>,
     lines: HolderQueues<oneshot::Sender<WriteTurn>>,
 }
 
-/// Permit to write a long answer. Released on drop. Not a `Permit`, because a waiting request may take the turn of a
-/// slow client.
+/// Permit to write a long answer. Released on drop. Not a `Permit`, because a waiting request may take it from a slow
+/// client.
 #[derive(Debug)]
 pub struct WriteTurn {
     id: u64,
@@ -92,17 +92,17 @@ pub struct WriteTurn {
 }
 
 impl Turns {
-    /// Creates a limit of `at_once` turns.
+    /// Creates a limit of `at_once` write permits.
     pub fn new(at_once: usize, metrics: TurnMetrics) -> Arc<Self> {
         Arc::new(Self { at_once: at_once.max(1), metrics, state: Mutex::default() })
     }
 
-    /// Returns the number of active turns, the limit, and the number of refused answers since the start.
+    /// Returns the number of active write permits, the limit, and the number of refused answers since the start.
     fn usage(&self) -> (usize, usize, u64) {
         (self.state.lock().active.len(), self.at_once, self.metrics.refused.get())
     }
 
-    /// Waits for a turn. Cancellation: dropping the future leaves the queue.
+    /// Waits for a write permit. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -121,7 +121,7 @@ impl Turns {
         let mut place = QueuedTurn { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
         loop {
-            // Each waiting request looks for overdue turns, so no separate task is needed.
+            // Each waiting request checks for overdue write permits, so no separate task is needed.
             self.advance();
             let until = deadline.min(Instant::now() + OVERDUE);
             match tokio::time::timeout_at(until, &mut place.turn).await {
@@ -139,7 +139,7 @@ impl Turns {
         }
     }
 
-    /// Makes a turn. The caller has checked that the limit allows another turn.
+    /// Makes a write permit. The caller has checked the limit.
     fn activate(self: &Arc<Self>, state: &mut TurnQueue) -> WriteTurn {
         state.next += 1;
         state.active.insert(state.next, Instant::now());
@@ -161,9 +161,9 @@ impl Turns {
         self.metrics.waiting.dec_by(i64::try_from(before - state.lines.waiting()).unwrap_or(0));
     }
 
-    /// Gives free and overdue turns to waiting requests.
+    /// Gives free and overdue write permits to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Turns of abandoned requests drop after the lock is released, because their drop takes the lock.
+        // Write permits of abandoned requests drop after the lock is released, because their drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while state.lines.waiting() > 0 {
@@ -184,7 +184,7 @@ impl Turns {
         drop(state);
     }
 
-    /// Revokes the turn with the oldest last use, if the turn is overdue.
+    /// Revokes the write permit with the oldest last use, if it is overdue.
     fn revoke(&self, state: &mut TurnQueue) -> bool {
         let oldest = state.active.iter().min_by_key(|(_, used)| **used);
         let Some((&id, _)) = oldest.filter(|(_, used)| used.elapsed() >= OVERDUE) else { return false };
@@ -218,7 +218,8 @@ impl Drop for QueuedTurn<'_> {
 }
 
 impl WriteTurn {
-    /// Records a use of the turn. Returns false if a waiting request has taken the turn from this slow client.
+    /// Records a use of the write permit. Returns false if a waiting request has taken the permit from this slow
+    /// client.
     pub fn is_live(&self) -> bool {
         match self.turns.state.lock().active.get_mut(&self.id) {
             Some(used) => {
@@ -231,7 +232,7 @@ impl WriteTurn {
 }
 
 impl WriteTurn {
-    /// Gives the turn to the next request.
+    /// Gives the write permit to the next request.
     fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();
@@ -271,7 +272,7 @@ mod tests {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
-        // The first connection requests three turns, then a second connection requests one.
+        // The first connection requests three write permits, then a second connection requests one.
         for (at, port) in [1, 1, 1, 2].into_iter().enumerate() {
             let (turns, tell) = (Arc::clone(&turns), tell.clone());
             tokio::spawn(async move {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_client_loses_its_turn_to_a_waiting_request() {
+    async fn slow_client_loses_its_write_permit_to_a_waiting_request() {
         let turns = Turns::new(1, TurnMetrics::default());
         let stuck = turns.acquire(peer(1)).await.unwrap();
         tokio::time::advance(10 * OVERDUE).await;
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wait_for_a_turn_has_a_time_limit() {
+    async fn wait_for_a_write_permit_has_a_time_limit() {
         let turns = Turns::new(1, TurnMetrics::default());
         let busy = turns.acquire(peer(1)).await.unwrap();
         let writes = async {

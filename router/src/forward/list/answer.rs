@@ -98,11 +98,11 @@ impl LiveAnswer {
         Self { unheld: unheld.to_vec(), ..self }
     }
 
-    /// Makes the answer. An answer of more than one frame waits for a turn.
+    /// Makes the answer. An answer of more than one frame waits for a write permit.
     ///
     /// # Errors
-    /// 429 if no turn is free in time; 406 for a protobuf list above the gathered bytes, because protobuf begins with
-    /// its length.
+    /// 429 if no write permit is free in time; 406 for a protobuf list above the gathered bytes, because protobuf
+    /// begins with its length.
     pub(super) async fn respond(
         mut self,
         answer_turns: &Arc<AnswerTurns>,

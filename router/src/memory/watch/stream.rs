@@ -30,7 +30,7 @@ use super::source::LogPosition;
 use crate::response::watch::{EventWriter, Prepared};
 
 pub(super) enum StreamPhase {
-    /// Sends the present state: the initial events, or clusters that a version lacks. Needs a turn of long answers.
+    /// Sends the present state: the initial events, or clusters that a version lacks. Needs a write permit.
     Initial(AnswerTurn),
     /// The log may have more events.
     Behind,

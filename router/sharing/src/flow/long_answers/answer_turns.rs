@@ -1,4 +1,5 @@
-//! Separate turns for medium and long answers: a client that reads a megabyte never waits behind lists of everything.
+//! Separate write permits for medium and long answers: a client that reads a megabyte never waits behind lists of
+//! everything.
 
 use std::sync::Arc;
 
@@ -13,42 +14,43 @@ pub const MEDIUM_BYTES: usize = 1 << 20;
 /// Length of an answer, as known at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// At most [`MEDIUM_BYTES`], or unknown. An answer that exceeds [`MEDIUM_BYTES`] later changes to a long turn.
+    /// At most [`MEDIUM_BYTES`], or unknown. An answer that later exceeds [`MEDIUM_BYTES`] changes to a write permit
+    /// for long answers.
     Medium,
     /// More than [`MEDIUM_BYTES`].
     Long,
 }
 
-/// Turns for answers of both lengths. One value for each process.
+/// Write permits for answers of both lengths. One value for each process.
 #[derive(Debug)]
 pub struct AnswerTurns {
     medium: Arc<Turns>,
     long: Arc<Turns>,
 }
 
-/// Metrics of the turns of both lengths.
+/// Metrics of the write permits of both lengths.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTurnMetrics {
-    /// Metrics of turns for answers of up to [`MEDIUM_BYTES`].
+    /// Metrics of write permits for answers of up to [`MEDIUM_BYTES`].
     pub medium: TurnMetrics,
-    /// Metrics of turns for longer answers.
+    /// Metrics of write permits for longer answers.
     pub long: TurnMetrics,
 }
 
-/// Permit to write one answer. The turn inside may change: a slow answer loses its turn and takes a new one, and a
-/// growing answer changes to a long turn.
+/// Permission to write one answer. The write permit inside may change: a slow answer loses its permit and takes a new
+/// one, and a growing answer changes to a permit for long answers.
 #[derive(Debug)]
 pub struct AnswerTurn {
     answer_turns: Arc<AnswerTurns>,
     holder: Holder,
     length: Length,
-    /// Bytes that a turn of medium length still allows.
+    /// Bytes that a write permit of medium length still allows.
     left: usize,
     turn: WriteTurn,
 }
 
 impl AnswerTurns {
-    /// Creates a limit of `at_once` turns for each length.
+    /// Creates a limit of `at_once` write permits for each length.
     pub fn new(at_once: usize, metrics: &AnswerTurnMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
@@ -56,13 +58,13 @@ impl AnswerTurns {
         })
     }
 
-    /// Returns, for each length, the number of active turns, the limit, and the number of refused answers since the
-    /// start.
+    /// Returns, for each length, the number of active write permits, the limit, and the number of refused answers since
+    /// the start.
     pub fn usage(&self) -> [(&'static str, (usize, usize, u64)); 2] {
         [("medium", self.medium.usage()), ("long", self.long.usage())]
     }
 
-    /// Waits for a turn of this length. Cancellation: dropping the future leaves the queue.
+    /// Waits for a write permit of this length. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -80,8 +82,8 @@ impl AnswerTurns {
 }
 
 impl AnswerTurn {
-    /// Waits until the answer may write more bytes. Returns at once unless the answer lost its turn because the client
-    /// was slow, or the answer has become long.
+    /// Waits until the answer may write more bytes. Returns at once unless the answer lost its write permit because the
+    /// client was slow, or the answer has become long.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -92,8 +94,8 @@ impl AnswerTurn {
         Ok(())
     }
 
-    /// Counts written bytes. An answer that exceeds the medium length releases its turn, and continues with a turn for
-    /// long answers.
+    /// Counts written bytes. An answer that exceeds the medium length releases its write permit, and continues with a
+    /// permit for long answers.
     pub fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
@@ -118,7 +120,7 @@ mod tests {
         let mut medium = answer_turns.acquire(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
-        // The answer becomes long, releases its medium turn, and waits behind the other long answer.
+        // The answer becomes long, releases its medium write permit, and waits behind the other long answer.
         medium.wrote(1);
         let mut moved = Box::pin(medium.go_on());
         assert!(moved.as_mut().now_or_never().is_none());
