@@ -41,7 +41,7 @@ pub(crate) struct Caller {
     authenticated_until: Option<AuthenticatedUntil>,
     /// Connection of the request.
     pub(crate) connection: Option<Peer>,
-    /// Holder whose share of the limits the request uses.
+    /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) holder: Holder,
     /// Clusters that have got this request, and have not answered yet.
     pub(crate) awaited: Awaited,
@@ -175,8 +175,8 @@ impl Caller {
         }
     }
 
-    /// Returns the holder whose writes this caller's reads wait for: the same user in shared mode, all clients of the
-    /// process in personal mode.
+    /// Returns the client whose writes this caller's reads wait for: the user in shared mode, any client of the process
+    /// in personal mode.
     pub(crate) fn writer(&self) -> Holder {
         match self.rights {
             None => Holder::Unknown,

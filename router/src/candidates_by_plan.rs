@@ -56,7 +56,8 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Returns whether a live list may exclude clusters with unknown rights, as a list from memory does.
+/// Returns whether a list that is forwarded to the clusters may exclude clusters with unknown rights, as a list from
+/// memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }

@@ -30,7 +30,7 @@ pub(crate) struct ConfigurationSnapshot {
     pub(crate) union: Arc<Union>,
     /// Configured clusters by name.
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// Epochs: the lists of clusters that compact composite versions refer to.
+    /// Lists of clusters (epochs) that compact composite versions refer to.
     pub(crate) epochs: Arc<Epochs>,
 }
 

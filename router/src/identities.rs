@@ -12,7 +12,8 @@ use tributary_merge::Epochs;
 
 use crate::{KeepEpochs, Router};
 
-/// Interval between checks for expired marks of versions. Marks last an hour.
+/// Interval between checks for expired marks. After a cluster takes over another's name, a mark distinguishes its
+/// versions for an hour.
 const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
@@ -36,13 +37,13 @@ impl Router {
         pairs.collect()
     }
 
-    /// Updates the epochs of compact versions when the identities of clusters change.
+    /// Updates the lists of clusters (epochs) that compact versions refer to, when the identities of clusters change.
     pub(crate) fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
         let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
             loop {
-                // Marks expire without a change of the identities, so the wait has a timeout.
+                // Marks of replaced clusters expire without a change of the identities, so the wait has a timeout.
                 if let Ok(Err(_)) = timeout(MARKS_INTERVAL, changes.changed()).await {
                     break;
                 }
@@ -102,7 +103,7 @@ impl Router {
     }
 }
 
-/// Returns whether the epoch list has the cluster that is now configured under its name.
+/// Returns whether the current epoch (list of clusters) contains the cluster that is now configured under its name.
 fn is_listed(cluster: &Cluster, epochs: &Epochs) -> bool {
     match &*cluster.identity() {
         ClusterIdentity::Known(uid) => epochs.current_uid_of(cluster.name()) == Some(uid.as_str()),

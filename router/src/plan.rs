@@ -58,10 +58,10 @@ impl Plan<'_> {
 /// Plan for a request for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourcePlan {
-    /// Read an object from memory. If memory lacks the object, forward the get to the clusters outside the view, if
-    /// there are any.
+    /// Read an object from memory. If memory lacks the object, forward the get to the clusters that are excluded from
+    /// the merged view, if any exist.
     Get {
-        /// True if clusters outside the view exist.
+        /// True if clusters are excluded from the merged view.
         or_elsewhere: bool,
     },
     /// List a collection from memory.

@@ -182,7 +182,7 @@ impl ClientRequest<'_> {
     /// time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
-        // A twin is a second name of a cluster that gets the request already.
+        // A twin is a second configured name of a cluster, which gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
                 && !served.is_had_by(cluster.name())

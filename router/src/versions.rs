@@ -61,7 +61,7 @@ impl Versions {
         Self { epochs, items, clusters, audience: None, candidates: Candidates::default() }
     }
 
-    /// Restricts the codec to an audience that may know only some clusters.
+    /// Restricts the codec to the clusters that a group of users (audience) may know.
     pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
         Self { audience, ..self }
     }
@@ -71,7 +71,7 @@ impl Versions {
         Self { candidates, ..self }
     }
 
-    /// Returns whether the client and the audience may know a cluster.
+    /// Returns whether the client, and its group of users with equal rights (audience), may know a cluster.
     fn is_told(&self, cluster: &ClusterName) -> bool {
         self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
@@ -100,7 +100,7 @@ impl Versions {
     }
 
     /// Checks that a version was issued under the caller's present rights to list, in the clusters of the version. A
-    /// cluster that joined later does not change the scope; a removed cluster does.
+    /// cluster that joined later does not invalidate the version; a cluster that the caller may no longer list does.
     ///
     /// # Errors
     /// 410.
@@ -149,7 +149,7 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
-        // The writer of an object may use its version under any rights, so the scope is not compared.
+        // The writer of an object may use its version under any rights, so the rights in the text are not compared.
         let (_, text) = split_scope(text)?;
         match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_told(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
@@ -311,7 +311,7 @@ pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRef
     VersionRefusal::ForeignToWatch(error)
 }
 
-/// Returns the components of a version in the wanted clusters. The other clusters are not read.
+/// Returns the components of a version in the selected clusters. The other clusters are not read.
 pub(crate) fn of_clusters<'a>(
     version: &'a CompositeResourceVersion,
     wanted: &ClusterSelector,

@@ -67,7 +67,7 @@ impl BufferedRequest {
         self.body.format() == Format::ApplyYaml
     }
 
-    /// Returns the holder whose share of body bytes contains the body.
+    /// Returns the client (connection or user) whose share of body bytes contains the body.
     pub(super) fn holder(&self) -> Holder {
         self.portion.holder()
     }

@@ -91,7 +91,7 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// Returns the failures of wanted clusters that may serve the resource although their discovery lacks it.
+/// Returns the failures of selected clusters that may serve the resource although their discovery lacks it.
 fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
     let troubles = may_serve.chain(request.undescribed());

@@ -40,7 +40,7 @@ use gather::{GatheredPage, Gathering};
 use token::LiveContinueToken;
 use write::ListForm;
 
-/// Returns whether a continue token belongs to a page of a live list.
+/// Returns whether a continue token belongs to a list that was forwarded to the clusters (live list).
 pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }

@@ -144,8 +144,8 @@ async fn of_clusters(
     Ok((joined.review, warnings))
 }
 
-/// Sends the review to one cluster, unless the cluster is unreachable: a client that sends a review before each of its
-/// views must not wait for the cluster each time.
+/// Sends the review to one cluster, unless the cluster is unreachable: a terminal UI that sends a review before each
+/// screen must not wait for the cluster each time.
 async fn review_in_cluster(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,

@@ -41,7 +41,7 @@ pub(crate) async fn send_translated(
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
-        // A live read needs the newest object: a version of the merged view has no meaning for the member.
+        // A get that is forwarded needs the newest object: a version of the merged view has no meaning for the member.
         Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
         query => query.map(str::to_owned),
     };

@@ -1,5 +1,5 @@
-//! Choice of the view for a read: the view of all namespaces, or the view of one namespace if a member forbids reading
-//! all of them.
+//! Choice of the cached view for a read: the view of all namespaces, or the view of one namespace if a member forbids
+//! reading all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +43,9 @@ struct ViewRead<'a> {
     /// Policy for missing clusters: a partial answer, or a refusal.
     partial: Partial,
     lifetime: Lifetime,
-    /// Holder whose share of namespace views the read uses.
+    /// Client whose share of namespace views the read uses.
     user: Holder,
-    /// Holder whose writes the read waits for.
+    /// Client whose writes the read waits for.
     by: WrittenBy,
 }
 
@@ -57,8 +57,8 @@ struct Namespaces {
 
 impl Namespaces {
     /// Returns whether all of these clusters are known to lack the namespace. A namespace exists if a write to the
-    /// namespace, or its creation, passed through this process, even if its event has not arrived. `of` is the
-    /// requested view.
+    /// namespace, or its creation, passed through this process, even if its event has not arrived. `of` is the cached
+    /// view of the requested resource.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
@@ -69,8 +69,8 @@ impl Namespaces {
 }
 
 impl ClientRequest<'_> {
-    /// Returns the view for a read of one name, and the state of its clusters. Waits only for the first list of each
-    /// cluster.
+    /// Returns the cached view for a read of one name, and the state of its clusters. Waits only for the first list of
+    /// each cluster.
     ///
     /// # Errors
     /// 429 if the limit of namespace views is reached.
@@ -79,7 +79,7 @@ impl ClientRequest<'_> {
         Ok((view, before?))
     }
 
-    /// Returns the view for a read of the wanted clusters, and the state of the clusters.
+    /// Returns the cached view for a read of the selected clusters, and the state of the clusters.
     ///
     /// # Errors
     /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
@@ -98,7 +98,7 @@ impl ClientRequest<'_> {
     }
 }
 
-/// Waits for the first lists of the wanted clusters, until `deadline`. Returns the state of the clusters. A partial
+/// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
 /// answer is allowed, so no refusal is possible.
 async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
     let standings = view.wait_until_known(Partial::Allow, wanted, deadline).await;
@@ -145,9 +145,9 @@ impl ViewRead<'_> {
                         };
                         (part, standings)
                     }
-                    // At the limit, the view of all namespaces still serves its cached objects. But not if a view of
-                    // the namespace existed: that view may have sent newer events, and a client must not see older
-                    // objects afterwards.
+                    // At the limit of namespace views, the cached view of all namespaces still serves its objects. But
+                    // not if a view of the namespace existed: that view may have sent newer events, and a client must
+                    // not see older objects afterwards.
                     Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
                         let standings = view.wait_until_known(partial, wanted, deadline).await;
                         (view, standings)
@@ -214,8 +214,8 @@ impl ViewRead<'_> {
         views.get_or_start_part(whole, namespace, user)
     }
 
-    /// Returns the view of the clusters' namespaces; `None` if memory does not cache namespaces. Waits only for the
-    /// first lists of these clusters: another silent cluster would delay the read by half a minute.
+    /// Returns the cached view of the resource `namespaces`; `None` if memory does not cache namespaces. Waits only for
+    /// the first lists of these clusters: another silent cluster would delay the read by half a minute.
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;

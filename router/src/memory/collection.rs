@@ -24,11 +24,11 @@ const READABLE_FOR: Duration = Duration::from_secs(1);
 
 /// Collection that a list or watch reads.
 pub(crate) struct Collection {
-    /// View of the resource in all clusters, or of one namespace.
+    /// Cached view of the resource in all clusters, or of one namespace.
     pub(crate) view: Arc<View>,
-    /// State of each wanted cluster before the read.
+    /// State (fresh, stale or unknown) of each selected cluster before the read.
     pub(crate) before: EarlierStandings,
-    /// Clusters that serve the resource and are excluded from the view.
+    /// Clusters that serve the resource and are excluded from its merged view.
     pub(crate) left_out: Vec<ClusterName>,
     /// Selected objects, limited to objects that the caller may read.
     pub(crate) filter: Selection,
@@ -45,8 +45,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// Returns the wanted clusters whose objects may be in the answer. Includes clusters whose objects are missing from
-    /// the view: the answer has a Warning, or older objects.
+    /// Returns the selected clusters whose objects may be in the answer. Includes clusters whose objects memory lacks:
+    /// the answer has a Warning, or older objects.
     pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);

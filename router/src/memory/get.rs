@@ -106,7 +106,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     Ok(answer)
 }
 
-/// View that has the requested version, and the clusters in which to look up the object.
+/// Cached view that has reached the requested version, and the clusters in which to look up the object.
 struct HeldObject {
     view: Arc<View>,
     before: EarlierStandings,
@@ -115,7 +115,7 @@ struct HeldObject {
     clusters: ClusterSelector,
 }
 
-/// Waits until the view has the requested version, in the clusters that the caller may read.
+/// Waits until the cached view has reached the requested version, in the clusters that the caller may read.
 ///
 /// # Errors
 /// As [`get`].

@@ -299,8 +299,8 @@ fn state(
     })
 }
 
-/// Returns the snapshots of a state in the wanted clusters, and the composite version over all clusters: a client that
-/// resumes from the version may select other clusters.
+/// Returns the snapshots of a state in the selected clusters, and the composite version over all clusters: a client
+/// that resumes from the version may select other clusters.
 async fn snapshots(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -339,7 +339,7 @@ async fn snapshots(
     })
 }
 
-/// Waits until the view has a state.
+/// Waits until the cached view has reached a state.
 async fn reach(
     request: ClientRequest<'_>,
     versions: &Versions,

@@ -10,7 +10,7 @@ pub(super) enum CollectionRead {
     NewestList,
     /// A list at a resourceVersion, or a further page from memory.
     List,
-    /// A further page of a live list, which is forwarded to the clusters.
+    /// A further page of a list that is forwarded to the clusters.
     LivePage,
     /// A watch, with or without initial events.
     Watch,
@@ -21,7 +21,7 @@ pub(super) enum CollectionRead {
 pub(super) enum CollectionSource {
     /// Memory. The answer lacks the clusters that memory lacks.
     Memory,
-    /// A live list of each cluster. Memory has no version of these clusters to continue from.
+    /// Lists that Tributary forwards to each cluster. Memory has no version of these clusters to continue from.
     Clusters(Vec<ClusterName>),
     /// No source: memory cannot watch this cluster's objects.
     Nobody(ClusterName),

@@ -87,9 +87,9 @@ struct ListWriter {
 
 /// Parts of a list's answer.
 pub(crate) struct ListAnswer<'a> {
-    /// View whose objects are listed.
+    /// Cached view whose objects are listed.
     pub view: Arc<View>,
-    /// Position in the view's snapshots.
+    /// Position in the snapshots of the cached view.
     pub cursor: ListCursor<Selection>,
     /// Writes the objects in the form that the client requests.
     pub writer: ObjectWriter,
@@ -99,7 +99,7 @@ pub(crate) struct ListAnswer<'a> {
     pub share: Option<AnswerTurn>,
     /// Write permits: an answer of more than one frame needs a write permit.
     pub answer_turns: &'a Arc<AnswerTurns>,
-    /// Holder whose share of write permits the answer uses.
+    /// Client (connection or user) whose share of write permits the answer uses.
     pub holder: Holder,
 }
 

@@ -121,7 +121,7 @@ impl EventWriter {
             out.into()
         };
         match told {
-            // The text is for one audience only, so the frame is not shared.
+            // The text depends on the rights of the users who may see it, so other users do not share the frame.
             Some(told) => make(&told),
             None => view.bookmarks.frame(version, shape, epochs, make),
         }

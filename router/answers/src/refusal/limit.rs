@@ -63,11 +63,11 @@ pub enum LimitRefusal {
     Namespaces {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Number of namespaces with a view.
+        /// Number of cached namespace views.
         all: usize,
-        /// Number of namespaces with a view that this connection uses.
+        /// Number of cached namespace views that this connection uses.
         own: usize,
-        /// Limit of namespaces with a view.
+        /// Maximum of cached namespace views.
         max: usize,
     },
     /// The request's body exceeds the size limit: 413.

@@ -15,7 +15,7 @@ use tributary_proxy::Peer;
 /// separates flows by user, too (API Priority and Fairness, `ByUser`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A client without an address. All such clients are one holder.
+    /// A client without an address. All clients without an address count as one holder.
     #[default]
     Unknown,
     /// A connection, identified by the client's address.

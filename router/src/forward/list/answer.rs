@@ -1,4 +1,5 @@
-//! Answer to a live list: first the gathered lists, then the lists of further members as they arrive.
+//! Answer to a list that is forwarded to the clusters: first the gathered lists, then the lists of further members as
+//! they arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

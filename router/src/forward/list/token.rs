@@ -1,4 +1,4 @@
-//! Continue token of a live list.
+//! Continue token of a list that is forwarded to the clusters (live list).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -97,7 +97,7 @@ pub(super) fn printer(served: &ServedResource) -> Printer {
     Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns)
 }
 
-/// Writes a live list in the form that the client requests.
+/// Writes the merged answer of a list that is forwarded to the clusters, in the form that the client requests.
 pub(super) struct LiveListWriter {
     wish: ListForm,
     kind: String,

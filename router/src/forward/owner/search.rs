@@ -106,8 +106,8 @@ impl<'a> Search<'a> {
             return Ok(Searched::from_answers(request, asked));
         }
         let (view, mut searched) = search_memory(request).await?;
-        // A namespace view counts as used while a request refers to it, so the reference is dropped before the lookups
-        // in clusters.
+        // The cache keeps a namespace's view while a request refers to it, so the reference is dropped before the
+        // lookups in clusters.
         let mut view = Some(view);
         if searched.is_nowhere() {
             view = None;

@@ -43,14 +43,14 @@ impl<'a> Searched<'a> {
         self.request.candidates.is_one_unknown() || !self.answers.unknown.is_empty()
     }
 
-    /// Marks clusters that forbid the lookup as unknown.
+    /// Counts clusters as unknown if they forbid the client to look up the object.
     pub(super) fn add_hiding(&mut self, hiding: Vec<Trouble>) {
         self.answers.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
         self.answers.troubles.extend(hiding);
     }
 
-    /// Looks up the object in clusters outside of the merged view, if no cluster of the view has the object. So a name
-    /// of the view is an object of the view.
+    /// Looks up the object in clusters that are excluded from the merged view, if no cluster of the merged view has the
+    /// object. Objects in the merged view take precedence.
     pub(super) async fn ask_left_out(&mut self) {
         let request = self.request;
         let names = request.left_out();

@@ -15,7 +15,7 @@ pub(super) struct FollowedPolicies {
     dispatched: Arc<Dispatched>,
     /// Clusters that the request selects.
     wanted: ClusterSelector,
-    /// Clusters of the watched view; updated when clusters join or leave.
+    /// Clusters of the watched resource; updated when clusters join or leave.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     /// Clusters that the watch shows, if only policies exclude clusters; any further cluster is new to the client.
     told: Option<Arc<BTreeSet<ClusterName>>>,

@@ -1,4 +1,4 @@
-//! Source of a watch's events: a position in the log of a view, until another view replaces the view.
+//! Source of a watch's events: a position in the log of a cached view, until another view replaces it.
 
 use std::any::Any;
 use std::hash::Hasher;
@@ -36,27 +36,28 @@ impl Interest for Selection {
     }
 }
 
-/// Position in the log of a view.
+/// Position of a watch in the log of a cached view.
 pub(super) struct LogPosition {
     watching: Watching,
     watcher: Watcher<Arc<Selection>>,
     head: HeadWaiter,
     until: Until,
-    /// Set for [`Until::GivenUp`]. Informs the views of the namespace that this view still serves cached objects.
+    /// Set for [`Until::GivenUp`]. Tells the cached views of the namespace that the view of all namespaces still serves
+    /// its objects.
     _as_held: Option<ServedAsHeld>,
-    /// Value of the view's counter of forbidding clusters, when the watch last checked whether another view replaces
-    /// the view.
+    /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
+    /// view.
     times_forbidden: usize,
 }
 
-/// Time until which a watch uses the view of all namespaces, before a view of one namespace may replace it.
+/// Time until which a watch uses the cached view of all namespaces, before a view of one namespace may replace it.
 enum Until {
-    /// Until the watch ends: no view of one namespace shows the same objects, or the used view is such a view.
+    /// Until the watch ends: no other view shows the watched objects.
     End,
     /// Until a cluster forbids reading all namespaces.
     Forbidden,
-    /// Until the cached objects of a cluster that forbids reading all namespaces are dropped. The cluster forbade the
-    /// read before the watch began, but the limit allowed no view of the namespace.
+    /// Until memory drops the objects of a cluster that forbids reading all namespaces. The cluster forbade the read
+    /// before the watch began, but the limit allowed no view of the namespace.
     GivenUp,
 }
 
@@ -83,7 +84,7 @@ impl LogPosition {
         self.watching.view()
     }
 
-    /// Returns whether another view replaces the view, for all watches or for watches of this namespace.
+    /// Returns whether another cached view has replaced this one, for all watches or for watches of this namespace.
     pub(super) fn is_taken_over(&mut self) -> bool {
         self.times_forbidden = self.view().times_forbidden();
         let (view, clusters) = (self.view(), &self.watcher.filter().clusters);
@@ -95,7 +96,7 @@ impl LogPosition {
             }
     }
 
-    /// Marks all present events as seen. Must precede the taking of events.
+    /// Marks all present events as seen. Must be called before events are taken.
     pub(super) fn look(&mut self) {
         self.head.look();
     }
@@ -114,8 +115,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // Checked under the lock, because another view that replaces the view counts the sent events. A watch that
-        // waited for the lock may not know yet that the view has ended.
+        // Checked under the lock, because a replacement of the view counts the sent events. A watch that waited for the
+        // lock may not know yet that its view has ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
@@ -145,7 +146,7 @@ impl LogPosition {
         let log = view.log();
         self.watcher.skip_to(self.head.passed());
         match self.watcher.bookmark(&log)? {
-            // Bookmarks and ends of initial events never carry an item version.
+            // Bookmarks and ends of initial events never carry the version of a single object.
             EventVersion::Item(_) => None,
             EventVersion::Log(version) => view.bookmarks.vector(&log, version),
             EventVersion::Vector(version) => Some(version),

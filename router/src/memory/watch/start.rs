@@ -25,11 +25,11 @@ pub(super) struct StartedWatch {
     pub(super) watcher: Watcher<Arc<Selection>>,
     /// Clusters whose version in the client is newer than in memory.
     pub(super) ahead: Vec<Ahead>,
-    /// State of each wanted cluster.
+    /// State (fresh, stale or unknown) of each selected cluster.
     pub(super) standings: Arc<Standings>,
 }
 
-/// Waits until the view has the requested version, and finds the position of the version in the log.
+/// Waits until the cached view has reached the requested version, and finds the position of the version in the log.
 pub(super) async fn start(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -45,7 +45,7 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // Precedes the lock of the log: a task that locks a view's clusters may wait for the log.
+    // The log is locked afterwards: a task that locks a view's clusters may wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
@@ -73,8 +73,8 @@ fn says_its_rights(
     }
 }
 
-/// Waits until the view has the requested version. A resumed version need not be reached: the function then returns the
-/// clusters whose version in the client is newer.
+/// Waits until the cached view has reached the requested version. A resumed version need not be reached: the function
+/// then returns the clusters for which the client has a newer version.
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,

@@ -118,7 +118,7 @@ impl WatchStream {
                 StreamPhase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
                     Some(Ok(())) => self.follow().await,
                     Some(Err(_)) => self.phase = StreamPhase::Ended,
-                    // The next iteration of the loop hands the stream over to another view.
+                    // The next iteration of the loop continues the stream at another cached view.
                     None => {}
                 },
                 StreamPhase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),

@@ -1,4 +1,4 @@
-//! Round-robin queues: one queue of waiting requests for each holder.
+//! Round-robin queues of waiting requests: one queue for each holder (connection or user).
 
 use std::collections::VecDeque;
 
