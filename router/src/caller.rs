@@ -25,9 +25,9 @@ use crate::own_credential::OwnCredential;
 use crate::request_context::RequestContext;
 use crate::request_trace::{BegunStage, RequestTrace};
 
-/// Caller of a request, and the source of the identity that members see. Created once for each request, before its
-/// other stages. Each function that sends a client's request to a member takes the caller as an argument, so that no
-/// request uses another identity by mistake.
+/// Caller of a request, and the source of the identity that members see. Created once for each request, before the
+/// stages of the router. Each function that sends a client's request to a member takes the caller as an argument, so
+/// that no request uses a wrong identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// User in the client's `Impersonate-*` headers.

@@ -95,8 +95,8 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
-    /// Schemas that policies may name, with those of the previous configuration: the previous policies stay in force a
-    /// moment longer than their schemas.
+    /// Schemas that policies may name, including removed schemas of the previous configuration: the previous policies
+    /// stay in force a moment longer than their schemas.
     by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
@@ -138,9 +138,9 @@ impl GovernedPlaces {
         Ok(Self { merged, clusters })
     }
 
-    /// Returns the schema that a request passes; `None` without one. Health checks pass none, so that a busy process
-    /// still answers. With dispatch policies it is the schema that the matching policy names, otherwise the schema of
-    /// all requests.
+    /// Returns the schema of a request; `None` without a schema. Health checks have no schema, so that a busy process
+    /// still answers. With dispatch policies, the matching policy names the schema. Otherwise the schema of all
+    /// requests applies.
     pub(crate) fn schema_of(&self, info: &RequestInfo, named: &SchemaName) -> Option<&PassedSchema> {
         if health::is_check(info) {
             return None;

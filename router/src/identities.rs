@@ -61,8 +61,8 @@ impl Router {
     /// Updates the list of the clusters' identities, once each cluster has answered or its identity is stored from an
     /// earlier run. Until then, a composite version contains the names of its clusters.
     ///
-    /// A cluster that has not answered keeps its stored identity: it sends no versions meanwhile. A cluster that
-    /// answers without a uid has no identity.
+    /// A cluster that has not answered keeps its stored identity, because no versions of the cluster arrive meanwhile.
+    /// A cluster that answers without a uid has no identity.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         let mut epochs = (*self.epochs()).clone();

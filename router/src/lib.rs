@@ -295,8 +295,8 @@ impl Router {
         self.flow_shares.set_replicas(replicas);
     }
 
-    /// Replaces the dispatch policies, immediately for all new requests. Open streams that the policies refuse end.
-    /// Only the task that reads the configuration calls this function.
+    /// Replaces the dispatch policies, immediately for all new requests. Open streams end if the new policies refuse
+    /// them. Only the task that reads the configuration calls this function.
     pub fn set_dispatch(&self, settings: DispatchSettings) {
         if let Some(rights) = &self.rights {
             rights.freeze(settings.frozen());

@@ -21,7 +21,7 @@ impl OwnCredential {
         Self { cluster, token: Arc::new(token.to_vec().into()) }
     }
 
-    /// Returns the token for this cluster; `None` for another cluster. `given` is the impersonated user.
+    /// Returns the token if `cluster` verified the token; `None` for other clusters. `given` is the impersonated user.
     pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
         (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
     }

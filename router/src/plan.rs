@@ -82,7 +82,7 @@ pub(crate) enum ResourcePlan {
     Unlisted,
 }
 
-/// Translation of a request for one object, and of its answer.
+/// Translation of bodies in a request for one object, and in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerRequest {
     /// The bodies are objects: Tributary translates versions and the annotation in request and answer.
@@ -256,7 +256,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     }
     let cached = !served.cacheable.is_empty();
     match verb {
-        // Leader election compares the lease that it read with its write: a stale copy would cost a leader its lease.
+        // Leader election writes a lease with the version that it has read: a stale copy would cost a leader its lease.
         Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
         Verb::Get => Ok(ResourcePlan::Get { or_elsewhere: false }),
         Verb::List if cached => Ok(ResourcePlan::List),

@@ -41,7 +41,7 @@ pub(crate) struct ClientRequest<'a> {
 }
 
 impl<'a> ClientRequest<'a> {
-    /// Copies the request for another resource in its body, with the candidates for that resource.
+    /// Copies the request for another resource, which the body names, with the candidates for that resource.
     pub(crate) fn about<'b>(
         self,
         resource: &'b ResourceRequest,

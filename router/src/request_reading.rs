@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tributary_apimachinery::{Mount, RequestInfo, Status};
 
 /// Parsed method, path and query of a request, or the Status for an unparsable request. Audit, policies and the answer
-/// use this one value, so that they cannot disagree. Cloning increments a reference count.
+/// use this value, so that their readings of the request agree. Cloning increments a reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestReading(Arc<Result<RequestInfo, Status>>);
 

@@ -190,7 +190,7 @@ mod tests {
             }
         };
         // The first request is cancelled at 5 ms, during its lookup. The second request shares a later lookup with the
-        // others, and is cancelled before or during that lookup.
+        // third and fourth, and is cancelled before or during that lookup.
         for goes in [4, 8] {
             let answers = join_all([client(0, 5), client(1, goes), client(2, 100), client(3, 100)]).await;
             assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");

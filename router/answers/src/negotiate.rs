@@ -234,8 +234,8 @@ impl Preferences {
         })
     }
 
-    /// Returns whether the form is one of this answer: JSON for events, the metadata of one object or of a list.
-    /// kube-apiserver finds out once it has the answer. `kind` is that of the resource's objects.
+    /// Checks that the form fits the answer: events need JSON, and a metadata form must be for an object or for a list.
+    /// kube-apiserver checks this after it has the answer. `kind` is the kind of the resource's objects.
     ///
     /// # Errors
     /// [`NotAcceptable`].
@@ -347,7 +347,7 @@ fn representations(answer: ResponseKind) -> &'static [&'static str] {
     }
 }
 
-/// Form that one clause of `Accept` selects.
+/// Form selected by a single clause of `Accept`.
 #[derive(Clone, Copy)]
 struct Chosen {
     encoding: Encoding,

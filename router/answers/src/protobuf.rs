@@ -24,8 +24,8 @@ mod list {
     pub(super) const ITEMS: u64 = 2;
 }
 
-/// Appends a PartialObjectMetadata in its envelope, made from the JSON text of the metadata. A get returns this
-/// message, and a watch event contains it.
+/// Appends a PartialObjectMetadata in its envelope, made from the JSON text of the metadata. The message is the body of
+/// a get, or the object in a watch event.
 pub fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
     let message = partial(metadata);
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadata", message.len(), out);
@@ -115,7 +115,7 @@ fn partial(metadata: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text that borrows from the JSON unless it has escapes. `null` becomes the empty text, as in Go.
+/// Text that borrows from the JSON if the text has no escapes. `null` becomes the empty text, as in Go.
 #[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
 struct JsonText<'a>(Cow<'a, str>);
 

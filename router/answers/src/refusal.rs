@@ -55,7 +55,8 @@ use crate::negotiate::NotAcceptable;
 pub enum Refusal {
     /// kube-apiserver has no route for the path, or no cluster serves the path: 404.
     NoRoute,
-    /// Memory lacks objects of reachable clusters, so Tributary forwards the request. No client gets this refusal.
+    /// Memory lacks objects of reachable clusters, so Tributary forwards the request to clusters. Internal: no client
+    /// receives this refusal.
     NotCached(Box<NotCached>),
     /// The path's route rejects the method or a media type. No handler has seen the request, so the answer has no
     /// Warning about the resource.

@@ -142,8 +142,7 @@ impl http_body::Body for Holding {
     }
 }
 
-/// Sends a request to a member with Tributary's own credentials. The future is boxed, so that a spawned task can hold
-/// it.
+/// Sends a request to a member with Tributary's own credentials. Boxed, so that a spawned task can own the future.
 pub fn send(transport: Transport, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
     Box::pin(transport.oneshot(request))
 }

@@ -35,7 +35,7 @@ pub(crate) enum SchemaName {
     Unsaid,
     /// The request passes no schema.
     None,
-    /// The request passes this schema of its entry point.
+    /// The request passes this schema of its entry point (the merged view or a cluster).
     Named(Box<str>),
     /// The request passes this schema of the MergedEndpoint, because a global policy names the schema.
     Global(Box<str>),

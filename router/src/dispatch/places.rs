@@ -75,7 +75,7 @@ pub(crate) struct CompiledPolicies {
     policies: DispatchPolicies,
     denies_all: bool,
     sets_audit_levels: bool,
-    /// Field of the object that contains these policies.
+    /// Name of the list in the object's spec: `dispatchPolicies` or `globalDispatchPolicies`.
     list: PolicyList,
     /// Counters of each policy.
     counters: Vec<PolicyCounters>,
@@ -460,8 +460,8 @@ fn label(object: &str) -> String {
     object.replacen(' ', "/", 1).replace('"', "")
 }
 
-/// Formats a policy for a label: its index in `spec.dispatchPolicies`, or `global-` and its index in
-/// `spec.globalDispatchPolicies`.
+/// Formats the position of a policy for a metric label: its index in `spec.dispatchPolicies`, or `global-` and its
+/// index in `spec.globalDispatchPolicies`.
 fn policy_label(list: PolicyList, policy: usize) -> String {
     match list {
         PolicyList::Dispatch => policy.to_string(),

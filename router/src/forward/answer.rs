@@ -108,9 +108,9 @@ pub(crate) async fn translate(
 enum BodyKind {
     /// JSON, the requested form. client-go also reads a body without a type as JSON.
     Json,
-    /// Another encoding of objects, which clients read although they did not request it. Tributary refuses such an
-    /// answer: the unread object could name another cluster in its annotation, and the client's next write would go to
-    /// that cluster.
+    /// Another encoding of objects, which clients read although they did not request the encoding. Tributary refuses
+    /// the answer: the unread object could name another cluster in its annotation, and the client's next write would go
+    /// to the named cluster.
     OtherEncoding,
     /// Not an object, for example a screenshot or plain text.
     Opaque,

@@ -100,7 +100,7 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let holder = question.caller.holder;
     let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
-    // At a common deadline, other requests give up and release their slots, so a slot may be free too late.
+    // With a common deadline, slots become free when other requests give up at the deadline, which is too late.
     let is_over = || question.patience.end() <= Instant::now();
     let Some(_turn) = turn.ok().filter(|_| !is_over()) else {
         // The member's state is unknown, because the member got no request.
@@ -115,7 +115,8 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
         match send::ask_cluster(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
             Err(refusal) if refusal.forbids_acting() => Reply::Forbidden(refusal),
-            // The cluster forbids Tributary's account an action that it forbids the user, too.
+            // Tributary's account lacks the right to impersonate for this action, and the user lacks the right for the
+            // action, too.
             Err(refusal) if refusal.said_by_member().is_some_and(says_forbidden) => Reply::Forbidden(refusal),
             Err(refusal) => Reply::Unanswered(refusal.status().message),
         }

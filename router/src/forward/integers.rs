@@ -1,4 +1,4 @@
-//! Checks before a write that its answer can carry an integer version.
+//! Check before a write: the object in the answer must have an integer version.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};

@@ -21,8 +21,8 @@ enum Lacking {
     /// Permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb such
     /// as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
     Impersonation,
-    /// Permission for this action as the user: `impersonate-on:user-info:list`. A cluster checks this permission first,
-    /// also for an account that may impersonate no user.
+    /// Permission for this action as the user: `impersonate-on:user-info:list`. A cluster checks this permission before
+    /// the permission to impersonate.
     ThisInTheirName,
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn send(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    // Precedes other checks, so that the refusal of a policy has the policy's text.
+    // Checked first, so that the refusal of a policy has the policy's text.
     let endpoints = endpoints(cluster, caller)?;
     let mut lasting = Lasting::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);

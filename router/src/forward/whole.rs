@@ -76,7 +76,7 @@ impl Reserve {
 struct AnswerMemory<'a> {
     own: Portion,
     reserve: Option<&'a Reserve>,
-    /// The reserve while this answer uses it, and the deadline of the use.
+    /// Lock of the reserve while this answer uses the reserve, and the deadline of the use.
     reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
 }
 
@@ -121,7 +121,7 @@ impl Interrupted {
 enum Begun {
     /// The whole answer, and its reserved bytes.
     Whole(Bytes, Portion),
-    /// A larger answer, from its first byte, and the reason why it does not fit into memory.
+    /// A larger answer, from its first byte, and the reason why memory cannot store the answer.
     Longer(Body, Interrupted),
 }
 

@@ -42,8 +42,8 @@ enum RequestedState {
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// Exactly this version in the clusters that the version contains. The current state for a cluster that joined
-    /// after the version, and beside the version of a single object.
+    /// Exactly this version, in the clusters that have a component in the version. The current state in clusters that
+    /// joined later. With the version of a single object, the current state in all other clusters.
     Exact(CompositeResourceVersion),
     /// The state of a continue token, or the present state for an inconsistent token.
     Continue(ContinueToken),
@@ -200,8 +200,7 @@ async fn mixed_releases_warning(
     tributary_answers::warnings::warning_header(&found.warning()?)
 }
 
-/// Adds the Warning that an answer shows only the objects that its caller may list. The Warning contains neither names
-/// nor counts.
+/// Adds the Warning that rights limit the answer to some objects. The Warning contains neither names nor counts.
 pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>, caller: &Caller) {
     let Some(readable) = readable else { return };
     let limited = readable

@@ -57,7 +57,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    // Precedes the check of rights, so that no later change of the policies is missed.
+    // The policies are read before the rights, so that no later change of the policies is missed.
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });

@@ -31,7 +31,7 @@ pub(crate) fn check_media_types(
     preferences: &Preferences,
 ) -> Result<(), RouteRefusal> {
     let answer = match plan {
-        // Bodies that are no objects have other media types, which the member checks.
+        // Bodies that are no Kubernetes objects have other media types, which the member checks.
         ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
         ResourcePlan::List | ResourcePlan::ListLive => ResponseKind::List,
         ResourcePlan::Watch => ResponseKind::Watch,

@@ -198,7 +198,7 @@ impl LongAnswer {
             self.is_last.store(self.frames.is_empty() && self.list.done, Relaxed);
             return Ok(text);
         };
-        // No yield from this point on: a compressor must not be kept while other tasks run.
+        // From this point on, no yield: the compressor must be free before other tasks run.
         let mut packed = gzip.frame();
         loop {
             let Some(frame) = text else {

@@ -25,7 +25,7 @@ pub(crate) struct EventWriter {
 
 /// Input for an event's frame, computed while the caller has locked the log.
 pub(crate) enum Prepared {
-    /// A cached frame that another watch encoded.
+    /// A cached frame, encoded for another watch with the same form.
     Encoded(Bytes),
     /// Text of the event's version.
     Version(String),

@@ -29,7 +29,7 @@ pub struct Beyond {
 }
 
 impl Beyond {
-    /// Describes a request that the user may make, but that Tributary's account may not make in the user's name.
+    /// Describes a request that the cluster allows to the user, but forbids to Tributary's account in the user's name.
     pub fn from_request(info: &RequestInfo) -> Self {
         let verb = info.verb.as_str();
         let Some(request) = info.resource() else {

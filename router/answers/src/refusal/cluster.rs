@@ -51,7 +51,7 @@ pub enum ClusterRefusal {
     Unsure {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Ground for the reachable cluster.
         ground: Ground,
@@ -65,7 +65,7 @@ pub enum ClusterRefusal {
     ReleaseUnsure {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// The Helm release of the object.
         release: Box<ReleaseName>,
@@ -77,7 +77,7 @@ pub enum ClusterRefusal {
     ReleaseForbidden {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Helm release of the object.
         release: Box<ReleaseName>,
@@ -140,7 +140,7 @@ pub enum ClusterRefusal {
     OfOtherContext {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Cluster in the annotation.
         named: String,
@@ -160,7 +160,7 @@ pub enum ClusterRefusal {
     NotNamed {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
@@ -170,7 +170,7 @@ pub enum ClusterRefusal {
     ReleaseInSeveral {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// The Helm release of the object.
         release: Box<ReleaseName>,

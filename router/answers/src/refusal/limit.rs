@@ -33,7 +33,7 @@ pub enum LimitRefusal {
     ClusterPlaces {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The share, its limit and its use.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
         /// True if the request is long-running.
         is_lasting: bool,
@@ -43,14 +43,14 @@ pub enum LimitRefusal {
     MemberUnread {
         /// Cluster of the request.
         cluster: ClusterName,
-        /// The share, its limit and its use.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
     },
     /// The client's share of body bytes cannot take a cluster's answer about an object: 429.
     ClusterAnswer {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The share, its limit and its use.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
     },
     /// Too many concurrent lookups of objects in a cluster: 429.

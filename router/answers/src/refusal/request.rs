@@ -142,7 +142,7 @@ pub struct ForbiddenRequest {
     pub namespace: String,
     /// Name of the object in the authorization check; empty for all objects.
     pub name: String,
-    /// Clusters that do not allow the request; empty if no cluster allows it.
+    /// Clusters that forbid the request; empty if no cluster allows the request.
     pub clusters: Vec<ClusterName>,
     /// Additional reason; empty if none is known.
     pub reason: String,

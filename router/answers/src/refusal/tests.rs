@@ -145,7 +145,7 @@ fn refusals_of_members_differ_from_refusals_of_tributary() {
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
-    // One cluster's refusal to impersonate does not concern other clusters, nor does a cluster's own Status.
+    // A cluster's refusal to impersonate, and a cluster's own Status, do not concern the request itself.
     let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
     assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
     assert!(acting.said_by_member().is_none() && acting.status().code == 403);

@@ -44,7 +44,7 @@ pub(super) fn typed(cluster: &ClusterName) -> String {
     format!("kubectl --context {cluster} …")
 }
 
-/// Hint at one cluster's own API: a kubectl context, or the path for other clients.
+/// Hint at the API of a single cluster: a kubectl context, or the path for other clients.
 pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
 
 /// Returns the hint at a label selector that excludes a cluster.

@@ -1,4 +1,4 @@
-//! Bodies that code other than their reader can end.
+//! Bodies with an early end: code outside of the reader ends the body before its last frame.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,8 +17,8 @@ use super::{Body, BoxError, empty};
 pub enum Ending {
     /// After the current line is complete.
     AfterLine,
-    /// Immediately. The body ends normally between two lines, and with this error within a line, so that the reader
-    /// notices the cut.
+    /// Immediately. Between two lines, the body ends without an error. Within a line, the body ends with this error, so
+    /// that the reader notices the cut.
     AtOnce(BoxError),
 }
 

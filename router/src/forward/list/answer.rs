@@ -31,8 +31,8 @@ use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer}
 use crate::response;
 use crate::response::indent::Indent;
 
-/// Number of members with running requests while their lists are written: one list is written, and the next member
-/// begins its answer.
+/// Number of members with a running request while a list is written: the list of one member is written, and the next
+/// member begins its answer.
 const AHEAD: usize = 2;
 
 pub(super) struct LiveAnswer {
@@ -43,7 +43,7 @@ pub(super) struct LiveAnswer {
     /// Members that have not got the request yet.
     later: VecDeque<Arc<Cluster>>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
-    /// List that is being written, and the columns of its cells.
+    /// Member's list that is being written, and the columns of its cells.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: LiveListWriter,
     form: AnswerForm,

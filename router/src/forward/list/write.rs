@@ -155,7 +155,7 @@ impl LiveListWriter {
         &self.columns
     }
 
-    /// Begins the list. In protobuf the text before the items contains their length, so this function writes nothing.
+    /// Begins the list. In protobuf, the length of the items precedes them, so nothing is written yet.
     pub(super) fn begin(&self, out: &mut Vec<u8>) {
         let Self { kind, api_version, .. } = self;
         let is_table = matches!(self.wish.form.shape, Representation::Table(_));

@@ -52,7 +52,7 @@ impl Claim<'_> {
 pub(crate) enum NoOwner {
     /// No cluster has the object, and the answers of all clusters are known. Controllers read this as a deletion.
     Nowhere,
-    /// The known clusters, or the named cluster, lack the object. These other clusters may have the object.
+    /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters may have the object.
     Unknown(Vec<ClusterName>),
     /// A cluster that is hidden from the caller may have the object.
     RightsUnknown,
@@ -77,15 +77,16 @@ pub(crate) enum NoOwner {
 }
 
 impl NoOwner {
-    /// Returns whether the answer of one more cluster can change this result.
+    /// Returns whether the answer of a further cluster can change this reason.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
     }
 }
 
 impl Evidence {
-    /// Returns the owner of the object that a request names. Clusters that may have the object count in three cases: no
-    /// other cluster has the object, no second object is allowed, or the request names them.
+    /// Returns the owner of the object that a request names. Clusters that may have the object matter in three cases:
+    /// no cluster is known to have the object, the claim excludes a second object, or the claim names one of these
+    /// clusters.
     ///
     /// # Errors
     /// [`NoOwner`].

@@ -15,7 +15,7 @@ use super::searched::Searched;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// Clusters that a search includes for an object that memory lacks.
+/// Clusters in which a search looks up an object that memory lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// No cluster: memory is sufficient.
@@ -41,7 +41,7 @@ pub(crate) struct Search<'a> {
     lost_by: Option<&'a ClusterName>,
     /// The client's versions of the object. The search waits until memory has these versions.
     seen: &'a [ClientVersion],
-    /// True if the search includes clusters that memory does not know, also if another cluster has the object.
+    /// True if the search includes clusters whose objects memory lacks, even if another cluster has the object.
     asks_unknown: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Search<'a> {
         Self { seen, ..self }
     }
 
-    /// Includes the reachable clusters that memory does not know, also if another cluster has the object.
+    /// Includes the reachable clusters whose objects memory lacks, even if another cluster has the object.
     pub(crate) fn asking_unknown(self) -> Self {
         Self { asks_unknown: true, ..self }
     }

@@ -22,7 +22,7 @@ pub(crate) struct OwnerTarget {
     pub(crate) cluster: Arc<Cluster>,
     /// Last known state of the request's object; `None` for a new object.
     pub(crate) object: Option<Arc<Object>>,
-    /// Object that an Event describes, if it was looked up.
+    /// Object that an Event describes, if Tributary has looked it up.
     pub(crate) involved: Option<Arc<Object>>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Write<'a> {
     /// Returns the cluster of this name.
     ///
     /// # Errors
-    /// 400 with the clusters that serve the resource, if the cluster does not.
+    /// 400 with the clusters that serve the resource, if the named cluster does not serve the resource.
     fn configured_cluster(self, name: &str) -> Result<Arc<Cluster>, Refusal> {
         let ClientRequest { configuration, served, .. } = self.request;
         let serves = |cluster: &Arc<Cluster>| {

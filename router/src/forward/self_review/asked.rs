@@ -220,7 +220,8 @@ mod tests {
         }
     }
 
-    /// A member that merges all occurrences answers another review than a reader that takes only the last one.
+    /// Kubernetes' protobuf decoder merges repeated messages. A reader that takes only the last one would check another
+    /// right.
     #[test]
     fn repeated_protobuf_messages_of_a_review_are_merged_as_by_members() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);

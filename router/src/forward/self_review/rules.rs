@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// chooses how many rules it sends.
 const COMPARISONS_MAX: usize = 4_000_000;
 
-/// One rule about resources, or about paths if the other lists are empty.
+/// One rule about resources, or about non-resource paths if the lists about resources are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AuthorizationRule {
     verbs: Vec<String>,
@@ -145,7 +145,7 @@ impl AuthorizationRule {
         Some(is_some.then_some(met))
     }
 
-    /// Returns whether this rule allows all actions of the other rule. `None` beyond the limit of comparisons.
+    /// Returns whether this rule allows all actions of `other`. `None` beyond the limit of comparisons.
     fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())

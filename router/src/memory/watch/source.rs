@@ -130,8 +130,8 @@ impl LogPosition {
         progress
     }
 
-    /// Returns whether the log has no new events. Takes events without sending them, so the events do not count as
-    /// sent: only for a stream that ends.
+    /// Returns whether the log has no new events. Discards the events without counting them as sent, so only a stream
+    /// that ends may call this function.
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
         let log = self.watching.view().log();

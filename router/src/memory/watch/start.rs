@@ -117,9 +117,9 @@ enum WatchFrom {
     Now,
     /// Changes after this version.
     Version(CompositeResourceVersion),
-    /// Changes after the event of an object with this integer version, in the only cluster that Tributary has ever had.
+    /// Changes after the event that carries this integer version, in the only cluster that Tributary has ever had.
     ItemOfWhole(ClusterName, ResourceVersion),
-    /// Changes after the event of an object with this integer version, in this cluster.
+    /// Changes after the event in this cluster that carries this integer version.
     Item(ClusterName, ResourceVersion),
 }
 
@@ -164,8 +164,8 @@ impl WatchFrom {
                 let version = log.version_of_item(&cluster, version);
                 Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(too_old)
             }
-            // The integer does not cover the other clusters: their positions are taken from the event in this log. So
-            // the log must still have the event, and this process must have sent the event.
+            // The integer does not cover the other clusters. Their positions are the positions at the event in the log.
+            // So the log must still have the event, and this process must have sent the event.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
                 let cause = "its event is no longer remembered here, or is not the only one with that version";
@@ -186,7 +186,7 @@ impl From<VersionRefusal> for NotStarted {
 }
 
 impl NotStarted {
-    /// Refuses a version that memory does not reach. A client repeats the watch for a cluster that is unknown.
+    /// Refuses a version that memory does not reach. A client repeats the watch if the cluster is unknown.
     fn of_unreached(unreached: Unreached) -> Self {
         Self::from_refusal(unreached.of_collection())
     }

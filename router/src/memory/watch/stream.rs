@@ -70,7 +70,7 @@ enum Wake {
 }
 
 impl WatchStream {
-    /// Creates a stream that begins in this phase. `draining` is cancelled when clients have to change to another
+    /// Creates a stream with this initial phase. `draining` is cancelled when clients have to change to another
     /// process.
     pub(super) fn new(
         source: LogPosition,
@@ -151,11 +151,11 @@ impl WatchStream {
         }
     }
 
-    /// Waits for an event, the timer or another change, and handles all of them except events.
+    /// Waits for the next reason to wake, and handles it. The loop of `next` then writes events and checks the rights.
     async fn wait(&mut self) {
         match self.wake().await {
-            // With endless events the branch of the timer never runs. The log also advances by events of other watches,
-            // which do not wake this watch before its timer fires.
+            // With endless events the branch of the timer never runs. Events of other watches also advance the log,
+            // without waking this watch before its timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),

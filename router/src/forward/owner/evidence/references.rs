@@ -127,7 +127,7 @@ fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(
     Some((object_request(served.resource.clone(), namespace, Some(reference.name.clone())), Arc::clone(served)))
 }
 
-/// Finds the object of an Event shortly after its deletion: the last Event of many objects reports their end.
+/// Finds the object of an Event shortly after the object's deletion: the last Event often reports a deletion.
 async fn find_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<FoundObject> {
     let router = request.router;
     let (wanted, _) = read_reference(request, reference).filter(|_| !reference.uid.is_empty())?;

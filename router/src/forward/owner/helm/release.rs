@@ -43,8 +43,8 @@ const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollb
 /// without these labels belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// Maximum of records in an answer. One would suffice without objects that have the labels of a record and another
-/// name; such objects are few.
+/// Maximum of records in an answer. A single record would suffice, but objects with a record's labels and another name
+/// may precede it; such objects are few.
 const ASKED_FOR: usize = 100;
 
 /// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
