@@ -35,7 +35,7 @@ pub(crate) struct Caller {
     /// Rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that the
     /// client impersonates.
     rights: Option<CallerRights>,
-    /// Token of the user, for the cluster that issued the token.
+    /// Token of the user, for the cluster that verified the token.
     own: Option<OwnCredential>,
     /// Expiry of the credentials; `None` for credentials without expiry.
     authenticated_until: Option<AuthenticatedUntil>,

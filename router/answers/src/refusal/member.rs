@@ -92,7 +92,7 @@ pub enum MemberRefusal {
     },
     /// An OpenAPI document changes faster than it can be read: 503.
     ChangingDocument,
-    /// No cluster returned an OpenAPI document that discovery lists: 503.
+    /// No cluster returned an OpenAPI document that at least one cluster has: 503.
     DocumentNotGiven {
         /// Path of the document.
         path: String,

@@ -8,7 +8,7 @@
 //! ```text
 //! acquire ──▶ waiting (in its client's queue) ──▶ active ──▶ done: released on drop
 //!             ▲                                     │
-//!             └───── next use ◀── overdue ◀─────────┘ unused for OVERDUE while a request waits: its client reads slowly
+//!             └───── next use ◀── overdue ◀─────────┘ unused for OVERDUE while a request waits: slow client
 //! ```
 
 mod answer_turns;
