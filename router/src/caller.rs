@@ -39,7 +39,6 @@ pub(crate) struct Caller {
     own: Option<OwnCredential>,
     /// Expiry of the credentials; `None` for credentials without expiry.
     authenticated_until: Option<AuthenticatedUntil>,
-    /// Connection of the request.
     pub(crate) connection: Option<Peer>,
     /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) holder: Holder,
@@ -65,7 +64,6 @@ pub(crate) struct Caller {
 pub(crate) enum CallerKey {
     /// User of a personal endpoint, with `Impersonate-*` headers.
     Owner(Box<[(HeaderName, HeaderValue)]>),
-    /// User in shared mode.
     User(Arc<Actor>),
 }
 
@@ -141,7 +139,6 @@ impl Caller {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
     }
 
-    /// Makes a caller of this user for tests.
     #[cfg(test)]
     pub(crate) fn named(user: &str, mirror: Option<&Arc<RightsMirror>>) -> Self {
         let context = RequestContext::for_user(&User::named("test", user), &http::Request::new(()));
@@ -152,7 +149,6 @@ impl Caller {
         let _is_set = self.lacks_rights.set(());
     }
 
-    /// Returns whether the answer lacks objects because rights are unknown.
     pub(crate) fn lacks_rights(&self) -> bool {
         self.lacks_rights.get().is_some()
     }

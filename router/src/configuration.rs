@@ -28,7 +28,6 @@ pub(crate) struct ConfigurationSnapshot {
     pub(crate) dispatch: Option<Arc<Dispatch>>,
     /// Merged discovery of all clusters.
     pub(crate) union: Arc<Union>,
-    /// Configured clusters by name.
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// Lists of clusters (epochs) that compact composite versions refer to.
     pub(crate) epochs: Arc<Epochs>,
@@ -101,7 +100,6 @@ impl ConfigurationSnapshot {
         self.policy(resource).item_resource_versions
     }
 
-    /// Returns the codec of a resource's resourceVersions.
     pub(crate) fn versions(&self, resource: &GroupVersionResource) -> Versions {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
@@ -146,7 +144,6 @@ impl ConfigurationSnapshot {
         serving.map(|cluster| cluster.name().clone()).collect()
     }
 
-    /// Returns the clusters that serve a resource, or may serve the resource.
     pub(crate) fn having(&self, served: &ServedResource) -> impl Iterator<Item = &ClusterName> {
         let all = self.clusters.values();
         all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())

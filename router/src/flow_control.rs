@@ -176,7 +176,6 @@ impl GovernedPlaces {
 }
 
 impl FlowSettings {
-    /// Divides every limit by the number of replicas.
     pub(crate) fn divided_among(mut self, replicas: NonZeroU32) -> Self {
         for place in self.clusters.values_mut().chain([&mut self.merged]) {
             let whole = std::mem::take(&mut place.schemas);
@@ -322,7 +321,6 @@ struct SchemaLabels {
     schema: String,
 }
 
-/// Metric labels of a decision about requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     cluster: String,
@@ -331,7 +329,6 @@ struct DecisionLabels {
     decision: &'static str,
 }
 
-/// Metrics of the schemas' usage.
 pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<GovernedPlaces>>);
 
 impl fmt::Debug for FlowMetrics {
@@ -340,7 +337,6 @@ impl fmt::Debug for FlowMetrics {
     }
 }
 
-/// Name, help and value of a gauge of each schema.
 type SchemaGauge = (&'static str, &'static str, fn(&SchemaUsage) -> usize);
 
 const GAUGES: [SchemaGauge; 3] = [

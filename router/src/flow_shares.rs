@@ -23,7 +23,6 @@ struct WholeLimits {
 }
 
 impl FlowShares {
-    /// Starts with one replica and without schemas.
     pub(crate) fn new(governed: Arc<ArcSwap<GovernedPlaces>>) -> Self {
         let whole = WholeLimits { settings: FlowSettings::default(), replicas: NonZeroU32::MIN };
         Self { governed, whole: Mutex::new(whole) }

@@ -411,7 +411,6 @@ impl Router {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether this process drains, or is about to drain.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) || self.draining.is_cancelled()
     }
@@ -424,7 +423,6 @@ impl Router {
         }
     }
 
-    /// Returns the lists of clusters that compact resourceVersions refer to.
     pub(crate) fn epochs(&self) -> Arc<Epochs> {
         self.epochs.load_full()
     }
@@ -450,7 +448,6 @@ impl Router {
         self.fleet.has_only(cluster) && self.epochs().contain_only(cluster)
     }
 
-    /// Returns whether no other process serves the same clients.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
@@ -468,7 +465,6 @@ impl Router {
         self.rights.as_ref()
     }
 
-    /// Returns the cache of the collections that callers may read.
     pub(crate) fn readable_cache(&self) -> &ReadableCache {
         &self.readable_cache
     }
@@ -477,7 +473,6 @@ impl Router {
         &self.views
     }
 
-    /// Returns the limit of concurrently written long answers.
     pub(crate) fn answer_turns(&self) -> &Arc<AnswerTurns> {
         &self.answer_turns
     }
@@ -492,7 +487,6 @@ impl Router {
         &self.releases
     }
 
-    /// Returns the semaphore of requests in flight.
     pub(crate) fn requests(&self) -> &Arc<FairSemaphore> {
         &self.requests
     }
@@ -502,7 +496,6 @@ impl Router {
         self.long_running.as_ref()
     }
 
-    /// Returns the semaphore of the bytes of bodies in memory.
     pub(crate) fn held_bytes(&self) -> &Arc<FairSemaphore> {
         &self.held_bytes
     }
@@ -511,7 +504,6 @@ impl Router {
         &self.large_bodies
     }
 
-    /// Returns the time limit of requests that are not long-running.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }

@@ -32,7 +32,6 @@ pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &Label
     of_helm && are_records(resource)
 }
 
-/// Finds the clusters of each release in a list of records.
 pub(crate) async fn find_in_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     let scope = selection.scope();

@@ -9,7 +9,6 @@ use tributary_sharing::body;
 use crate::Router;
 use crate::forward::send::ask_as_ourselves;
 
-/// Path of TokenReviews.
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Path of the keys of a kube-apiserver's ServiceAccount tokens.
 const SERVICE_ACCOUNT_KEYS: &str = "/openid/v1/jwks";

@@ -24,7 +24,6 @@ pub(crate) enum Plan<'a> {
     Discovery(DiscoveryPath<'a>),
     /// `/healthz`, `/livez`, `/readyz` and their checks.
     Health,
-    /// `/version`.
     Version,
     /// A document below `/openapi`.
     OpenApi,
@@ -33,7 +32,6 @@ pub(crate) enum Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Returns the source of the answer, for metrics.
     pub(crate) fn source(&self) -> RequestSource {
         match self {
             Self::Cluster(_) => RequestSource::Member,
@@ -55,7 +53,6 @@ impl Plan<'_> {
     }
 }
 
-/// Plan for a request for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourcePlan {
     /// Read an object from memory. If memory lacks the object, forward the get to the clusters that are excluded from
@@ -64,9 +61,7 @@ pub(crate) enum ResourcePlan {
         /// True if clusters are excluded from the merged view.
         or_elsewhere: bool,
     },
-    /// List a collection from memory.
     List,
-    /// Watch a collection from memory.
     Watch,
     /// List a collection that cannot be watched: send the list to each member.
     ListLive,

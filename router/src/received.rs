@@ -7,9 +7,7 @@ use tributary_answers::negotiate::Preferences;
 /// Parts of a request at its arrival: method, path, query and the requested form of the answer. Cheap to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
-    /// Parsed method and path.
     pub(crate) info: &'a RequestInfo,
-    /// Query string without `?`.
     pub(crate) query: Option<&'a str>,
     /// True for HEAD requests.
     pub(crate) is_head: bool,
@@ -17,6 +15,5 @@ pub(crate) struct Received<'a> {
     /// request's class. For example, an aggregated server's `console` is not known to be long-running, in contrast to
     /// `exec`.
     pub(crate) may_switch: bool,
-    /// Form of the answer that the client requests.
     pub(crate) preferences: &'a Preferences,
 }

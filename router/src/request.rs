@@ -22,21 +22,15 @@ use crate::{Router, asked};
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRequest<'a> {
     pub(crate) router: &'a Router,
-    /// Configuration snapshot of the request.
     pub(crate) configuration: &'a ConfigurationSnapshot,
-    /// Caller of the request.
     pub(crate) caller: &'a Caller,
-    /// Clusters that may get requests on behalf of the client.
     pub(crate) candidates: &'a Candidates,
-    /// Parsed method and path.
     pub(crate) info: &'a RequestInfo,
     /// Resource of the path.
     pub(crate) resource: &'a ResourceRequest,
-    /// Query string without `?`.
     pub(crate) query: Option<&'a str>,
     /// Resource with the clusters that serve it.
     pub(crate) served: &'a ServedResource,
-    /// Form of the answer that the client requests.
     pub(crate) preferences: &'a Preferences,
 }
 
@@ -73,7 +67,6 @@ impl<'a> ClientRequest<'a> {
         self.configuration.versions(&self.resource.resource).of_candidates(self.candidates.clone())
     }
 
-    /// Returns the cluster of this name, if the cluster is a candidate.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.configuration.clusters.get(name).filter(|_| self.candidates.has(name)).cloned()
     }
@@ -83,7 +76,6 @@ impl<'a> ClientRequest<'a> {
         self.served.clusters.contains(name) && self.cluster(name).is_some_and(|cluster| cluster.can_be_asked())
     }
 
-    /// Returns all candidates of this request.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let clusters = self.router.fleet().clusters();
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
@@ -97,7 +89,6 @@ impl<'a> ClientRequest<'a> {
             && self.configuration.clusters.values().any(|own| is_live(own) && self.served.clusters.contains(own.name()))
     }
 
-    /// Returns the candidates that serve the resource.
     pub(crate) fn serving(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
         let Self { served, candidates, .. } = *self;
         served.clusters.iter().filter(|cluster| candidates.has(cluster))
@@ -148,7 +139,6 @@ impl<'a> ClientRequest<'a> {
         include_object(form, self.query)
     }
 
-    /// Returns whether memory caches the requested objects.
     pub(crate) fn is_held(&self) -> bool {
         self.configuration.is_held(self.served, self.resource.namespace.as_deref())
     }
@@ -170,7 +160,6 @@ pub(crate) struct RenewedView {
 }
 
 impl RenewedView {
-    /// Replaces the configuration and the resource of a request.
     pub(crate) fn renew_request<'b>(&'b self, request: ClientRequest<'b>) -> ClientRequest<'b> {
         ClientRequest { configuration: &self.configuration, served: &self.served, ..request }
     }

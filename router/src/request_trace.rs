@@ -60,7 +60,6 @@ impl TraceFacts {
     }
 }
 
-/// Clusters that got a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskedClusters {
     None,
@@ -189,7 +188,6 @@ impl RequestTrace {
         self.0.audit_id.is_some()
     }
 
-    /// Records that a policy matched the request.
     pub(crate) fn note_policy(&self, policy: String) {
         let mut found = self.0.found.lock();
         match found.policies.len().cmp(&NAMED_MAX) {
@@ -220,7 +218,6 @@ impl RequestTrace {
         }
     }
 
-    /// Returns the clusters that got requests until now.
     pub(crate) fn asked_clusters(&self) -> AskedClusters {
         let found = self.0.found.lock();
         let mut asked = found.asked.iter();

@@ -10,7 +10,6 @@ use tributary_merge::ObjectFilter;
 
 use tributary_rights::{NamespaceRights, Readable};
 
-/// Objects that a list or a watch shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     filter: Filter,

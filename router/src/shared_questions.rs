@@ -23,7 +23,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Number of keys at which the first sweep removes unused keys.
 const SWEPT_FROM: usize = 256;
 
-/// Lookup that requests share.
 type SharedLookup<A> = Shared<BoxFuture<'static, A>>;
 
 /// Shared lookups by key. The router has one value for each kind of lookup.
@@ -37,7 +36,6 @@ struct Topics<K, A> {
     sweep_at: usize,
 }
 
-/// Lookups with one key.
 struct Topic<A> {
     /// Lookup that has not begun.
     next: Option<SharedLookup<A>>,

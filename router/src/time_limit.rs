@@ -9,11 +9,9 @@ use std::time::Duration;
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{Query, RequestInfo, duration};
 
-/// Time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeLimit {
     pub(crate) time: Duration,
-    /// True if the limit comes from the request's parameter `timeout`.
     pub(crate) is_own: bool,
 }
 

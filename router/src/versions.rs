@@ -66,7 +66,6 @@ impl Versions {
         Self { audience, ..self }
     }
 
-    /// Restricts the codec to clusters that the client may know.
     pub(crate) fn of_candidates(self, candidates: Candidates) -> Self {
         Self { candidates, ..self }
     }
@@ -81,7 +80,6 @@ impl Versions {
         ItemVersions::new(self.items, self.audience.clone())
     }
 
-    /// Returns the text of a composite version.
     pub(crate) fn encode(&self, version: &CompositeResourceVersion) -> String {
         match &self.audience {
             Some(audience) => audience.encode(version, &self.epochs),
@@ -89,7 +87,6 @@ impl Versions {
         }
     }
 
-    /// Returns the text of a continue token.
     pub(crate) fn encode_token(&self, token: ContinueToken) -> String {
         let Some((audience, version)) = self.audience.as_ref().zip(token.version.as_ref()) else {
             return token.encode(&self.epochs);
@@ -124,12 +121,10 @@ impl Versions {
         if given == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
     }
 
-    /// Returns the form of single objects' versions.
     pub(crate) fn items(&self) -> ItemResourceVersions {
         self.items
     }
 
-    /// Returns the lists of clusters that compact versions refer to.
     pub(crate) fn epochs(&self) -> &Epochs {
         &self.epochs
     }
@@ -182,7 +177,6 @@ impl Versions {
         self.is_scope(given, version.iter().map(|(cluster, _)| cluster))
     }
 
-    /// Returns whether a cluster of this name is configured.
     pub(crate) fn has_cluster(&self, name: &ClusterName) -> bool {
         self.clusters.contains_key(name)
     }
@@ -345,7 +339,6 @@ pub(crate) mod tests {
     use crate::{ClusterAuthorization, MemberRules};
     use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
 
-    /// Makes a codec for the clusters `a`, `b` and `c`.
     pub(crate) fn versions(items: ItemResourceVersions) -> Versions {
         let clusters = [("a", Some(3)), ("b", Some(0)), ("c", None)].map(|(name, index)| {
             let name = ClusterName::new(name).unwrap();

@@ -104,7 +104,6 @@ impl Compressor {
         let _ = self.0.as_mut().map(|deflate| deflate.write_all(chunk));
     }
 
-    /// Finishes the output with `end`, and returns all compressed bytes.
     fn end(mut self, end: impl FnOnce(&mut Deflate) -> std::io::Result<()>) -> Vec<u8> {
         let Some(deflate) = &mut self.0 else { return Vec::new() };
         let _ = end(deflate);

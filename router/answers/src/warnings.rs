@@ -31,7 +31,6 @@ const READ_MAX: usize = 10;
 /// default header list.
 const LENGTH_MAX: usize = 1 << 10;
 
-/// Text of a Warning, with the clusters that sent the text.
 struct ClusterWarning {
     text: String,
     clusters: Vec<ClusterName>,

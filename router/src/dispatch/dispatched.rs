@@ -33,7 +33,6 @@ pub(crate) struct Dispatched {
 pub(crate) enum SchemaName {
     /// No policy is in force.
     Unsaid,
-    /// The request passes no schema.
     None,
     /// The request passes this schema of its entry point (the merged view or a cluster).
     Named(Box<str>),
@@ -42,7 +41,6 @@ pub(crate) enum SchemaName {
 }
 
 impl SchemaName {
-    /// Returns the schema that the policies of an entry point choose.
     fn from_outcome(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
             None => Self::Unsaid,
@@ -85,7 +83,6 @@ impl DeniedClusters {
         self.others.iter()
     }
 
-    /// Returns the refusal of the first cluster that `is_meant` accepts.
     pub(crate) fn refusal(&self, is_meant: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
         let found = self.refusals.iter().find(|(cluster, _)| is_meant(cluster));
         found.map(|(_, refusal)| refusal.clone().into())
@@ -170,7 +167,6 @@ impl Dispatched {
         let _is_first = self.denied.set(denied);
     }
 
-    /// Returns whether the policies of clusters have been applied to the request.
     pub(crate) fn is_of_clusters(&self) -> bool {
         self.denied.get().is_some()
     }
@@ -241,7 +237,6 @@ impl Dispatched {
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
     }
 
-    /// Returns a receiver of policy changes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.gate.changes()
     }

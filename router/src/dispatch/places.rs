@@ -46,7 +46,6 @@ pub struct PlacePolicies {
 }
 
 impl DispatchSettings {
-    /// Returns the clusters with `dispatch: DenyAll`, which get no requests.
     pub(crate) fn frozen(&self) -> BTreeSet<ClusterName> {
         let frozen = self.clusters.iter().filter(|(_, place)| place.denies_all);
         frozen.map(|(name, _)| name.clone()).collect()
@@ -59,7 +58,6 @@ impl PlacePolicies {
     }
 }
 
-/// Dispatch policies in force.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     global: Option<CompiledPolicies>,
@@ -67,7 +65,6 @@ pub(crate) struct Dispatch {
     clusters: BTreeMap<ClusterName, CompiledPolicies>,
 }
 
-/// Compiled policies of one entry point.
 #[derive(Debug)]
 pub(crate) struct CompiledPolicies {
     /// Name of the object that contains the policies, for example `UpstreamCluster "eu"`.
@@ -77,7 +74,6 @@ pub(crate) struct CompiledPolicies {
     sets_audit_levels: bool,
     /// Name of the list in the object's spec: `dispatchPolicies` or `globalDispatchPolicies`.
     list: PolicyList,
-    /// Counters of each policy.
     counters: Vec<PolicyCounters>,
     /// Endpoints of the cluster that each policy selects; `None` for all.
     subsets: Vec<Option<EndpointSubset>>,
@@ -237,7 +233,6 @@ impl CompiledPolicies {
         PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
     }
 
-    /// Returns the verdict on the authenticated user, if the request impersonates another user.
     fn of_authenticated(&self, asked: &PolicyQuestion<'_>) -> Option<Verdict<'_>> {
         asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
@@ -426,7 +421,6 @@ impl DispatchGate {
         self.settings.lock().clone()
     }
 
-    /// Removes the counters of removed policies.
     fn forget(&self, (object, list): (&str, PolicyList), before: &PlacePolicies, now: &PlacePolicies) {
         let remove = |policy: String, decision| {
             self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
@@ -444,7 +438,6 @@ impl DispatchGate {
         self.current.load_full()
     }
 
-    /// Returns a receiver of policy changes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }

@@ -43,7 +43,6 @@ pub(crate) struct PolicySender {
 /// User for whom policies choose a schema and a log mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted<User> {
-    /// The user that the request acts as.
     Acting,
     /// The authenticated user, because the right to impersonate is not known yet.
     Authenticated,
@@ -52,7 +51,6 @@ pub(crate) enum Counted<User> {
 }
 
 impl<User> Counted<User> {
-    /// Converts the user of the variant.
     pub(super) fn seen_as<'a, Seen>(&'a self, see: impl FnOnce(&'a User) -> Seen) -> Counted<Seen> {
         match self {
             Self::Acting => Counted::Acting,

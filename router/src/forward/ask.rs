@@ -23,7 +23,6 @@ use crate::caller::Caller;
 /// A lookup or review for several members.
 #[derive(Clone)]
 pub(super) struct Question {
-    /// Path and query of the request.
     pub(super) path: Arc<str>,
     /// JSON body of a review, sent by POST; `None` for a get.
     pub(super) review: Option<Bytes>,
@@ -36,12 +35,10 @@ pub(super) struct Question {
     pub(super) answer_bytes_max: usize,
     /// Time limit of the members.
     pub(super) patience: Patience,
-    /// Counter of requests.
     pub(super) put: Counter,
 }
 
 impl Question {
-    /// Returns the HTTP request.
     fn message(&self) -> Request<Body> {
         let mut message = Request::new(self.review.clone().map_or_else(body::empty, body::full));
         message.headers_mut().insert(header::ACCEPT, self.accept.clone());
@@ -63,7 +60,6 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    /// Returns the deadline of a wait that begins now.
     fn end(self) -> Instant {
         match self {
             Self::Each(time) => Instant::now() + time,

@@ -20,7 +20,6 @@ pub(crate) struct BufferedRequest {
     pub(crate) body: RequestBody,
     /// Facts in the body that determine the cluster.
     pub(crate) facts: Facts,
-    /// Kind of the body.
     pub(super) shape: BodyKind,
     /// Part of the limit `--max-held-bytes` for the body.
     portion: Portion,
@@ -72,7 +71,6 @@ impl BufferedRequest {
         self.portion.holder()
     }
 
-    /// Returns the cluster in the body's annotation.
     pub(super) fn named_cluster(&self) -> Option<&str> {
         self.facts.cluster.as_deref()
     }

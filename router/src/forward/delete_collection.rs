@@ -86,7 +86,6 @@ fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<
     selected.filter_map(|name| request.cluster(name)).collect()
 }
 
-/// Returns whether the collection includes the objects of the cluster.
 fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterName) -> bool {
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }

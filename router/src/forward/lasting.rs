@@ -57,7 +57,6 @@ impl Lasting {
         Some(Self { class: info.class(), over: over(caller, cluster, info)?, ender: None })
     }
 
-    /// Returns the end of the tunnel, if the connection switches protocols.
     pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
         let (end, ender) = TunnelEnd::new();
         self.ender = Some(ender);
@@ -144,7 +143,6 @@ async fn refused(dispatched: Arc<Dispatched>, cluster: &ClusterName) -> StreamOv
     StreamOver::Policy
 }
 
-/// Returns whether each event of the stream has its own line.
 fn is_lines(answer: &Response<Body>) -> bool {
     content_type(answer.headers()).starts_with("application/json")
         && !answer.headers().contains_key(header::CONTENT_ENCODING)

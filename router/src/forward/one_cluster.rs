@@ -84,7 +84,6 @@ pub(crate) async fn forward(
     }
 }
 
-/// Gathers the facts for translating values of the merged view.
 async fn taken_back<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
@@ -249,7 +248,6 @@ async fn request_for_cluster(
     })
 }
 
-/// Returns whether an answer is a readable object or Status.
 fn is_object(answer: &Response<Body>) -> bool {
     let media_type = content_type(answer.headers());
     (media_type.starts_with("application/json") || media_type.starts_with("application/vnd.kubernetes.protobuf"))

@@ -45,7 +45,6 @@ async fn pass_to_owner(request: ClientRequest<'_>, message: Request<Body>) -> Re
     send(&owner.cluster, request.caller, message, request.info, request.query).await
 }
 
-/// Gets an object from its owner.
 async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let form = request.preferences.form(ResponseKind::Object)?;
     GetOptions::parse(request.query).map_err(Refusal::malformed)?;
@@ -72,7 +71,6 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     Ok(answer)
 }
 
-/// Writes an object at its owner.
 async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let (form, include) = request.object_form()?;
     let body = BufferedRequest::read(request, request.info.verb, message, WHOLE_BODY_BYTES_MAX).await?;

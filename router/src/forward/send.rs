@@ -50,11 +50,9 @@ pub(crate) async fn send(
     }
 }
 
-/// Request to one cluster.
 struct OutgoingRequest<'a> {
     request: Request<Body>,
     info: &'a RequestInfo,
-    /// Query that replaces the request's own query.
     query: Option<&'a str>,
     endpoints: Option<EndpointSubset>,
     tunnel_end: Option<TunnelEnd>,
@@ -179,7 +177,6 @@ fn addressed<'a>(
     Ok(client)
 }
 
-/// Returns whether a URI has exactly this path and query.
 fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     let rest = uri.path_and_query().and_then(|target| target.as_str().strip_prefix(path));
     match query {
@@ -188,7 +185,6 @@ fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     }
 }
 
-/// Joins a path and its query.
 fn target(path: &str, query: Option<&str>) -> String {
     let mut target = String::with_capacity(path.len() + query.map_or(0, |query| query.len() + 1));
     target.push_str(path);

@@ -24,7 +24,6 @@ use crate::dispatch::Dispatch;
 /// Time limit for a member. A document without hashes is better than no document.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Fields of a legacy discovery document that Tributary reads.
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "null_is_default")]

@@ -23,10 +23,8 @@ use tributary_sharing::limits::WHOLE_WITHIN;
 use crate::Router;
 use crate::caller::Caller;
 
-/// Reason for an incomplete answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupted {
-    /// The answer broke off.
     #[error("it broke off: {0}")]
     Broken(BoxError),
     /// The answer took longer than [`WHOLE_WITHIN`], or than its time in a [`Reserve`].
@@ -48,7 +46,6 @@ const STEP_BYTES: usize = 16 << 10;
 /// answer leaves time for the other answers.
 pub(crate) struct Reserve {
     room: Mutex<Portion>,
-    /// Deadline of the request.
     until: Instant,
 }
 
@@ -117,9 +114,7 @@ impl Interrupted {
     }
 }
 
-/// Result of reading an answer within its limits.
 enum Begun {
-    /// The whole answer, and its reserved bytes.
     Whole(Bytes, Portion),
     /// A larger answer, from its first byte, and the reason why memory cannot store the answer.
     Longer(Body, Interrupted),
@@ -252,7 +247,6 @@ mod tests {
         StreamBody::new(stream::iter(frames)).boxed_unsync()
     }
 
-    /// Makes a limit of body bytes.
     fn share(max: usize) -> (Arc<FairSemaphore>, ShareMetrics) {
         let metrics = ShareMetrics::default();
         (FairSemaphore::new("bytes of bodies", max, metrics.clone()), metrics)
@@ -277,7 +271,6 @@ mod tests {
         assert_eq!(begun.elapsed(), WHOLE_WITHIN);
     }
 
-    /// Makes a body that arrives byte by byte for `seconds` seconds.
     fn trickling(seconds: u64) -> Body {
         let bytes = stream::iter(0..seconds).then(|_| async {
             tokio::time::sleep(Duration::from_secs(1)).await;

@@ -33,12 +33,10 @@ const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
 struct ViewRead<'a> {
-    /// Configuration snapshot of the request.
     configuration: &'a ConfigurationSnapshot,
     served: &'a ServedResource,
     /// Requested namespace; `None` for all namespaces, and for cluster-scoped resources.
     namespace: Option<&'a str>,
-    /// Clusters that the request selects.
     wanted: &'a ClusterSelector,
     /// Policy for missing clusters: a partial answer, or a refusal.
     partial: Partial,

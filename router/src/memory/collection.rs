@@ -22,7 +22,6 @@ use crate::selection::Selection;
 /// use rights that members gave within the last two seconds.
 const READABLE_FOR: Duration = Duration::from_secs(1);
 
-/// Collection that a list or watch reads.
 pub(crate) struct Collection {
     /// Cached view of the resource in all clusters, or of one namespace.
     pub(crate) view: Arc<View>,
@@ -30,7 +29,6 @@ pub(crate) struct Collection {
     pub(crate) before: EarlierStandings,
     /// Clusters that serve the resource and are excluded from its merged view.
     pub(crate) left_out: Vec<ClusterName>,
-    /// Selected objects, limited to objects that the caller may read.
     pub(crate) filter: Selection,
 }
 

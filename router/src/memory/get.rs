@@ -111,7 +111,6 @@ struct HeldObject {
     view: Arc<View>,
     before: EarlierStandings,
     versions: Versions,
-    /// Clusters that the caller may read.
     clusters: ClusterSelector,
 }
 

@@ -117,7 +117,6 @@ fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     answer.map(|body| ended_by(body, false, over.map(|why| Ending::AtOnce(why.into())).boxed()))
 }
 
-/// Parts of a list, once memory has the requested state.
 struct ReadList {
     view: Arc<View>,
     before: EarlierStandings,

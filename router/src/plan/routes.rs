@@ -11,7 +11,6 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
-/// Media types of patches.
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",

@@ -42,7 +42,6 @@ const YAML_BYTES: usize = 8 << 10;
 /// sent separately.
 const PIECES_PER_TURN: usize = 4;
 
-/// Metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMetadata {
     /// Composite version of the snapshots, as text.
@@ -85,15 +84,11 @@ struct ListWriter {
     metadata: ListMetadata,
 }
 
-/// Parts of a list's answer.
 pub(crate) struct ListAnswer<'a> {
     /// Cached view whose objects are listed.
     pub view: Arc<View>,
-    /// Position in the snapshots of the cached view.
     pub cursor: ListCursor<Selection>,
-    /// Writes the objects in the form that the client requests.
     pub writer: ObjectWriter,
-    /// Metadata of the list.
     pub metadata: ListMetadata,
     /// Write permit that the search for the end of the page has already taken.
     pub share: Option<AnswerTurn>,
@@ -171,7 +166,6 @@ struct LongAnswer {
     /// True once the last frame was returned.
     is_last: Arc<AtomicBool>,
     share: AnswerTurn,
-    /// Number of pieces of work since the last yield.
     pieces: usize,
 }
 
@@ -412,7 +406,6 @@ impl ListWriter {
     }
 }
 
-/// Text of the version and the cluster of each item.
 #[derive(Default)]
 struct ItemTexts {
     /// Form of versions for the current cluster.
@@ -444,7 +437,6 @@ impl ItemTexts {
     }
 }
 
-/// Returns kind and apiVersion of a list.
 fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
     match form.shape {
         Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),

@@ -13,7 +13,6 @@ use tributary_printers::{Printer, Row, column};
 pub(crate) enum ObjectContext {
     /// The answer to a get or a write, or the object of a watch event. In Table form it is a Table with one row.
     Alone(Columns),
-    /// An item of a list.
     Item,
 }
 
@@ -48,12 +47,10 @@ impl ObjectWriter {
         }
     }
 
-    /// Returns the form of the written objects.
     pub(crate) fn form(&self) -> AnswerForm {
         self.form
     }
 
-    /// Returns the value of `includeObject` for the rows of a Table.
     pub(crate) fn include(&self) -> IncludeObject {
         self.include
     }

@@ -27,7 +27,6 @@ pub(crate) struct EventWriter {
 pub(crate) enum Prepared {
     /// A cached frame, encoded for another watch with the same form.
     Encoded(Bytes),
-    /// Text of the event's version.
     Version(String),
 }
 
@@ -53,14 +52,12 @@ impl EventWriter {
         })
     }
 
-    /// Returns the text of the version of a single object.
     fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
         let mut text = String::new();
         self.versions_for(&event.cluster).write(version, &mut text);
         text
     }
 
-    /// Returns the text of a composite version.
     fn vector(&self, version: &CompositeResourceVersion) -> String {
         match self.items.audience() {
             Some(audience) => audience.encode(version, &self.epochs),
@@ -139,7 +136,6 @@ impl EventWriter {
             .map(|key| (key, form, self.items.form(), row, self.items.audience().map(|audience| audience.key())))
     }
 
-    /// Returns the frame of an error that ends the stream.
     pub(crate) fn error(&self, status: &Status) -> Bytes {
         error(status, self.writer.form())
     }
@@ -153,7 +149,6 @@ impl EventWriter {
     }
 }
 
-/// Returns the frame of an error that ends a stream of this form.
 pub(crate) fn error(status: &Status, form: AnswerForm) -> Bytes {
     if form.encoding == Encoding::Protobuf {
         let mut out = Vec::new();

@@ -22,7 +22,6 @@ use crate::received::Received;
 use crate::request_context::RequestContext;
 use crate::{Router, health};
 
-/// Caller and permits of an admitted request.
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
     pub(crate) place: AdmissionPermit,

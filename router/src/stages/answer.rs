@@ -62,7 +62,6 @@ pub(crate) async fn answer_planned(
     }
 }
 
-/// Plan for a resource.
 #[derive(Clone, Copy)]
 struct PlannedResource<'a> {
     configuration: &'a ConfigurationSnapshot,
@@ -94,7 +93,6 @@ impl Router {
         Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
-    /// Finds the candidates for a resource, and executes the plan.
     async fn answer_resource(
         &self,
         message: Request<Body>,

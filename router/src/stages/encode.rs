@@ -26,7 +26,6 @@ pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<
     answer
 }
 
-/// Writes the answer to an unparsable request.
 pub(crate) fn encode_unread(parsed: &ParsedRequest<'_>, status: &Status) -> Response<Body> {
     response::status(status, parsed.preferences.error_form())
 }
@@ -54,7 +53,6 @@ pub(crate) fn finish_answer(
 }
 
 impl Router {
-    /// Writes a refusal as the answer.
     fn refuse(&self, refusal: &Refusal, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
         if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
             return response::page_not_found();

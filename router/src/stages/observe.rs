@@ -14,7 +14,6 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 
-/// Observation of a request, from its arrival to the head of its answer.
 pub(crate) struct Observation<'a> {
     started: Instant,
     client: ClientClass,
@@ -22,7 +21,6 @@ pub(crate) struct Observation<'a> {
 }
 
 impl<'a> Observation<'a> {
-    /// Begins at the arrival.
     pub(crate) fn begin(trace: &'a RequestTrace, headers: &HeaderMap) -> Self {
         Self { started: Instant::now(), client: ClientClass::from_headers(headers), trace }
     }
@@ -54,13 +52,11 @@ impl<'a> Observation<'a> {
         CountedRequest::unread(Decision::Refused, self.client)
     }
 
-    /// Ends at the head of the answer.
     pub(crate) fn finish(&self, router: &Router, counted: &CountedRequest<'_>, status: StatusCode) {
         router.metrics.observe(counted, status, self.started.elapsed());
     }
 }
 
-/// Returns the decision about a request, for metrics and traces.
 fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
     match (refusal, source) {
         (Some(Refusal::Policy(_)), _) => Decision::Denied,
@@ -90,7 +86,6 @@ fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, as
 }
 
 impl Router {
-    /// Counts a request that was refused before authentication.
     pub(crate) fn count_frozen(&self, head: &Parts, reading: &RequestReading, status: StatusCode, started: Instant) {
         let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);

@@ -16,7 +16,6 @@ pub(crate) struct ParsedRequest<'a> {
     /// Path and query, shared with the message.
     target: Option<PathAndQuery>,
     is_head: bool,
-    /// Form of the answer that the client requests.
     pub(crate) preferences: Preferences,
 }
 
@@ -29,17 +28,14 @@ impl<'a> ParsedRequest<'a> {
         Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
     }
 
-    /// Returns the class of the request; [`RequestClass::Short`] for an unparsable request.
     pub(crate) fn class(&self) -> RequestClass {
         self.reading.info().map_or(RequestClass::Short, RequestInfo::class)
     }
 
-    /// Returns whether the request is for one cluster's own view.
     pub(crate) fn is_of_one_cluster(&self) -> bool {
         self.reading.info().is_ok_and(|info| info.cluster.is_some())
     }
 
-    /// Returns whether the request is a HEAD request.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }

@@ -48,7 +48,6 @@ pub(crate) async fn plan_answer<'a>(
     Ok(planned)
 }
 
-/// Plans the answer after a renewal of all clusters' discovery.
 async fn plan_anew<'a>(
     request: &StagedRequest<'a>,
     caller: &Caller,

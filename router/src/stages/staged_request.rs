@@ -13,9 +13,7 @@ use crate::{Router, User};
 /// A valid request, and the results of the stages.
 pub(crate) struct StagedRequest<'a> {
     pub(crate) router: &'a Arc<Router>,
-    /// The request without its body.
     pub(crate) received: Received<'a>,
-    /// Configuration snapshot of the request.
     pub(crate) configuration: &'a ConfigurationSnapshot,
     pub(crate) user: &'a User,
     /// Facts about the request for logs, metrics and traces.

@@ -38,7 +38,6 @@ const AHEAD: usize = 2;
 pub(super) struct LiveAnswer {
     question: ListQuery,
     partial: Partial,
-    /// Lists that the page gathered.
     lists: VecDeque<MemberList>,
     /// Members that have not got the request yet.
     later: VecDeque<Arc<Cluster>>,
@@ -94,7 +93,6 @@ impl LiveAnswer {
         }
     }
 
-    /// Removes the versions of these clusters.
     pub(super) fn without_versions_of(self, unheld: &[ClusterName]) -> Self {
         Self { unheld: unheld.to_vec(), ..self }
     }

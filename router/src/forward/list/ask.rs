@@ -30,7 +30,6 @@ pub(super) struct ListQuery {
     query: String,
     limit: u64,
     accept: HeaderValue,
-    /// Caller of the client's request.
     caller: Caller,
 }
 
@@ -92,11 +91,8 @@ pub(super) struct MemberList {
     pub(super) warnings: Vec<HeaderValue>,
     /// Columns of the member's Table, as JSON; `None` until they arrive.
     pub(super) columns: Option<Vec<u8>>,
-    /// End of the list, once it is read.
     pub(super) end: Option<End>,
-    /// Items that have arrived and are not written yet.
     texts: Texts,
-    /// Number of items or rows that have arrived.
     count: u64,
     rest: Option<(ListParser, Body)>,
     within: Duration,
@@ -111,7 +107,6 @@ pub(super) struct End {
     pub(super) continue_token: Option<String>,
 }
 
-/// Concatenated texts of items or rows.
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
@@ -175,12 +170,10 @@ impl MemberList {
         Ok(warnings::readable(answer.headers().get_all(header::WARNING)).cloned().collect())
     }
 
-    /// Returns whether the whole list has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// Returns whether the member has reported more items than this page.
     pub(super) fn has_more(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.continue_token.is_some())
     }
@@ -189,7 +182,6 @@ impl MemberList {
         self.count
     }
 
-    /// Returns the number of bytes of the list in memory.
     pub(super) fn bytes(&self) -> usize {
         self.texts.text.len()
     }
@@ -202,7 +194,6 @@ impl MemberList {
         whole.map(move |(at, (end, _))| &text[start(at)..*end])
     }
 
-    /// Returns the next item that has arrived.
     pub(super) fn next_item(&mut self) -> Option<Item<'_>> {
         let Texts { text, ends, next } = &mut self.texts;
         let (end, is_row) = *ends.get(*next)?;

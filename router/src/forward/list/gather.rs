@@ -31,7 +31,6 @@ const WINDOW_MIN: usize = 4;
 /// Maximum of parallel requests to members.
 const WINDOW_MAX: usize = 32;
 
-/// Conditions of a list.
 pub(super) struct Gathering<'a> {
     pub(super) question: ListQuery,
     /// Maximum of objects on a page; 0 for no limit.
@@ -42,16 +41,12 @@ pub(super) struct Gathering<'a> {
     pub(super) holder: Holder,
 }
 
-/// Returns the time limit for a member.
 pub(super) fn within(partial: Partial) -> Duration {
     if partial == Partial::Deny { KNOWN_WITHIN } else { ANSWER_WITHIN }
 }
 
-/// Parts of a page.
 pub(super) struct GatheredPage {
-    /// Lists of the members, complete or partial, in order.
     pub(super) lists: Vec<MemberList>,
-    /// Members that need a second request, in order.
     pub(super) later: Vec<Arc<Cluster>>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
     /// Warnings of members, without duplicates.
@@ -71,7 +66,6 @@ struct GatherProgress {
     members: usize,
     items: u64,
     bytes: usize,
-    /// Length of the longest answer.
     longest: usize,
     /// Number of members on the previous page; 0 if unknown.
     before: usize,
@@ -127,7 +121,6 @@ impl GatheredPage {
         })
     }
 
-    /// Returns the number of gathered bytes.
     pub(super) fn bytes(&self) -> usize {
         self.seen.bytes
     }

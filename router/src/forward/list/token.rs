@@ -56,7 +56,6 @@ impl LiveContinueToken {
         version.map(Some).ok_or(VersionRefusal::ExpiredToken { fresh: None })
     }
 
-    /// Encodes the token for the client, after a page with these versions.
     pub(super) fn encode(&self, version: &str) -> String {
         let version = (!version.is_empty()).then(|| version.to_owned());
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&Self { version, ..self.clone() }).unwrap_or_default())

@@ -14,7 +14,6 @@ use tributary_printers::{Column, Printer, Row, column};
 use super::ask::Item;
 use crate::response::yaml;
 
-/// Form of the list.
 #[derive(Clone, Copy)]
 pub(super) struct ListForm {
     pub(super) form: AnswerForm,
@@ -24,7 +23,6 @@ pub(super) struct ListForm {
     pub(super) items: ItemResourceVersions,
 }
 
-/// Metadata of the list.
 #[derive(Default)]
 pub(super) struct LiveListMetadata {
     /// Encoded composite version; empty if no member has a version.
@@ -146,7 +144,6 @@ impl LiveListWriter {
         }
     }
 
-    /// Returns the printer for objects of members that return no Table.
     pub(super) fn printer(&self) -> &Printer {
         &self.printer
     }
@@ -202,7 +199,6 @@ impl LiveListWriter {
         self.item = text;
     }
 
-    /// Appends an item to the list.
     fn place(&mut self, text: &[u8], out: &mut Vec<u8>) {
         let is_first = !std::mem::replace(&mut self.any, true);
         match self.wish.form.encoding {
@@ -371,7 +367,6 @@ fn member_in_yaml(name: &str, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the object as PartialObjectMetadata.
 fn partial(object: &[u8], version: MetaVersion, out: &mut Vec<u8>) {
     let head = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{}","metadata":"#, version.api_version());
     out.extend_from_slice(head.as_bytes());

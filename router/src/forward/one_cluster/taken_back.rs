@@ -29,30 +29,25 @@ pub(super) struct TakenBack<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) verb: Verb,
     pub(super) resource: &'a ResourceRequest,
-    /// Codec of composite versions.
     pub(super) versions: Versions,
     /// Clusters that an error may name. In shared mode at most this cluster: a check of the rights in all other
     /// clusters would slow down every request, and only mistaken requests need it.
     pub(super) candidates: Candidates,
-    /// Object in the merged view's memory.
     pub(super) known: Option<KnownObject>,
 }
 
 /// State of an object in the merged view's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownObject {
-    /// Version of the object.
     pub(super) version: ResourceVersion,
     /// Version of the cluster that memory had reached at the lookup.
     pub(super) seen: CollectionVersion,
 }
 
-/// Origin of a version.
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
     /// A version that the merged view did not issue. The cluster accepts or refuses it.
     Native,
-    /// A version of the merged view, and its component for the cluster.
     Given(ClientVersion, CollectionVersion),
     /// A version of an object of the cluster that is not a number, in the cluster's own text.
     Opaque(String),
@@ -143,7 +138,6 @@ impl TakenBack<'_> {
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
 
-    /// Returns the origin of a version.
     fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
             Ok(ClientVersion::Opaque(given)) if given.cluster == *self.cluster => Origin::Opaque(given.version),
@@ -169,7 +163,6 @@ impl TakenBack<'_> {
         matches!(self.verb, Verb::Get | Verb::List | Verb::Watch)
     }
 
-    /// Refuses another cluster's version.
     fn of_other(&self) -> Refusal {
         let cluster = self.cluster.clone();
         if self.is_read() {

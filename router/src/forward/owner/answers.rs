@@ -11,7 +11,6 @@ use tributary_sharing::flow::holder::Holder;
 
 use crate::caller::CallerKey;
 
-/// A cluster with an object of the name.
 #[derive(Clone)]
 pub(crate) struct FoundObject {
     pub(crate) cluster: Arc<Cluster>,
@@ -19,12 +18,9 @@ pub(crate) struct FoundObject {
     pub(crate) object: Option<Arc<Object>>,
 }
 
-/// Answers of memory and of clusters until now.
 #[derive(Clone, Default)]
 pub(crate) struct Answers {
-    /// Clusters with an object of the name.
     pub(super) found: Vec<FoundObject>,
-    /// Clusters that may have an object of the name.
     pub(super) unknown: Vec<ClusterName>,
     /// Reasons for missing answers of unknown clusters, beyond the reasons that the fleet knows.
     pub(super) troubles: Vec<Trouble>,
@@ -41,7 +37,6 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Returns whether no cluster is known to have the object.
     pub(super) fn is_nowhere(&self) -> bool {
         self.found.is_empty()
     }

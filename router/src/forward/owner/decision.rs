@@ -6,9 +6,7 @@ use tributary_apimachinery::ClusterName;
 /// Clusters that are known to have an object: the object of a request, or an object that supports a ground.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// Clusters with the object.
     pub(crate) has: Vec<ClusterName>,
-    /// Clusters that may have the object.
     pub(crate) may: Vec<ClusterName>,
     /// Clusters that forbid the lookup to the client, if all clusters do. If only some do, these clusters are in
     /// [`Self::may`]. A client that may see such objects in no cluster does not depend on them.
@@ -69,7 +67,6 @@ pub(crate) enum NoOwner {
     Elsewhere {
         /// Cluster that the request names.
         named: String,
-        /// Cluster with the object.
         owner: ClusterName,
     },
     /// Every cluster forbids the client to look up the Helm release. The next ground decides, except `placement`.
@@ -173,9 +170,7 @@ pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
 pub(crate) struct DeniedRequest {
     /// True for a request in shared mode, where Tributary knows the users' rights.
     pub(crate) is_shared: bool,
-    /// True if memory caches the resource.
     pub(crate) is_held: bool,
-    /// True if the request gets the object itself.
     pub(crate) is_get: bool,
 }
 

@@ -41,7 +41,6 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Returns the claim of the write, by the first ground that applies.
     async fn claim(self, searched: &Searched<'_>) -> Result<Claim<'a>, Refusal> {
         let makes = self.makes_object();
         let found = &searched.answers.found;

@@ -38,7 +38,6 @@ pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers:
     }
 }
 
-/// Makes a SelfSubjectAccessReview of the write, in the client's name.
 fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
     let ClientRequest { router, caller, resource, .. } = request;
     let own = &resource.resource;

@@ -75,7 +75,6 @@ pub(super) async fn ask_for_object_everywhere(
     answers
 }
 
-/// Returns the path of the object without its subresource.
 fn object_path(request: ClientRequest<'_>) -> String {
     let escaped = |text: &str| percent_encoding::utf8_percent_encode(text, PATH_SEGMENT).to_string();
     let resource = request.resource;

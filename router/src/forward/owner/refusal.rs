@@ -11,9 +11,7 @@ use crate::request::ClientRequest;
 /// Object whose owner is unknown, for the text of the refusal.
 pub(crate) struct OwnerQuestion<'a> {
     pub(super) request: ClientRequest<'a>,
-    /// Ground that decided.
     pub(super) ground: Ground,
-    /// Name of the object.
     pub(super) name: String,
     /// Helm release, if the ground is a release.
     pub(super) release: Option<ReleaseName>,
@@ -22,7 +20,6 @@ pub(crate) struct OwnerQuestion<'a> {
 }
 
 impl<'a> OwnerQuestion<'a> {
-    /// Describes the object that a request names.
     pub(crate) fn for_name(request: ClientRequest<'a>, troubles: &'a [Trouble]) -> Self {
         let name = request.resource.name.clone().unwrap_or_default();
         Self { request, ground: Ground::Name, name, release: None, troubles }

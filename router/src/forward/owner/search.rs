@@ -30,7 +30,6 @@ pub(crate) enum Depth {
     AllClusters,
 }
 
-/// A search for the clusters that have the object of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     request: ClientRequest<'a>,
@@ -124,7 +123,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Removes the objects with another uid.
     fn retain_meant(self, answers: &mut Answers) {
         let has_uid = |found: &FoundObject, uid| found.object.as_ref().is_some_and(|object| object.uid() == uid);
         answers.found.retain(|found| self.uid.is_none_or(|uid| has_uid(found, uid)));

@@ -23,7 +23,6 @@ pub(crate) struct Searched<'a> {
 }
 
 impl<'a> Searched<'a> {
-    /// Makes a search without memory.
     pub(super) fn from_answers(request: ClientRequest<'a>, answers: Answers) -> Self {
         Self { request, answers, doubtful: Vec::new() }
     }
@@ -33,7 +32,6 @@ impl<'a> Searched<'a> {
         self.answers.is_nowhere()
     }
 
-    /// Returns whether the cluster has an object of the name.
     pub(super) fn has(&self, cluster: &ClusterName) -> bool {
         self.answers.found.iter().any(|found| found.cluster.name() == cluster)
     }
@@ -118,7 +116,6 @@ pub(crate) struct Complete<'a> {
 }
 
 impl Complete<'_> {
-    /// Returns the claim that the search is complete for.
     pub(super) fn claim(&self) -> &Claim<'_> {
         &self.claim
     }
@@ -174,7 +171,6 @@ impl Complete<'_> {
         self.is_denied() || self.searched.answers.not_put.is_some()
     }
 
-    /// Returns whether a cluster forbids the client to get the object.
     pub(super) fn is_denied(&self) -> bool {
         self.searched.answers.denied.is_some()
     }

@@ -17,7 +17,6 @@ use crate::versions::ClientVersion;
 
 /// Cluster of a request, with the objects for the translation of its versions.
 pub(crate) struct OwnerTarget {
-    /// Ground that names the cluster.
     pub(crate) ground: Ground,
     pub(crate) cluster: Arc<Cluster>,
     /// Last known state of the request's object; `None` for a new object.

@@ -21,7 +21,6 @@ pub(super) struct AskedRight {
     subresource: String,
     pub(super) namespace: String,
     name: String,
-    /// User of a SubjectAccessReview; empty for a self-review.
     pub(super) user: String,
     /// Path of a review without a resource.
     path: Option<String>,
@@ -107,7 +106,6 @@ impl AskedRight {
         vec![with(&self.verb, &self.subresource), with("get", ""), with("list", "")]
     }
 
-    /// Returns the spec of a review of this right.
     pub(super) fn spec(&self) -> Value {
         if let Some(path) = &self.path {
             return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
@@ -149,7 +147,6 @@ fn merged_message(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malfor
     Ok((!occurrences.is_empty()).then(|| occurrences.concat()))
 }
 
-/// Returns the text in the last field of this number.
 fn last_text(message: &[u8], number: u64) -> Result<String, Malformed> {
     let contents = last_contents(message, number)?.unwrap_or_default();
     String::from_utf8(contents.to_vec()).map_err(|_| Malformed)

@@ -25,17 +25,14 @@ const UNKNOWN: &str = "what you may do in some clusters is not known";
 /// A cluster, and its answer or refusal.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
 
-/// Merged answer of all clusters.
 #[derive(Debug)]
 pub(super) struct Joined {
-    /// Merged review for the client.
     pub(super) review: Value,
     /// Clusters without an answer, each with its cause.
     unknown: Vec<String>,
 }
 
 impl Joined {
-    /// Returns the Warnings about clusters without an answer.
     pub(super) fn warnings(&self) -> impl Iterator<Item = HeaderValue> {
         lacking(&self.unknown)
     }

@@ -48,7 +48,6 @@ pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
 
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// Appends the rules of `others` whose text is new.
 pub(super) fn with(mut rules: Vec<Value>, others: Vec<Value>) -> Vec<Value> {
     let mut spelled: HashSet<_> = rules.iter().map(Value::to_string).collect();
     rules.extend(others.into_iter().filter(|rule| spelled.insert(rule.to_string())));
@@ -192,7 +191,6 @@ fn meet(
     Some(both)
 }
 
-/// Returns whether a verb or group pattern covers another.
 fn any(pattern: &str, value: &str) -> bool {
     pattern == "*" || pattern == value
 }

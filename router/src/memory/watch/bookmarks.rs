@@ -17,7 +17,6 @@ const BEFORE_END: Duration = Duration::from_secs(2);
 /// versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
-/// Frequency of a watch's bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BookmarkFrequency {
     /// No bookmarks: the client does not request bookmarks.
@@ -28,7 +27,6 @@ pub(super) enum BookmarkFrequency {
     AfterEvents,
 }
 
-/// Action when the timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// End the watch.
@@ -50,7 +48,6 @@ pub(super) struct BookmarkSchedule {
 }
 
 impl BookmarkSchedule {
-    /// Returns the schedule of a watch that begins now and ends after `timeout`.
     pub(super) fn new(kind: BookmarkFrequency, now: Instant, timeout: Timeout) -> Self {
         let deadline = now + timeout.duration();
         let regular = match kind {
@@ -69,7 +66,6 @@ impl BookmarkSchedule {
         self.kind == BookmarkFrequency::AfterEvents
     }
 
-    /// Schedules the bookmark that follows events sent at `now`.
     pub(super) fn events_told(&mut self, now: Instant) {
         self.after_events.get_or_insert(now + AFTER_EVENT);
     }
@@ -110,7 +106,6 @@ impl BookmarkSchedule {
         is_told
     }
 
-    /// Returns whether the client requests bookmarks.
     pub(super) fn are_taken(&self) -> bool {
         self.kind != BookmarkFrequency::None
     }

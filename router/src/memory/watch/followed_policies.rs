@@ -10,22 +10,18 @@ use tributary_rights::ScopeChange;
 
 use crate::dispatch::Dispatched;
 
-/// Dispatch policies of one watch.
 pub(super) struct FollowedPolicies {
     dispatched: Arc<Dispatched>,
-    /// Clusters that the request selects.
     wanted: ClusterSelector,
     /// Clusters of the watched resource; updated when clusters join or leave.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     /// Clusters that the watch shows, if only policies exclude clusters; any further cluster is new to the client.
     told: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Clusters whose policies refused the request at its arrival.
     denying: BTreeSet<ClusterName>,
     changes: watch::Receiver<()>,
 }
 
 impl FollowedPolicies {
-    /// Follows the policies from their decision at the request's arrival.
     pub(super) fn new(
         dispatched: &Arc<Dispatched>,
         wanted: ClusterSelector,

@@ -140,7 +140,6 @@ impl LogPosition {
         matches!(progress, Progress::CaughtUp) && events.is_empty()
     }
 
-    /// Returns the version that the sent events have reached.
     pub(super) fn vector(&mut self) -> Option<Arc<CompositeResourceVersion>> {
         let view = self.watching.view();
         let log = view.log();

@@ -109,7 +109,6 @@ async fn reach(
     Ok(Vec::new())
 }
 
-/// Start of a watch's events.
 enum WatchFrom {
     /// The present objects, and with `end_bookmark` a bookmark after them.
     State { end_bookmark: bool },
@@ -154,7 +153,6 @@ impl WatchFrom {
         })
     }
 
-    /// Creates a watcher at this start.
     fn watcher(self, view: &View, log: &Log, filter: Arc<Selection>) -> Result<Watcher<Arc<Selection>>, NotStarted> {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),

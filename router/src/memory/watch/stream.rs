@@ -206,7 +206,6 @@ impl WatchStream {
         }
     }
 
-    /// Ends the stream with an error event.
     fn fail(&mut self, refusal: &Refusal) {
         let status = refusal.status();
         if status.code == StatusCode::GONE.as_u16() {
@@ -216,7 +215,6 @@ impl WatchStream {
         self.phase = StreamPhase::Ended;
     }
 
-    /// Writes one batch of new events.
     fn turn(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
         let progress = source.take_events(events, |log, events| {

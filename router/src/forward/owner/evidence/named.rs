@@ -10,7 +10,6 @@ use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::search::{Depth, Search};
 use crate::request::ClientRequest;
 
-/// An object that a write names.
 pub(in crate::forward) struct NamedObject<'a> {
     pub(in crate::forward) resource: GroupVersionResource,
     pub(in crate::forward) namespace: Option<&'a str>,

@@ -18,15 +18,12 @@ use crate::forward::owner::decision::{Claim, NoOwner};
 use crate::forward::owner::search::{Depth, Search};
 use crate::request::ClientRequest;
 
-/// Object that a reference names.
 pub(in crate::forward) struct Referenced {
-    /// Cluster with the object.
     pub(in crate::forward) cluster: Arc<Cluster>,
     /// Last known state of the object that an Event describes.
     pub(in crate::forward) involved: Option<Arc<Object>>,
 }
 
-/// Role of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// An entry of `ownerReferences`.

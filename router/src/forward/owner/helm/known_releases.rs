@@ -22,15 +22,12 @@ struct ReleaseAnswers {
     generation: u64,
 }
 
-/// Key of a lookup of a release's records.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseKey {
     /// Identity of the caller in the clusters.
     pub(crate) caller: CallerKey,
-    /// Resource of the records.
     pub(crate) resource: GroupVersionResource,
     pub(crate) release: Release,
-    /// Clusters of the lookup.
     pub(crate) clusters: Box<[ClusterName]>,
 }
 
@@ -42,7 +39,6 @@ const KEPT: Duration = Duration::from_secs(10);
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {
-    /// Returns the cached answer to a lookup.
     pub(crate) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())

@@ -93,7 +93,6 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
 /// Answer to a lookup that some clusters did not answer.
 struct Unsure {
     key: ReleaseKey,
-    /// Generation of the lookup.
     asked_at: u64,
     evidence: Evidence,
 }

@@ -18,14 +18,12 @@ pub(crate) struct Release {
     name: Option<String>,
     /// Resource of the records; `None` if only an object of the release is known.
     records: Option<GroupVersionResource>,
-    /// Status of the records that count.
     state: RecordState,
 }
 
 /// Status of a release's records that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
-    /// All records count.
     Any,
     /// All records count. If several clusters have records, only records with a pending status count: Helm creates
     /// hooks during an operation.
@@ -91,12 +89,10 @@ impl Release {
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
     }
 
-    /// Returns the namespace of the records.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Returns the name for refusals.
     pub(crate) fn into_name(self) -> ReleaseName {
         ReleaseName { namespace: self.namespace, name: self.name }
     }
@@ -164,7 +160,6 @@ fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
 
-/// Returns the type of a Secret.
 fn type_of(object: &Object) -> Option<&[u8]> {
     let text = object.json();
     let place = json::find(text, 0, &["type"])?;
