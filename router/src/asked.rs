@@ -1,4 +1,4 @@
-//! The attributes of a request by which members authorize it.
+//! Attributes by which members authorize a request, and the clusters where the caller may do an action.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tributary_rights::{CallerRights, Candidates};
 
 use crate::caller::Caller;
 
-/// The clusters in which the caller may do the action with an object that a request refers to.
+/// Returns the clusters in which the caller may do `verb` on an object that a request refers to.
 pub(crate) async fn candidates_of<'a>(
     clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
     caller: &Caller,
@@ -34,7 +34,7 @@ pub(crate) async fn candidates_of<'a>(
     }
 }
 
-/// The clusters that an answer may name although their discovery is unknown.
+/// Returns the clusters without discovery whose names an answer may contain.
 pub(crate) async fn may_know(
     clusters: &[&Arc<Cluster>],
     caller: &Caller,
@@ -48,17 +48,17 @@ pub(crate) async fn may_know(
     candidates_of(clusters.iter().map(|cluster| cluster.name()), caller, resource, verb).await
 }
 
-/// The attributes of an action on an object or a collection, without its subresource.
+/// Returns the attributes of an action on an object or a collection, without a subresource.
 pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> ResourceAttributes<'a> {
     ResourceAttributes { subresource: "", ..ResourceAttributes::from_request(resource, verb) }
 }
 
-/// Returns whether a review is about its own caller.
+/// Returns whether the resource is a review of the caller's own rights, such as a SelfSubjectAccessReview.
 pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
     resource.resource.resource.starts_with("selfsubject")
 }
 
-/// The name of the object of a request. A proxied object may be named `[scheme:]name:port`.
+/// Returns the object's name in a request. A proxied object may be named `[scheme:]name:port`.
 pub(crate) fn proxied_name(resource: &ResourceRequest) -> &str {
     let named = resource.name.as_deref().unwrap_or_default();
     match resource.subresource.as_deref() {

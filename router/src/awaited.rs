@@ -1,4 +1,4 @@
-//! The clusters that a request waits for, so that a refusal after the time limit can name them.
+//! Clusters that a request waits for, so that a refusal after the time limit can name them.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tributary_apimachinery::ClusterName;
 
-/// The clusters that have not answered a request yet, mostly a single one. Clones are of the same request.
+/// Clusters that have not yet answered a request, usually only one. Clones belong to one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Awaited(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
 
 impl Awaited {
-    /// Notes that the request waits for a cluster, until the result is dropped.
+    /// Records that the request waits for a cluster, until the returned guard is dropped.
     pub(crate) fn wait_for<'a>(&'a self, cluster: &'a ClusterName) -> Waiting<'a> {
         self.0.lock().push(cluster.clone());
         Waiting { awaited: self, cluster }
     }
 
-    /// The clusters, each once, in order.
+    /// Returns the clusters, sorted and without duplicates.
     pub(crate) fn clusters(&self) -> Vec<ClusterName> {
         let mut clusters = self.0.lock().to_vec();
         clusters.sort();
@@ -26,7 +26,6 @@ impl Awaited {
     }
 }
 
-/// An open question to a cluster.
 pub(crate) struct Waiting<'a> {
     awaited: &'a Awaited,
     cluster: &'a ClusterName,
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn awaited_clusters_are_those_that_have_not_answered() {
+    fn awaited_clusters_are_the_clusters_without_an_answer() {
         let awaited = Awaited::default();
         let again = awaited.clone();
         let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());

@@ -1,4 +1,4 @@
-//! The sender of a request.
+//! Caller of a request: the user's identity, rights, connection and share of limits.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -25,47 +25,45 @@ use crate::own_credential::OwnCredential;
 use crate::request_context::RequestContext;
 use crate::request_trace::{BegunStage, RequestTrace};
 
-/// The sender of a request, and the source of the identity that members see. Made once for each request, before its
-/// other stages. Each function that sends a client's request to a member takes the caller as an argument, so that no
-/// request is sent under another identity by mistake.
+/// Caller of a request, and the source of the identity that members see. Created once for each request, before the
+/// stages of the router. Each function that sends a client's request to a member takes the caller as an argument, so
+/// that no request uses a wrong identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The user that the client's own `Impersonate-*` headers name.
+    /// User in the client's `Impersonate-*` headers.
     given: Option<GivenIdentity>,
-    /// The rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that
-    /// the client impersonates.
+    /// Rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that the
+    /// client impersonates.
     rights: Option<CallerRights>,
-    /// The token of the user, for the cluster that knows it.
+    /// Token of the user, for the cluster that verified the token.
     own: Option<OwnCredential>,
-    /// The end of the credentials; `None` for credentials without an end.
+    /// Expiry of the credentials; `None` for credentials without expiry.
     authenticated_until: Option<AuthenticatedUntil>,
-    /// The connection of the request.
     pub(crate) connection: Option<Peer>,
-    /// The holder whose share of the limits the request takes.
+    /// Client (connection or user) whose share of the limits the request uses.
     pub(crate) holder: Holder,
-    /// The clusters that were asked for this request and have not answered yet.
+    /// Clusters that have got this request, and have not answered yet.
     pub(crate) awaited: Awaited,
-    /// The decision of the dispatch policies; `None` for a short request without policies.
+    /// Decision of the dispatch policies; `None` for a short request without policies.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// The request's place in its flow-control schema, once the request is admitted. A member may work on the request
-    /// after its sender has gone, and the place is held until then. Empty without a schema.
+    /// Permit of the request in its flow-control schema, set on admission. A member may work on the request after the
+    /// client has gone, so the permit lasts until the member's answer ends. Empty without a schema.
     pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
-    /// The facts for logs, metrics and traces; `None` for questions of this process itself.
+    /// Facts about the request for logs, metrics and traces; `None` for Tributary's own requests.
     pub(crate) trace: Option<RequestTrace>,
-    /// The client's side of an upgrade.
+    /// Client side of an upgraded connection.
     pub(crate) upgrade: Option<ClientUpgrade>,
-    /// Set once the request may have changed a cluster: a part of it was sent there.
+    /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
     /// Set once the answer lacks objects because rights are unknown.
     lacks_rights: OnceLock<()>,
 }
 
-/// A key of a caller's identity. Members give callers with the same key the same answers.
+/// Key of a caller's identity. Members give equal answers to callers with equal keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallerKey {
-    /// The owner of a personal endpoint, with their `Impersonate-*` headers.
+    /// User of a personal endpoint, with `Impersonate-*` headers.
     Owner(Box<[(HeaderName, HeaderValue)]>),
-    /// A user in shared mode.
     User(Arc<Actor>),
 }
 
@@ -76,7 +74,7 @@ async fn gone(rights: Option<CallerRights>) -> StreamOver {
     }
 }
 
-/// Ends at the end of a stream's time; never without such an end.
+/// Resolves at the end of a stream's time. Never resolves without such an end.
 pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
     let passed = async |(at, why): (Instant, StreamOver)| {
         sleep_until(at).await;
@@ -86,12 +84,12 @@ pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
 }
 
 impl Caller {
-    /// The sender of a request, by its headers and the server's stages. `mirror` has the rights of users in members, in
-    /// shared mode.
+    /// Makes the caller from a request's headers and the server's stages. `mirror` has the rights of users in members,
+    /// in shared mode.
     ///
     /// # Errors
-    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of
-    /// them than clusters are asked about; 403 for a user who is denied everything.
+    /// 400 for `Impersonate-*` headers that are ambiguous to a member; 431 for more impersonated values than the limit;
+    /// 403 for a user on the list of denied users.
     pub(crate) fn from_request(
         headers: &HeaderMap,
         context: &RequestContext,
@@ -135,31 +133,28 @@ impl Caller {
         })
     }
 
-    /// The same caller, for a question that several requests share. The question may last longer than the request that
-    /// asked first, so it holds no place in a flow-control schema.
+    /// Copies the caller for a lookup that several requests share. The lookup may outlive the first request, so the
+    /// copy has no permit of a flow-control schema.
     pub(crate) fn of_shared_question(&self) -> Self {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
     }
 
-    /// A caller with this name, for tests.
     #[cfg(test)]
     pub(crate) fn named(user: &str, mirror: Option<&Arc<RightsMirror>>) -> Self {
         let context = RequestContext::for_user(&User::named("test", user), &http::Request::new(()));
         Self::from_request(&HeaderMap::new(), &context, mirror).unwrap()
     }
 
-    /// Notes that the answer lacks objects because rights are unknown.
     pub(crate) fn note_unknown_rights(&self) {
         let _is_set = self.lacks_rights.set(());
     }
 
-    /// Returns whether the answer lacks objects because rights are unknown.
     pub(crate) fn lacks_rights(&self) -> bool {
         self.lacks_rights.get().is_some()
     }
 
-    /// The same caller, but the owner of a personal endpoint without impersonation. For questions whose answers only
-    /// choose among clusters, because the owner may know all of them. One of many users stays the same.
+    /// Copies the caller, and in personal mode removes the impersonation. For lookups that only choose a cluster: the
+    /// user of a personal endpoint may know all clusters. In shared mode the copy keeps its user.
     pub(crate) fn of_owner(&self) -> Self {
         match self.rights {
             None => Self { given: None, ..self.clone() },
@@ -167,8 +162,8 @@ impl Caller {
         }
     }
 
-    /// The name of the impersonated user. `None` for the owner of a personal endpoint without impersonation: each
-    /// cluster has another name for the owner's credentials.
+    /// Returns the name of the impersonated user. `None` in personal mode without impersonation, because each cluster
+    /// has its own name for the kubeconfig's user.
     pub(crate) fn acting_name(&self) -> Option<String> {
         match &self.rights {
             None => Some(given_user(self.given.as_ref()?).ok()?.username),
@@ -176,7 +171,7 @@ impl Caller {
         }
     }
 
-    /// The holder whose writes this caller's reads wait for: the same user in shared mode, all clients of the process
+    /// Returns the client whose writes this caller's reads wait for: the user in shared mode, any client of the process
     /// in personal mode.
     pub(crate) fn writer(&self) -> Holder {
         match self.rights {
@@ -185,16 +180,15 @@ impl Caller {
         }
     }
 
-    /// The rights of the user in shared mode; `None` in personal mode.
     pub(crate) fn rights(&self) -> Option<&CallerRights> {
         self.rights.as_ref()
     }
 
-    /// The name and the groups that the caller acts under: those of the impersonated user, or the user's own. Groups
-    /// that every user has are included.
+    /// Returns name and groups of the user that the request acts as: the impersonated user, or the authenticated user.
+    /// Includes groups that every user has.
     ///
     /// # Errors
-    /// 400 for headers that are no text.
+    /// 400 for headers that are not valid text.
     pub(crate) fn acts_as(&self, user: &User) -> Result<(String, Vec<String>), Refusal> {
         let of = |info: UserInfo| {
             let UserInfo { username, groups, .. } = info.impersonated();
@@ -207,10 +201,10 @@ impl Caller {
         })
     }
 
-    /// The sender of a request, in the form that dispatch policies match.
+    /// Returns the caller in the form that dispatch policies match.
     ///
     /// # Errors
-    /// 400 for headers that are no text.
+    /// 400 for headers that are not valid text.
     pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
         match &self.rights {
             None => {
@@ -221,23 +215,24 @@ impl Caller {
         }
     }
 
-    /// The length of the texts that identify the sender and the impersonated user, in bytes. Zero in personal mode,
-    /// where no text is counted.
+    /// Returns the length of the names and groups of the user and the impersonated user, in bytes. Zero in personal
+    /// mode, which does not count texts.
     pub(crate) fn text_bytes(&self) -> usize {
         self.rights().map_or(0, |rights| rights.actor().bytes())
     }
 
-    /// Begins a stage of the request. The stage ends when the returned guard is dropped.
+    /// Begins a traced stage of the request. Dropping the returned guard ends the stage.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         self.trace.as_ref().map(|trace| trace.stage(name)).unwrap_or_default()
     }
 
-    /// The clusters whose policies refuse the request; `None` without such clusters.
+    /// Returns the clusters whose policies refuse the request; `None` if no cluster refuses.
     pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
         self.dispatched.as_ref()?.denied_clusters()
     }
 
-    /// The end of a long-running request that begins now, and its cause; `None` without an end.
+    /// Returns the end of a long-running request that begins now, and the cause of the end. `None` if the request has
+    /// no end.
     pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
         let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
@@ -245,8 +240,8 @@ impl Caller {
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
-    /// Ends once the caller must not get more of a stream: the user is denied, is no longer authenticated, or the
-    /// stream's time is over. `None` if none of these can happen. Cancelling is safe.
+    /// Resolves once the caller must not get more of a stream: the user is denied, the credentials are no longer valid,
+    /// or the stream has reached its maximal age. `None` if none of these can happen. Cancellation is safe.
     pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
         (end.is_some() || rights.is_some()).then_some(async move {
@@ -257,10 +252,10 @@ impl Caller {
         })
     }
 
-    /// The answer to the caller's request, unless too many questions about rights are open to ask a cluster for the
-    /// caller's. An answer without these rights would show less than it could. The cluster with unknown rights got no
-    /// request of the caller. If a change was sent to another cluster, the answer tells its outcome. Cancelling is as
-    /// safe as it is for `answer`.
+    /// Runs `answer` until the number of waiting reviews of rights exceeds the caller's share. Without the reviews, an
+    /// answer would lack objects that the caller may see. No request has gone to the cluster with unknown rights. If a
+    /// write has already gone to another cluster, the answer reports the outcome of the write. Cancellation is as safe
+    /// as for `answer`.
     ///
     /// # Errors
     /// 429; those of the answer.
@@ -278,11 +273,11 @@ impl Caller {
         answer.await
     }
 
-    /// Checks that the caller may see a path that is no resource and describes all clusters at once. Such a path may be
-    /// one part of an answer, so crowded questions about it do not refuse the whole request.
+    /// Checks that the caller may get a non-resource path that describes all clusters. Such a path may be one part of
+    /// an answer, so too many waiting reviews for the path do not refuse the whole request.
     ///
     /// # Errors
-    /// 403; 429 if too many questions about rights are open.
+    /// 403; 429 if too many reviews of rights wait.
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         let Some(rights) = self.rights().map(CallerRights::by_itself) else { return Ok(()) };
         match rights.settled_unless_crowded(|rights| rights.may_visit(path)).await? {
@@ -291,10 +286,10 @@ impl Caller {
         }
     }
 
-    /// The identity under which a cluster sees the request `sent`. No other function decides the identity.
+    /// Returns the identity under which a cluster sees the request `sent`. No other function decides the identity.
     ///
     /// # Errors
-    /// Why the cluster must not get the request at all, in shared mode.
+    /// In shared mode, the reason why the cluster must not get the request at all.
     pub(crate) async fn identity(
         &self,
         cluster: &ClusterSetup,
@@ -320,26 +315,26 @@ impl Caller {
         Ok(RequestIdentity::Impersonate(headers))
     }
 
-    /// The user's own token, if this cluster is to authenticate it.
+    /// Returns the user's own token, if this cluster accepts the token itself.
     fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
         let own = self.own.as_ref()?;
         let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
         passes.then(|| own.token_for(&cluster.name, self.given.clone()))?
     }
 
-    /// Returns whether the cluster authenticates the user by their own token, so that Tributary impersonates no user
-    /// there.
+    /// Returns whether the user's own token authenticates the user in the cluster, so that Tributary does not
+    /// impersonate.
     pub(crate) fn comes_with_own_token(&self, cluster: &ClusterSetup) -> bool {
         self.own_token(cluster).is_some()
     }
 
-    /// Returns whether the owner of a personal endpoint impersonates another user. Memory holds the objects that our
-    /// own rights can see, so it cannot answer such a user. In shared mode it knows the rights of each user.
+    /// Returns whether the user of a personal endpoint impersonates another user. Memory holds the objects that the
+    /// kubeconfig's user may see, so memory cannot answer an impersonated request. In shared mode Tributary knows the
+    /// rights of each user.
     pub(crate) fn is_another(&self) -> bool {
         self.rights.is_none() && self.given.is_some()
     }
 
-    /// A key of the caller's identity.
     pub(crate) fn key(&self) -> CallerKey {
         let headers = match (&self.rights, &self.given) {
             (Some(rights), _) => return CallerKey::User(Arc::clone(rights.actor())),
@@ -358,9 +353,8 @@ mod tests {
     use crate::{Router, RouterConfig, SharedMode};
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
-    /// An answer after a request was sent never claims that no request was sent.
     #[tokio::test]
-    async fn begun_deletion_is_answered_although_another_cluster_could_not_be_asked() {
+    async fn begun_deletion_gets_its_answer_despite_crowded_rights_reviews() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();

@@ -1,4 +1,4 @@
-//! The candidates of a request: the clusters where its caller may do the action, or look at its object.
+//! Candidates of a request: the clusters where the caller may do the action, or see the object.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::dispatch::DeniedClusters;
 use crate::plan::ResourcePlan;
 
-/// The clusters that may answer a forwarded request: those where the caller may do the action, get the object, or list
+/// Returns the candidates for a forwarded request: clusters where the caller may do the action, get the object, or list
 /// the collection. All clusters in personal mode. Waits for the rights in clusters that have just joined.
 ///
 /// # Errors
-/// 403 without such a cluster, with the message of kube-apiserver, or of the policy that excludes all clusters. If the
-/// rights in a wanted cluster are unknown and the answer has to include it: 503, or 429 for a collection.
+/// 403 without candidates, with the message of kube-apiserver, or of the policy that excludes all clusters. If the
+/// rights in a wanted cluster are unknown and the answer has to include the cluster: 503, or 429 for a collection.
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -56,13 +56,14 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Returns whether a live list may leave out the clusters in which the rights are unknown, as a list from memory does.
+/// Returns whether a list that is forwarded to the clusters may exclude clusters with unknown rights, as a list from
+/// memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
-/// The action that makes a cluster a candidate although its policy refuses the request. Then the cluster can be found
-/// as the owner, and its policy words the refusal. `None` if clusters that refuse are left out.
+/// Returns the action that makes a cluster a candidate although the cluster's policy refuses the request. Tributary can
+/// then find the object's owner there, and refuse with the policy's message. `None` if refusing clusters are excluded.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {
@@ -73,7 +74,7 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
     }
 }
 
-/// The clusters that the request and the registry select; `None` for a malformed selector.
+/// Returns the clusters that the request's selector and the resource's policy select; `None` for a malformed selector.
 fn wanted_clusters(policy: &ResourcePolicy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
     match plan {
         ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
@@ -107,7 +108,7 @@ fn decide(
         let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
         rights.candidates(clusters.clone(), &asked)
     };
-    // A user may always ask about itself.
+    // Every user may review its own rights.
     let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone(), &request),
         _ => candidates(&[asked]),
@@ -122,11 +123,11 @@ fn decide(
             candidates(&[asked, object])
         }
     };
-    // A user without rights in any cluster may ask for its own identity, but not for that of another user.
+    // A user without rights in any cluster may review its own identity, but not the identity of an impersonated user.
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
-    // An action that no cluster allows is refused before the search for the object, as in kube-apiserver.
+    // Tributary refuses an action that no cluster allows before it searches the object, as kube-apiserver does.
     let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
@@ -134,7 +135,7 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
-    // Clusters that are not selected, or whose policies refuse the request, do not count for the refusal.
+    // The refusal ignores clusters that are not selected, and clusters whose policies refuse the request.
     let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_one_unknown = match &wanted {
@@ -143,7 +144,7 @@ fn decide(
         None => candidates.is_one_unknown(),
     };
     if is_one_unknown {
-        // Unknown rights are not missing rights: the list leaves those clusters out, with a Warning.
+        // Unknown rights are not missing rights: the list excludes clusters with unknown rights, with a Warning.
         if is_in_part(configuration, resource, plan) {
             return Ok(candidates);
         }

@@ -1,4 +1,4 @@
-//! A snapshot of the configuration, for one request.
+//! Snapshot of the configuration for one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,39 +16,38 @@ use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
 use crate::versions::Versions;
 
-/// The policies, the clusters and their discovery at a request's arrival: taken once, so that a request does not see a
-/// change in part. Cost: six counters.
+/// Policies, clusters and discovery at the arrival of a request. One snapshot for each request keeps a concurrent
+/// change of the configuration out of the request. Cost: six reference counts.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
-    /// The policies of resources.
+    /// Policies for reads of each resource, for example their consistency.
     pub(crate) policies: Arc<Policies>,
-    /// The flow-control schemas of all places.
+    /// Flow-control schemas of the merged view and of all clusters.
     pub(crate) flow_control: Arc<GovernedPlaces>,
-    /// The dispatch policies; `None` without policies.
+    /// Dispatch policies; `None` without policies.
     pub(crate) dispatch: Option<Arc<Dispatch>>,
-    /// The united discovery of the clusters.
+    /// Merged discovery of all clusters.
     pub(crate) union: Arc<Union>,
-    /// The configured clusters by name.
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// The lists of clusters that compact versions refer to.
+    /// Lists of clusters (epochs) that compact composite versions refer to.
     pub(crate) epochs: Arc<Epochs>,
 }
 
 impl ConfigurationSnapshot {
-    /// The policies, the discovery and the clusters, which decide what a caller may read.
+    /// Returns the parts of the configuration that decide which objects a caller may read.
     pub(crate) fn for_readable(&self) -> ReadableConfiguration {
         let Self { policies, union, clusters, .. } = self.clone();
         ReadableConfiguration { policies, union, clusters }
     }
 
-    /// The policy of a resource.
     pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
         self.policies.policy_for(resource)
     }
 
-    /// Returns whether a cluster's discovery is known: the cluster has answered, and the union has the answer. The
-    /// union follows up to a tenth of a second later, and in between the cluster must not seem to serve nothing. The
-    /// union has the answer of a twin under the name of its other cluster.
+    /// Returns whether a cluster's discovery is available: the cluster has answered, and the merged discovery contains
+    /// the answer. The merged discovery is updated up to a tenth of a second later; until then the cluster must not
+    /// seem to serve nothing. For a cluster configured under two names, the merged discovery has the answer under the
+    /// other name.
     pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
     }
@@ -59,16 +58,16 @@ impl ConfigurationSnapshot {
         !self.has_told(cluster) || self.is_unserved(cluster, served)
     }
 
-    /// Returns whether discovery of a cluster lacks a resource and is out of date.
+    /// Returns whether a cluster's discovery lacks a resource, and is out of date.
     pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
         self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
     }
 
-    /// Finds the cluster for a resource that no discovery document lists, if one cluster alone serves the group and
-    /// version: an aggregated server may serve more than it lists. A kube-apiserver lists its own groups in full.
+    /// Finds the cluster for a resource that no discovery document lists, if only one cluster serves the group and
+    /// version. An aggregated server may serve more resources than its discovery lists; a kube-apiserver lists all.
     ///
-    /// `None` while discovery of the cluster may be out of date: Tributary reads a kind that discovery will show soon
-    /// with versions of the merged view.
+    /// `None` while the cluster's discovery may be out of date. A kind that appears in discovery soon afterwards needs
+    /// versions of the merged view.
     pub(crate) fn unlisted(&self, request: &ResourceRequest) -> Option<ServedResource> {
         let version = request.resource.group_version();
         let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
@@ -83,8 +82,8 @@ impl ConfigurationSnapshot {
         }
     }
 
-    /// The standings of clusters whose discovery lacks a resource and is out of date. Cost: nothing if all clusters
-    /// have the resource, otherwise a look at each cluster.
+    /// Returns the state of clusters whose discovery lacks a resource and is out of date. Cost: none if all clusters
+    /// serve the resource, otherwise linear in the number of clusters.
     pub(crate) fn unserved<'a>(
         &'a self,
         served: &'a ServedResource,
@@ -95,30 +94,31 @@ impl ConfigurationSnapshot {
         unserved.filter_map(|cluster| Some((cluster.name().clone(), Standing::of_unserved(cluster, &served.resource)?)))
     }
 
-    /// The form of the versions that a resource's objects carry. Cost: a walk over the rules, without an allocation.
+    /// Returns the form of the resourceVersions in a resource's objects. Cost: linear in the number of policy rules,
+    /// without an allocation.
     pub(crate) fn items(&self, resource: &GroupVersionResource) -> ItemResourceVersions {
         self.policy(resource).item_resource_versions
     }
 
-    /// Reads and writes the versions of a resource.
     pub(crate) fn versions(&self, resource: &GroupVersionResource) -> Versions {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// As [`versions`](Self::versions), for an object of an unknown resource: integers are read if any resource has
-    /// them.
+    /// Returns a codec as [`versions`](Self::versions), for an object of an unknown resource. Integer versions are
+    /// valid if any resource has integer versions.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
-    /// As [`versions`](Self::versions), for composite versions alone: a number is a member's own version.
+    /// Returns a codec as [`versions`](Self::versions), for composite versions only. A plain number counts as a
+    /// member's own version.
     pub(crate) fn composite_versions(&self) -> Versions {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
     }
 
-    /// Returns whether memory holds a resource's objects: those of a namespace, or of all namespaces (`None`).
+    /// Returns whether memory caches a resource's objects of one namespace, or of all namespaces (`None`).
     pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
         let resource = &served.resource;
         !served.cacheable.is_empty()
@@ -126,12 +126,12 @@ impl ConfigurationSnapshot {
             && self.policy(resource).holds(served.description.namespaced(), namespace)
     }
 
-    /// Returns whether reads of the newest state ask the members.
+    /// Returns whether reads of the newest state go to the members (`consistency: Quorum`).
     pub(crate) fn asks_members(&self, resource: &GroupVersionResource) -> bool {
         self.policy(resource).consistency == Consistency::Quorum
     }
 
-    /// The clusters that serve a resource and are not part of its merged view.
+    /// Returns the clusters that serve a resource and are excluded from its merged view.
     pub(crate) fn left_out(&self, served: &ServedResource) -> Vec<ClusterName> {
         let policy = self.policy(&served.resource);
         if policy.clusters.is_none() {
@@ -144,13 +144,12 @@ impl ConfigurationSnapshot {
         serving.map(|cluster| cluster.name().clone()).collect()
     }
 
-    /// The clusters that have a resource, or may have it.
     pub(crate) fn having(&self, served: &ServedResource) -> impl Iterator<Item = &ClusterName> {
         let all = self.clusters.values();
         all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
-    /// The remedy for a resource that memory does not hold, and that cannot be watched for that reason.
+    /// Returns the remedy for a watch of a resource that memory does not cache.
     pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> String {
         match &self.policy(resource).namespaces {
             Some(held) if self.policies.is_registered(resource) => {

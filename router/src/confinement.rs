@@ -1,28 +1,29 @@
-//! Limits the abilities of an answer in a browser, in shared mode.
+//! Sandboxing of answers in browsers, in shared mode.
 //!
-//! All clusters are one origin here. A page that a workload of one cluster serves through `proxy` could act in every
-//! other cluster with its reader's client certificate. So a browser shows each answer that is not an API's without
-//! scripts, under an origin of its own, and by its declared type.
+//! For a browser, all clusters of Tributary are one origin. A page that a workload of one cluster serves through
+//! `proxy` could act in every other cluster with the reader's client certificate. So browsers show answers other than
+//! API answers without scripts, under a unique origin, and by their declared type.
 
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-/// The media types of APIs, which no browser runs, without their parameters.
+/// Media types of API answers, which no browser executes, without parameters.
 const OF_APIS: [&str; 4] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 
-/// Confines an answer, unless it is an API's answer or a tunnel.
+/// Adds the headers of the sandbox, unless the answer is an API answer or a tunnel.
 pub(crate) fn confine<T>(response: &mut Response<T>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_of_an_api(response.headers()) {
         let headers = response.headers_mut();
-        // Appended to a policy that the answer has: browsers obey both.
+        // Appended to an existing policy of the answer: browsers apply every policy.
         headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
 }
 
-/// Returns whether the answer has a single media type, of an API. Browsers take the last of several types, in one line
-/// or in several (WHATWG Fetch, "extract a MIME type"), and read each type that ends in `+xml` as XML.
+/// Returns whether the answer has a single media type, and the type belongs to an API. Of several types, in one line or
+/// in several, browsers take the last (WHATWG Fetch, "extract a MIME type"). Browsers read each type that ends in
+/// `+xml` as XML.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_without_an_api_media_type_run_no_scripts() {
+    fn answers_without_an_api_media_type_get_a_browser_sandbox() {
         let cases = [
             (200, &["application/json"][..], false),
             (404, &["application/json; charset=utf-8"], false),

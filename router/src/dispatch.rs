@@ -1,13 +1,14 @@
-//! Dispatch policies at the places where requests come in: they refuse requests, or let them pass.
+//! Dispatch policies refuse requests, or let requests pass. Each entry point, the merged view or a cluster's own view,
+//! has its policies.
 //!
 //! ```text
 //! a cluster's own view ─▶ the cluster's policies ────────────────────────────────▶ the cluster
 //! the merged view ──────▶ its own policies ──▶ policies of each cluster ─┬─ pass ─▶ candidates
-//!                         (before the plan)    that has the resource     └─ deny ─▶ left out: `DeniedClusters`
+//!                         (before the plan)    that has the resource     └─ deny ─▶ excluded: `DeniedClusters`
 //! ```
 //!
-//! Rules match the user that the request acts as: `--as bob` is bob's request. `sender` defines the user for each
-//! purpose.
+//! Rules match the user that the request acts as: with `--as bob`, rules match bob. `sender` defines the matched user
+//! for each purpose.
 
 mod dispatched;
 mod places;

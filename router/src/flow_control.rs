@@ -1,8 +1,9 @@
-//! The flow-control schema that a request passes before it is planned, and the request's place there until it ends.
+//! Flow-control schema of a request, and the permit that the request keeps until its end. A request passes the schema
+//! before the plan.
 //!
-//! A request to the merged view passes schemas of the merged view, also a read from memory. A request to a cluster's
-//! own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A request counts
-//! once, however many clusters it is sent to.
+//! A request to the merged view passes schemas of the merged view, also for a read from memory. A request to a
+//! cluster's own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A
+//! request to several clusters counts once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,50 +32,50 @@ use crate::dispatch::SchemaName;
 use crate::health;
 use crate::received::Received;
 
-/// The flow-control schemas of all places.
+/// Flow-control schemas of the merged view and of all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct FlowSettings {
-    /// The schemas of the merged view.
+    /// Schemas of the merged view.
     pub merged: PlaceSchemas,
-    /// The schemas of clusters' own views.
+    /// Schemas of clusters' own views.
     pub clusters: BTreeMap<ClusterName, PlaceSchemas>,
 }
 
-/// The schemas of one place.
+/// Schemas of one entry point: the merged view or a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct PlaceSchemas {
-    /// The schemas.
+    /// The schemas, in any order.
     pub schemas: Vec<Schema>,
-    /// The schema that all requests pass; `None` without such a schema.
+    /// Name of the schema that all requests pass; `None` without such a schema.
     pub all: Option<Arc<str>>,
 }
 
-/// The problem with flow-control settings, and its place.
+/// Error in flow-control settings, with the entry point of the schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("flow control of {}: {problem}", shown(cluster.as_ref()))]
 pub struct FlowSettingsError {
-    /// The cluster of the schemas' own view; `None` for the merged view.
+    /// Cluster of the schemas; `None` for the merged view.
     pub cluster: Option<ClusterName>,
-    /// The problem with the schemas.
+    /// Kind of the error.
     pub problem: FlowSettingsProblem,
 }
 
-/// A problem with the schemas of a place.
+/// Kind of an error in flow-control settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowSettingsProblem {
-    /// Two schemas have the same name.
+    /// Two schemas have an equal name.
     #[error(transparent)]
     Duplicate(#[from] DuplicateSchema),
-    /// A schema with this name does not exist.
+    /// The settings refer to a schema that does not exist.
     #[error("there is no schema \"{name}\"; add it, or name one that there is")]
     Unknown {
-        /// The name of the missing schema.
+        /// Name of the missing schema.
         name: Arc<str>,
     },
-    /// The name cannot be sent in a header.
+    /// A header cannot contain the schema's name.
     #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
     Name {
-        /// The name of the schema.
+        /// Name of the schema.
         name: Arc<str>,
     },
 }
@@ -83,7 +84,7 @@ fn shown(cluster: Option<&ClusterName>) -> String {
     cluster.map_or_else(|| "the merged view".to_owned(), |cluster| format!("cluster {cluster}"))
 }
 
-/// The schemas in force, with their usage.
+/// Schemas in force, with their usage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GovernedPlaces {
     merged: GovernedPlace,
@@ -94,27 +95,26 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
-    /// The schemas that policies may name, with those of the earlier configuration: its policies stay in force a moment
-    /// longer than its schemas.
+    /// Schemas that policies may name, including removed schemas of the previous configuration: the previous policies
+    /// stay in force a moment longer than their schemas.
     by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
-/// The schema that a request passes.
 #[derive(Clone, Debug)]
 pub(crate) struct PassedSchema {
     schema: GovernedSchema,
-    /// Whether the schema belongs to the merged view.
     is_merged: bool,
     header: HeaderValue,
 }
 
 impl GovernedPlaces {
-    /// The places after a change of the settings. A schema whose place, name and kind stay keeps its usage.
+    /// Returns the schemas after a change of the settings. A schema keeps its usage if its entry point, name and kind
+    /// stay unchanged.
     ///
     /// # Errors
-    /// [`FlowSettingsError`]; then nothing is changed.
+    /// [`FlowSettingsError`]. On an error, nothing changes.
     pub(crate) fn next(&self, settings: FlowSettings) -> Result<Self, FlowSettingsError> {
-        // All settings are checked first: a changed limit is in force for all requests at once.
+        // All settings are validated first, because a changed limit takes effect immediately for all requests.
         let places = settings.clusters.iter().map(|(name, place)| (Some(name), place));
         for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
             place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
@@ -138,9 +138,9 @@ impl GovernedPlaces {
         Ok(Self { merged, clusters })
     }
 
-    /// The schema that a request passes; `None` without one. Health checks pass none, so that they are answered however
-    /// busy the process is. With dispatch policies it is the schema that the request's policy names, otherwise the
-    /// schema of all requests.
+    /// Returns the schema of a request; `None` without a schema. Health checks have no schema, so that a busy process
+    /// still answers. With dispatch policies, the matching policy names the schema. Otherwise the schema of all
+    /// requests applies.
     pub(crate) fn schema_of(&self, info: &RequestInfo, named: &SchemaName) -> Option<&PassedSchema> {
         if health::is_check(info) {
             return None;
@@ -161,7 +161,6 @@ impl GovernedPlaces {
         self.merged.control.schema(name)
     }
 
-    /// Each schema, with the labels of its place.
     fn schemas(&self) -> Vec<(SchemaLabels, &GovernedSchema)> {
         let clusters = self.clusters.iter().map(|(name, place)| (name.as_str(), place));
         let mut schemas = Vec::new();
@@ -177,7 +176,6 @@ impl GovernedPlaces {
 }
 
 impl FlowSettings {
-    /// Divides every limit by the number of replicas.
     pub(crate) fn divided_among(mut self, replicas: NonZeroU32) -> Self {
         for place in self.clusters.values_mut().chain([&mut self.merged]) {
             let whole = std::mem::take(&mut place.schemas);
@@ -222,22 +220,21 @@ impl GovernedPlace {
     }
 }
 
-/// The name of a schema as a header's value.
 fn header(name: &Arc<str>) -> Result<HeaderValue, FlowSettingsProblem> {
     HeaderValue::from_str(name).map_err(|_| FlowSettingsProblem::Name { name: Arc::clone(name) })
 }
 
 impl PassedSchema {
-    /// The value of the header that names the schema in answers.
+    /// Returns the value of the answer's header that names the schema.
     pub(crate) fn header(&self) -> &HeaderValue {
         &self.header
     }
 
-    /// Admits a request: at once, or after the wait of its schema. `union` has the known resources. The answer's body
-    /// keeps the returned permit. The caller also takes the permit to the members, and to the tunnel of a switched
-    /// connection.
+    /// Admits a request, immediately or after waiting in the schema's queue. `union` has the known resources. The
+    /// answer's body keeps the returned permit. The caller also passes the permit on to the members, and to the tunnel
+    /// of a switched connection.
     ///
-    /// Cancel: a request that gives up waiting leaves nothing behind.
+    /// Cancellation is safe: the request leaves the queue.
     ///
     /// # Errors
     /// 429.
@@ -263,11 +260,11 @@ impl PassedSchema {
     }
 }
 
-/// The resource that stands for all resources that no cluster serves.
+/// Common resource of all requests for resources that no cluster serves.
 const UNSERVED: FlowResource<'static> = FlowResource { group: "", resource: "", subresource: None };
 
-/// The attributes by which a schema counts a request. The user is the authenticated user, also of an impersonated
-/// request. In personal mode clients take turns by connection. `is_served`: a cluster serves the resource.
+/// Returns the attributes by which a schema counts a request. The user is the authenticated user, also of an
+/// impersonated request. In personal mode flows are connections. `is_served`: a cluster serves the resource.
 fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller: &Caller) -> Attributes<'a> {
     let member = match &user.authority.reach {
         Reach::Member(member) => Some(member.as_str()),
@@ -298,7 +295,7 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
 }
 
 /// Returns whether a request is for a resource that a cluster serves, or for no resource. All unserved resources count
-/// as one: clients could invent any number of them, and have as many limits.
+/// as one. Otherwise clients could invent resources, and get a separate limit for each.
 fn is_served(info: &RequestInfo, union: &Union) -> bool {
     match union.served(info) {
         Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
@@ -306,9 +303,9 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
     }
 }
 
-/// The flow whose turn a waiting request takes. All users of one member share a turn among the others, as they share
-/// one part of each limit (`ShareHolder::group`). Otherwise an account of a member that may create users could take
-/// thousands of turns. Within the shared turn these users take turns.
+/// Returns the flow of a waiting request. All users that only one member authenticates share a flow, as they share one
+/// part of each limit (`ShareHolder::group`). Otherwise an account that may create users in the member could get
+/// thousands of flows. Within the shared flow, the users are served round robin.
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {
         Some(member) => Flow::of_one_among(&member, &holder),
@@ -316,15 +313,14 @@ fn flow_of(holder: Holder) -> Flow {
     }
 }
 
-/// The labels of a schema. Their number is that of the configured schemas.
+/// Metric labels of a schema. Their number is the number of configured schemas.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct SchemaLabels {
-    /// The cluster of the schema's own view; empty for the merged view.
+    /// Cluster of the schema; empty for the merged view.
     cluster: String,
     schema: String,
 }
 
-/// The labels of a decision about requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     cluster: String,
@@ -333,7 +329,6 @@ struct DecisionLabels {
     decision: &'static str,
 }
 
-/// The metrics of the schemas' usage.
 pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<GovernedPlaces>>);
 
 impl fmt::Debug for FlowMetrics {
@@ -342,7 +337,6 @@ impl fmt::Debug for FlowMetrics {
     }
 }
 
-/// Name, help and value of a gauge of each schema.
 type SchemaGauge = (&'static str, &'static str, fn(&SchemaUsage) -> usize);
 
 const GAUGES: [SchemaGauge; 3] = [
@@ -389,10 +383,9 @@ mod tests {
     use super::*;
     use tributary_answers::negotiate::Preferences;
 
-    /// A switched connection keeps its place as long as its ends are joined, beside its other places. Both for requests
-    /// known to be long-running, and for tunnels of an aggregated server.
+    /// Covers long-running requests, and tunnels of an aggregated server.
     #[tokio::test]
-    async fn switched_connection_keeps_its_flow_control_places() {
+    async fn switched_connection_keeps_its_flow_control_permits() {
         for path in [
             "/api/v1/namespaces/default/pods/web/exec",
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",

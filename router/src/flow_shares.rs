@@ -1,4 +1,4 @@
-//! This process's part of each flow-control limit, where several replicas serve together.
+//! This replica's part of each flow-control limit.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::flow_control::{FlowSettings, FlowSettingsError, GovernedPlaces};
 
-/// Divides the configured limits by the number of replicas. One per process.
+/// Divides the configured limits by the number of replicas. One value for each process.
 #[derive(Debug)]
 pub(crate) struct FlowShares {
     governed: Arc<ArcSwap<GovernedPlaces>>,
     whole: Mutex<WholeLimits>,
 }
 
-/// The limits of all replicas together.
+/// Limits before the division among replicas.
 #[derive(Debug)]
 struct WholeLimits {
     settings: FlowSettings,
@@ -23,16 +23,15 @@ struct WholeLimits {
 }
 
 impl FlowShares {
-    /// Starts with one replica and without schemas.
     pub(crate) fn new(governed: Arc<ArcSwap<GovernedPlaces>>) -> Self {
         let whole = WholeLimits { settings: FlowSettings::default(), replicas: NonZeroU32::MIN };
         Self { governed, whole: Mutex::new(whole) }
     }
 
-    /// Puts other schemas into force, divided by the number of replicas.
+    /// Replaces the schemas, divided by the number of replicas.
     ///
     /// # Errors
-    /// [`FlowSettingsError`]; then nothing is changed.
+    /// [`FlowSettingsError`]. On an error, nothing changes.
     pub(crate) fn set(&self, settings: FlowSettings) -> Result<(), FlowSettingsError> {
         let mut whole = self.whole.lock();
         self.put_into_force(&settings, whole.replicas)?;
@@ -40,11 +39,10 @@ impl FlowShares {
         Ok(())
     }
 
-    /// Divides the limits by another number of replicas.
     pub(crate) fn set_replicas(&self, replicas: NonZeroU32) {
         let mut whole = self.whole.lock();
         whole.replicas = replicas;
-        // An error is impossible: the same settings were in force before.
+        // An error is impossible: these settings are already in force.
         let _ = self.put_into_force(&whole.settings, replicas);
     }
 
@@ -63,7 +61,7 @@ mod tests {
     use crate::flow_control::PlaceSchemas;
 
     #[test]
-    fn limits_follow_the_number_of_replicas() {
+    fn flow_control_limits_are_divided_by_the_number_of_replicas() {
         let limit = MaxRequestsInflight { max: 12, count_long_running: true };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
         let merged = PlaceSchemas { schemas: vec![Schema { name: "one".into(), kind }], all: None };

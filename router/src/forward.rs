@@ -1,4 +1,5 @@
-//! Requests that go to members: to the owner of an object, to the target of a new object, or to all members.
+//! Requests that Tributary forwards to members: to the owner of an object, to the cluster of a new object, or to all
+//! members.
 
 pub(crate) mod answer;
 mod ask;

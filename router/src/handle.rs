@@ -1,7 +1,7 @@
-//! The stages of a request, in their order.
+//! Stages of a request in the router, in their order.
 //!
-//! The server has done the stages before: it has chosen the merged view or a cluster by host name, and it has
-//! authenticated the user. `server/src/front.rs` lists those.
+//! The server has already chosen the merged view or a cluster by host name, and has authenticated the user.
+//! `server/src/front.rs` lists the server's stages.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::stages::plan::plan_answer;
 use crate::stages::staged_request::StagedRequest;
 
 impl Router {
-    /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
+    /// Answers one request. Errors become Statuses. Dropping the future cancels the work that the request started.
     ///
     /// The context has the results of the server's stages.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, context: &RequestContext) -> Answer {
         let (arrival, user) = (&context.arrival, &context.sender.user);
-        // Observe. First and last, so that metrics count every request, also with an unreadable path.
+        // Observe. First and last, so that metrics count every request, also requests with an unreadable path.
         let observation = Observation::begin(&arrival.trace, message.headers());
-        // Parse. The server has read the path; all later stages decide by the same reading.
+        // Parse. The server has parsed the path, and all later stages use the parsed request.
         let parsed = ParsedRequest::new(&arrival.reading, &message);
-        // Configure. Once, so that a request does not see two configurations.
+        // Configure. One snapshot, so that a request does not see two configurations.
         let configuration = self.configuration();
         let (counted, response) = match parsed.received(&mut message) {
             Ok(received) => {
@@ -57,36 +57,36 @@ impl Router {
     }
 }
 
-/// The stages of a request that was read. Each may refuse the request. A later stage stands inside an earlier one: its
-/// part of the answer ends first.
+/// Runs the stages of a valid request. Each stage may refuse the request. A later stage runs inside the earlier ones,
+/// and ends first.
 async fn pass_stages(
     request: &mut StagedRequest<'_>,
     message: Request<Body>,
     context: &RequestContext,
 ) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
-    // Admit. Before all that costs something; a place among long-running requests is kept until the body ends.
+    // Admit. Precedes all costly stages. A long-running request keeps its permit until the body ends.
     let Admitted { mut caller, place } = admit_request(request, message.headers(), context)?;
-    // Dispatch. Before the schema, which a policy may choose.
+    // Dispatch. Precedes the schema, which a policy may choose.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {
         let (request, caller) = (&*request, &caller);
         let answer = pin!(async {
-            // Limit. Before the plan, so that a plan is not out of date after the wait.
+            // Limit. Precedes the plan, because the wait could make a plan outdated.
             let place = wait_for_place(request, caller).await?;
             drop(admitting);
-            // Authorize. Around plan and answer, because both may need the rights. Where the rights are unknown, the
-            // answer says so.
+            // Authorize. Surrounds plan and answer, because plan and answer may need the rights. The answer reports
+            // unknown rights.
             let answer = pin!(async {
                 // Plan. A pure function decides by the path, the media types and the objects in memory.
                 let planned = plan_answer(request, caller, message.headers()).await?;
-                // Answer. The rights decide its contents.
+                // Answer. The rights decide the contents of the answer.
                 answer_planned(request, caller, message, planned).await
             });
             let answer = answer_by_rights(request, caller, answer).await;
             place.keep_for_body(answer)
         });
-        // Deadline. Around the rest, because the wait for a place counts.
+        // Deadline. Surrounds the later stages, because the wait for a permit counts.
         answer_in_time(request, caller, answer).await
     };
     note_denied_clusters(request, &caller);
@@ -104,16 +104,16 @@ mod tests {
     use crate::received::Received;
     use crate::{RouterConfig, User, forward};
 
-    /// The size of a request's future in bytes, until the answer begins: 32 MB for 4,000 requests in flight. An idle
-    /// watch holds no such future: the listener boxes it, and drops the box when the head of the answer is there.
+    /// Maximal size of a request's future in bytes, until the answer begins: 32 MB for 4,000 requests in flight. An
+    /// idle watch has no such future: the listener boxes the future, and drops the box at the head of the answer.
     const FUTURE_BYTES_MAX: usize = 31 << 8;
 
-    /// The size of a forwarded request's further future in bytes. The future is allocated and copied for each request.
-    /// With the whole state of a dial it had 32 KB, two thirds of a core's L1 cache.
+    /// Maximal size of the additional future of a forwarded request, in bytes. The future is allocated and copied for
+    /// each request. With the whole state of a dial it had 32 KB, two thirds of a core's L1 cache.
     const PASSED_BYTES_MAX: usize = 9 << 10;
 
     #[tokio::test]
-    async fn a_request_in_flight_is_small() {
+    async fn future_of_a_request_in_flight_is_small() {
         let router = Router::new(RouterConfig::default());
         let user = User::named("test", "somebody");
         let message = Request::new(body::empty());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_passed_on_is_small() {
+    async fn future_of_a_forwarded_request_is_small() {
         let router = Router::new(RouterConfig::default());
         let (caller, message) = (Caller::named("somebody", router.rights()), Request::new(body::empty()));
         let info = RequestInfo::parse("GET", "/clusters/a/api/v1/pods", None).unwrap();

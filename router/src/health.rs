@@ -1,7 +1,7 @@
 //! `/healthz`, `/livez`, `/readyz`: text in kube-apiserver's form, with a line for each cluster.
 //!
-//! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. A cluster out of reach does not make this process
-//! unready: the process still serves the others, and each answer names the missing cluster.
+//! Source: kubernetes/apiserver `pkg/server/healthz/healthz.go`. An unreachable cluster does not make Tributary
+//! unready: Tributary still serves the other clusters, and each answer names the missing cluster.
 
 use http::{Response, StatusCode};
 use tributary_answers::answer;
@@ -12,31 +12,31 @@ use tributary_sharing::body::{self, Body};
 
 use tributary_fleet::report::{ClusterReport, Report};
 
-/// Returns whether a request is a health check of this process, which is answered however busy the process is.
+/// Returns whether a request is a health check of Tributary itself, which even a busy process answers.
 pub(crate) fn is_check(info: &RequestInfo) -> bool {
     let is_own = info.cluster.is_none() && matches!(info.target, RequestTarget::NonResource);
     is_own && is_health_check(&info.path)
 }
 
-/// The name of a check, and the requested line, if any: `/readyz/cluster/eu` asks for one line.
+/// Returns the name of a check, and the requested line, if any: `/readyz/cluster/eu` requests one line.
 fn parts(path: &str) -> (&str, &str) {
     path.trim_matches('/').split_once('/').unwrap_or((path.trim_matches('/'), ""))
 }
 
-/// Returns whether the answer to a health check has lines of clusters, which need a report.
+/// Returns whether the answer to a health check has lines for clusters, which need a report.
 pub(crate) fn tells_of_clusters(path: &str, query: Option<&str>, draining: bool) -> bool {
     let (check, _) = parts(path);
     check == "readyz" && (draining || asks_of_clusters(path, query))
 }
 
-/// Returns whether a health check asks for one of its parts, or for all lines (`verbose`).
+/// Returns whether a health check requests one of its parts, or all lines (`verbose`).
 pub(crate) fn asks_of_clusters(path: &str, query: Option<&str>) -> bool {
     let (_, wanted) = parts(path);
     !wanted.is_empty() || Query::parse(query).get("verbose").is_some()
 }
 
-/// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers choose another process. Only
-/// the report's clusters matter, and only if the answer [has lines of them](tells_of_clusters).
+/// Answers a health check. `draining` makes `/readyz` fail, so that load balancers choose another process. Uses only
+/// the report's clusters, and only if the answer [has lines for clusters](tells_of_clusters).
 pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, draining: bool) -> Response<Body> {
     let (check, wanted) = parts(path);
     let ready = !(check == "readyz" && draining);
@@ -69,9 +69,9 @@ pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, dra
     text(status, out)
 }
 
-/// The lines of a cluster. Besides the cluster's own line, there are lines for problems that may leave the cluster
-/// reachable: credentials that cannot be renewed, unknown rights of users, and an unknown identity. A cluster with
-/// several endpoints has a line for each.
+/// Returns the lines of a cluster. Besides the cluster's own line, there are lines for problems of a reachable cluster:
+/// expired credentials, unknown rights of users, and an unknown identity. A cluster with several endpoints has a line
+/// for each endpoint.
 fn cluster_lines(cluster: &ClusterReport) -> Vec<(String, Option<String>)> {
     let name = format!("cluster/{}", cluster.name);
     let mut lines = vec![(name.clone(), cluster.problem.clone().or_else(|| cluster.refusal.clone()))];

@@ -1,4 +1,4 @@
-//! The identities of clusters: the uid of their namespace kube-system.
+//! Identities of clusters: the uid of the namespace kube-system.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use tributary_merge::Epochs;
 
 use crate::{KeepEpochs, Router};
 
-/// The interval between checks of the versions' marks. Marks last an hour.
+/// Interval between checks for expired marks. After a cluster takes over another's name, a mark distinguishes its
+/// versions for an hour.
 const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// The first pair of names of one member: both clusters have one kube-system uid, and an address or a certificate
-    /// proves that their servers are the same.
+    /// Returns the first pair of names that mean one member: the clusters have an equal kube-system uid, and an address
+    /// or a certificate proves that the servers are the same.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| Some(((*own.twin()?).clone(), own.name().clone())));
         pairs.min()
     }
 
-    /// Pairs of clusters with the same kube-system uid without a proof that they are one member, each pair once. Both
-    /// clusters are shown.
+    /// Returns pairs of clusters with an equal kube-system uid, without a proof that they are one member. Tributary
+    /// serves the two clusters separately.
     fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| {
@@ -36,13 +37,13 @@ impl Router {
         pairs.collect()
     }
 
-    /// Updates the epochs of compact versions when the identities of clusters change.
+    /// Updates the lists of clusters (epochs) that compact versions refer to, when the identities of clusters change.
     pub(crate) fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
         let claimed = Mutex::new(BTreeSet::new());
         tokio::spawn(async move {
             loop {
-                // Marks expire without a change.
+                // Marks of replaced clusters expire without a change of the identities, so the wait has a timeout.
                 if let Ok(Err(_)) = timeout(MARKS_INTERVAL, changes.changed()).await {
                     break;
                 }
@@ -57,11 +58,11 @@ impl Router {
         });
     }
 
-    /// Updates the list of the clusters' identities, once each cluster was asked or is known from before. Until then a
-    /// version names each of its clusters.
+    /// Updates the list of the clusters' identities, once each cluster has answered or its identity is stored from an
+    /// earlier run. Until then, a composite version contains the names of its clusters.
     ///
-    /// A cluster that has not answered keeps its identity: it sends no versions meanwhile. A cluster that answers
-    /// without a uid has none.
+    /// A cluster that has not answered keeps its stored identity, because no versions of the cluster arrive meanwhile.
+    /// A cluster that answers without a uid has no identity.
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         let mut epochs = (*self.epochs()).clone();
@@ -102,7 +103,7 @@ impl Router {
     }
 }
 
-/// Returns whether the list has the cluster that now has its name.
+/// Returns whether the current epoch (list of clusters) contains the cluster that is now configured under its name.
 fn is_listed(cluster: &Cluster, epochs: &Epochs) -> bool {
     match &*cluster.identity() {
         ClusterIdentity::Known(uid) => epochs.current_uid_of(cluster.name()) == Some(uid.as_str()),

@@ -1,4 +1,4 @@
-//! Saves the last answers of clusters about themselves, some seconds after each.
+//! Persistence of discovery and OpenAPI answers of clusters, some seconds after each change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tributary_fleet::last_heard::{KeepLastHeard, LastHeard};
 
 use crate::Router;
 
-/// The pause before news are saved. 5 s: the answers of a whole starting fleet are written once or twice. A killed
-/// process loses the answers of its last seconds.
+/// Delay between a new answer and its persistence. With 5 s, the answers of a starting fleet are written once or twice.
+/// A killed process loses the answers of its last seconds.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// The shortest time between two writes. A minute: a fleet with endless changes, or a malicious cluster, costs at most
-/// a second of work a minute (64 MiB of text, compressed).
+/// Minimal time between two writes. With a minute, a fleet with endless changes, or a malicious cluster, costs at most
+/// a second of CPU a minute (64 MiB of text, compressed).
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// The last answers of the present clusters, to this process or an earlier one.
+    /// Returns the last answers of the present clusters, from this process or an earlier one.
     fn last_heard(&self) -> LastHeard {
         LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known_documents(), ..LastHeard::default() }
     }
 
-    /// Waits until the last answers are saved, after a call of [`drain`](Self::drain). Cancelling is safe.
+    /// Waits until the last answers are written, after a call of [`drain`](Self::drain). Cancellation is safe.
     pub async fn last_heard_is_kept(&self) {
         let keeping = self.keeping.lock().take();
         if let Some(keeping) = keeping {
@@ -33,8 +33,8 @@ impl Router {
         }
     }
 
-    /// Starts the task that saves the answers of the present clusters, some seconds after each. Outdated answers are
-    /// not saved again.
+    /// Starts the task that writes the answers of the present clusters, some seconds after each. Outdated answers are
+    /// not written again.
     pub(crate) fn follow_last_heard(self: &Arc<Self>, keep: Option<KeepLastHeard>) {
         let Some(keep) = keep.map(Arc::new) else { return };
         let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
@@ -66,7 +66,7 @@ impl Router {
     }
 }
 
-/// Waits for the next time to save. A draining process saves at once.
+/// Waits until the next write is due. A draining process writes immediately.
 async fn pause(kept: Option<Instant>, draining: &CancellationToken) {
     let since = kept.map_or(KEEP_INTERVAL, |kept| kept.elapsed());
     let pause = KEEP_PAUSE.max(KEEP_INTERVAL.saturating_sub(since));

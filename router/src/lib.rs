@@ -1,13 +1,13 @@
 //! Decides whether a cacher or a cluster answers a request, and combines their answers.
 //!
 //! ```text
-//! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
-//!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
-//!                                                               └─▶ own documents: discovery, openapi   ─┘
+//! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   cached objects, by views ─┐
+//!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all       ─┼─▶ response ─▶ client
+//!                                                               └─▶ own documents: discovery, openapi     ─┘
 //! each error is a Refusal; one function makes a Status of the Refusal, and one an answer of the Status
 //! ```
 //!
-//! No other crate sees cachers, merge and proxy at once.
+//! No other crate uses the crates `cacher`, `merge` and `proxy` together.
 
 mod asked;
 mod awaited;
@@ -107,33 +107,33 @@ use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
 use flow_shares::FlowShares;
 
-/// Saves the lists of clusters that compact resourceVersions refer to, outside this process.
+/// Callback that stores the lists of clusters (epochs) that compact resourceVersions refer to.
 pub type KeepEpochs = Box<dyn Fn(&Epochs) + Send + Sync>;
 
-/// The settings of a router at its start.
+/// Settings of a router at its start.
 #[derive(Default)]
 pub struct RouterConfig {
-    /// The policies of resources.
+    /// Policies for reads of each resource, for example their consistency.
     pub policies: Policies,
-    /// The lists of clusters that compact resourceVersions may refer to, as the data directory keeps them.
+    /// Lists of clusters that compact resourceVersions may refer to, as read from the data directory.
     pub epochs: Epochs,
-    /// Called to save the lists after a change.
+    /// Callback that stores the lists after a change.
     pub keep_epochs: Option<KeepEpochs>,
-    /// The last answers of clusters about themselves, as the data directory keeps them.
+    /// Discovery and OpenAPI answers of clusters, as read from the data directory.
     pub last_heard: LastHeard,
-    /// Called to save the answers, some seconds after a change.
+    /// Callback that stores the answers, some seconds after a change.
     pub keep_last_heard: Option<KeepLastHeard>,
-    /// The limits of memory, bodies and requests.
+    /// Limits of memory, bodies and requests.
     pub limits: Limits,
-    /// Whether no other process serves the same clients. Only then can a watch resume from the integer of one object:
-    /// this process's log gives the positions of the other clusters, and other processes have other logs.
+    /// True if no other process serves the same clients. Only then can a watch resume from the integer version of a
+    /// single object: this process's log has the positions of the other clusters, and another process has another log.
     pub alone: bool,
-    /// The shared mode: memory shows each user the objects that the user's rights in each cluster let them read. `None`
-    /// in personal mode: one person owns the endpoint, and sees the objects that the kubeconfig's user sees.
+    /// Settings of shared mode, in which each user sees only objects that the user's rights in each cluster allow.
+    /// `None` in personal mode: one person uses the endpoint, and sees the objects that the kubeconfig's user sees.
     pub shared: Option<SharedMode>,
 }
 
-/// Answers requests. One per process; shared by all connections.
+/// Answers requests. One value for each process, shared by all connections.
 pub struct Router {
     fleet: Arc<Fleet>,
     views: Arc<Views>,
@@ -145,7 +145,7 @@ pub struct Router {
     metrics: Arc<Metrics>,
     answer_turns: Arc<AnswerTurns>,
     requests: Arc<FairSemaphore>,
-    /// The shares of long-running requests; `None` in personal mode.
+    /// Shares of long-running requests; `None` in personal mode.
     long_running: Option<LongRunningShares>,
     held_bytes: Arc<FairSemaphore>,
     large_bodies: LargeBodies,
@@ -157,16 +157,16 @@ pub struct Router {
     openapi: OpenApi,
     locations: Arc<SharedQuestions<QuestionKey, Answers>>,
     releases: KnownReleases,
-    /// The rights of users in each cluster; `None` in personal mode.
+    /// Rights of users in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
     readable_cache: ReadableCache,
     started: Instant,
-    /// The task that saves the last answers of clusters.
+    /// Task that stores the last answers of clusters.
     keeping: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Router {
-    /// A router without clusters. Must be called within a tokio runtime.
+    /// Creates a router without clusters. Must be called within a tokio runtime.
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let metrics = Arc::new(Metrics::default());
         let used = metrics.used_of(limits::OBJECTS);
@@ -249,29 +249,29 @@ impl Router {
         router
     }
 
-    /// Takes over a new set of clusters, at start and whenever the configuration changes.
+    /// Replaces the set of clusters, at start and whenever the configuration changes.
     pub fn set_clusters(&self, clusters: Vec<ClusterSetup>) {
         self.fleet.set(clusters);
         let clusters = self.fleet.clusters();
         self.metrics.keep_clusters(|name| clusters.contains_key(name));
     }
 
-    /// Notified when clusters come or go, or when discovery of a cluster changes.
+    /// Returns a receiver that is notified when clusters are added or removed, or when a cluster's discovery changes.
     pub fn cluster_changes(&self) -> watch::Receiver<u64> {
         self.fleet.changes()
     }
 
-    /// Registers `forget`, called with the name of a cluster when the name is removed, or begins to mean another
-    /// cluster. A name means another cluster if its kube-system uid differs, or is not known to be the same. The call
-    /// comes before a request reaches the other cluster, so that the caller can drop its state of the earlier one.
+    /// Registers `forget`, which is called with the name of a cluster when the name is removed, or begins to mean
+    /// another cluster. A name means another cluster if its kube-system uid differs, or is not known to be equal. The
+    /// call precedes the first request to the other cluster, so that `forget` can drop state of the earlier cluster.
     /// `forget` must not block.
     pub fn on_cluster_forgotten(&self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
         self.fleet.on_forgotten(move |cluster, _| forget(cluster));
     }
 
-    /// Takes over new policies. Open lists and watches continue under the old policies, except that clusters join or
-    /// leave them at once when the selection changes. In shared mode Secrets are held by name alone, whatever the
-    /// policies say.
+    /// Replaces the policies of resources. Open lists and watches continue under the old policies, but clusters that
+    /// are newly selected or excluded join or leave them at once. In shared mode the cache has only the names of
+    /// Secrets, whatever the policies say.
     pub fn set_policies(&self, policies: Policies) {
         let policies = Policies { secrets_by_name: self.rights.is_some(), ..policies };
         self.policies.store(Arc::new(policies));
@@ -280,23 +280,23 @@ impl Router {
         }
     }
 
-    /// Takes over new limits of requests, at once, for all requests from now on. Places in use stay in use. Only the
-    /// task that reads the configuration calls it.
+    /// Replaces the flow-control schemas, immediately for all new requests. Running requests keep their permits. Only
+    /// the task that reads the configuration calls this function.
     ///
     /// # Errors
-    /// [`FlowSettingsError`]; then nothing is changed.
+    /// [`FlowSettingsError`]. On an error, nothing changes.
     pub fn set_flow_control(&self, settings: FlowSettings) -> Result<(), FlowSettingsError> {
         self.flow_shares.set(settings)
     }
 
-    /// Sets the number of replicas. This process gets its part of each limit of flow control at once, for all requests
-    /// from now on. Places in use stay in use.
+    /// Sets the number of replicas. This process gets its part of each flow-control limit, immediately for all new
+    /// requests. Running requests keep their permits.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
         self.flow_shares.set_replicas(replicas);
     }
 
-    /// Takes over new dispatch policies, at once, for all requests from now on. Open streams that the policies refuse
-    /// end. Only the task that reads the configuration calls it.
+    /// Replaces the dispatch policies, immediately for all new requests. Open streams end if the new policies refuse
+    /// them. Only the task that reads the configuration calls this function.
     pub fn set_dispatch(&self, settings: DispatchSettings) {
         if let Some(rights) = &self.rights {
             rights.freeze(settings.frozen());
@@ -304,14 +304,14 @@ impl Router {
         self.dispatch.set(settings);
     }
 
-    /// Returns a copy of the dispatch policies that are in force.
+    /// Returns a copy of the dispatch policies in force.
     pub fn dispatch_settings(&self) -> DispatchSettings {
         self.dispatch.settings()
     }
 
-    /// The audit level that a policy sets for a request: a global policy before a policy of its place; `None` if no
-    /// policy sets one. Cost: one load without such policies, otherwise one more evaluation, because the level is
-    /// needed before the request begins.
+    /// Returns the audit level that a policy sets for a request. A global policy precedes a policy of the entry point.
+    /// `None` if no policy sets a level. Cost: one load without such policies, otherwise an additional evaluation,
+    /// because audit needs the level before the request begins.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, context: &RequestContext) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let mut setting = dispatch.entered(info).filter(|policies| policies.sets_audit_levels()).peekable();
@@ -323,43 +323,46 @@ impl Router {
         setting.find_map(|policies| policies.audit_level(&asked))
     }
 
-    /// Denies these users, by name, every request from now on, and ends their open streams. No other user is denied
-    /// from then on. No effect in personal mode.
+    /// Replaces the set of denied users, by name. Their new requests are refused, and their open streams end. No effect
+    /// in personal mode.
     pub fn deny(&self, users: BTreeSet<String>) {
         if let Some(rights) = &self.rights {
             rights.deny(users);
         }
     }
 
-    /// Has each stream check whether its user [is still known](StillKnown). No effect in personal mode.
+    /// Makes each stream check whether its user's credentials [are still valid](StillKnown). No effect in personal
+    /// mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
             rights.notify_followers();
         }
     }
 
-    /// Waits until each cluster was asked once for its discovery, or the time is up.
+    /// Waits until the first discovery request to each cluster has ended, or until the time limit.
     pub async fn asked_once(&self, within: Duration) {
         self.fleet.asked_once(within).await;
     }
 
-    /// Waits until the rights of users in each cluster are known, or the obstacle to knowing them, or the time is up.
-    /// Returns at once in personal mode. Until then requests that depend on the rights are refused. Cancelling is safe.
+    /// Waits until the rights of users in each cluster are known, or an obstacle prevents this, or until the time
+    /// limit. Returns immediately in personal mode. Until then, requests that depend on the rights are refused.
+    /// Cancellation is safe.
     pub async fn rights_found_once(&self, within: Duration) {
         if let Some(rights) = &self.rights {
             rights.found_once(within).await;
         }
     }
 
-    /// The metrics of this process.
+    /// Returns the metrics of this process.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// A report of this process and its clusters. The listener adds its own facts (connections, the process's memory).
+    /// Returns a report of this process and its clusters. The listener adds its own facts (connections, the process's
+    /// memory).
     ///
-    /// Cost: some microseconds for each cluster and each of its held resources, whatever the number of objects.
-    /// Cancelling is safe.
+    /// Cost: some microseconds for each cluster and each cached resource, independent of the number of objects.
+    /// Cancellation is safe.
     pub async fn report(&self) -> Report {
         let clusters = self.fleet.clusters();
         let held = self.views.report().await;
@@ -382,7 +385,7 @@ impl Router {
         }
     }
 
-    /// The usage of the limits that all clients share.
+    /// Returns the usage of the limits that all clients share.
     fn shared_limits(&self) -> Vec<LimitReport> {
         let lasting = self.long_running.as_ref();
         let lasting = lasting.map(|own| [(limits::LONG_RUNNING, &own.requests), (limits::UPGRADES, &own.upgrades)]);
@@ -408,7 +411,6 @@ impl Router {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether this process drains, or is about to.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) || self.draining.is_cancelled()
     }
@@ -421,14 +423,12 @@ impl Router {
         }
     }
 
-    /// The lists of clusters that compact resourceVersions refer to.
     pub(crate) fn epochs(&self) -> Arc<Epochs> {
         self.epochs.load_full()
     }
 
-    /// The configuration for a request that arrives now.
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
-        // Loaded before the schemas: a removed schema stays a moment longer than the policies that name it.
+        // Loaded before the schemas: a removed schema stays in force a moment longer than the policies that name it.
         let dispatch = self.dispatch.current();
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
@@ -440,34 +440,31 @@ impl Router {
         }
     }
 
-    /// Returns whether the resourceVersion of one cluster is a version of all: this process and its data directory have
-    /// never known another cluster. A client with an older version need not have learned that a cluster left. A cluster
-    /// without the resource counts, because another process may know that the cluster serves it.
+    /// Returns whether the resourceVersion of one cluster is a version of the whole fleet, because this process and its
+    /// data directory have never known another cluster. A client with an older version may not know yet that a cluster
+    /// was removed. A cluster without the resource counts, because another process may know that the cluster serves the
+    /// resource.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
         self.fleet.has_only(cluster) && self.epochs().contain_only(cluster)
     }
 
-    /// Returns whether no other process serves the same clients.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// The gate that holds the dispatch policies, and notifies of changes.
     pub(crate) fn dispatch(&self) -> &Arc<DispatchGate> {
         &self.dispatch
     }
 
-    /// The clusters behind this router.
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
     }
 
-    /// The rights of users in each cluster; `None` in personal mode.
+    /// Returns the rights of users in each cluster; `None` in personal mode.
     pub(crate) fn rights(&self) -> Option<&Arc<RightsMirror>> {
         self.rights.as_ref()
     }
 
-    /// The collections that callers may read, as computed lately.
     pub(crate) fn readable_cache(&self) -> &ReadableCache {
         &self.readable_cache
     }
@@ -476,32 +473,29 @@ impl Router {
         &self.views
     }
 
-    /// The turns of long answers.
     pub(crate) fn answer_turns(&self) -> &Arc<AnswerTurns> {
         &self.answer_turns
     }
 
-    /// The open questions about the locations of objects.
+    /// Returns the running lookups of objects' locations.
     pub(crate) fn locations(&self) -> &Arc<SharedQuestions<QuestionKey, Answers>> {
         &self.locations
     }
 
-    /// The locations of Helm releases, from recent answers of members.
+    /// Returns the locations of Helm releases, from recent answers of members.
     pub(crate) fn releases(&self) -> &KnownReleases {
         &self.releases
     }
 
-    /// The semaphore of requests in flight.
     pub(crate) fn requests(&self) -> &Arc<FairSemaphore> {
         &self.requests
     }
 
-    /// The shares of long-running requests; `None` in personal mode.
+    /// Returns the shares of long-running requests; `None` in personal mode.
     pub(crate) fn long_running(&self) -> Option<&LongRunningShares> {
         self.long_running.as_ref()
     }
 
-    /// The semaphore of the bytes of held bodies.
     pub(crate) fn held_bytes(&self) -> &Arc<FairSemaphore> {
         &self.held_bytes
     }
@@ -510,12 +504,11 @@ impl Router {
         &self.large_bodies
     }
 
-    /// The longest time of a request that is not long-running.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// Cancelled when watches are to end.
+    /// Returns the token whose cancellation ends watches.
     pub(crate) fn draining(&self) -> &CancellationToken {
         &self.draining
     }

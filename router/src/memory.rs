@@ -1,4 +1,4 @@
-//! Reads that are answered from memory.
+//! Reads that Tributary answers from memory.
 
 mod choice;
 mod collection;

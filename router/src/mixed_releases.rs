@@ -1,5 +1,5 @@
-//! The Warning of a list with Helm's records of one release name from several clusters. Helm knows a
-//! release by its namespace and name: `helm history` would show the revisions of two clusters as those of one release.
+//! Warning of a list with Helm's records of one release name from several clusters. Helm identifies a release by
+//! namespace and name: `helm history` would show the revisions of two clusters as revisions of one release.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use tributary_merge::{Heads, ObjectFilter};
 
 use crate::selection::Selection;
 
-/// The number of objects in a piece of work; between pieces other tasks run.
+/// Number of objects processed between two yields to other tasks.
 const LOOKED_AT: usize = 1_000;
 
-/// The number of contexts in the Warning of one release: they fit on a terminal's line.
+/// Maximum of commands in the Warning for one release, so that the Warning fits on a terminal's line.
 const COMMANDS_MAX: usize = 3;
 
-/// The clusters that have records of each release, in the order of their lists.
+/// Clusters that have records of each release (namespace and name), in the order of the list.
 #[derive(Default)]
 pub(crate) struct ReleaseClusters(BTreeMap<(Box<str>, Box<str>), Vec<ClusterName>>);
 
-/// Returns whether a list is one of Helm's: a list of records by their common label.
+/// Returns whether Helm makes this list: a list of records by their common label.
 ///
 /// Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) of Helm 3 and 4, `List` and `Query`.
 pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &LabelSelector) -> bool {
@@ -32,7 +32,6 @@ pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &Label
     of_helm && are_records(resource)
 }
 
-/// Finds the clusters of each release of which a list shows records.
 pub(crate) async fn find_in_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     let scope = selection.scope();
@@ -57,7 +56,7 @@ pub(crate) async fn find_in_list(snapshots: &Heads, selection: &Selection) -> Re
 }
 
 impl ReleaseClusters {
-    /// Adds an object of a cluster, if it is a record. Objects of one cluster come one after the other.
+    /// Adds a cluster's object, if the object is a record. Calls for objects of one cluster must be consecutive.
     pub(crate) fn add_record(&mut self, cluster: &ClusterName, namespace: &str, name: &str) {
         let Some(release) = release_of(name) else { return };
         let clusters = self.0.entry((namespace.into(), release.into())).or_default();
@@ -66,7 +65,7 @@ impl ReleaseClusters {
         }
     }
 
-    /// The text of the Warning, if a release has records in more than one cluster.
+    /// Returns the text of the Warning, if a release has records in more than one cluster.
     pub(crate) fn warning(&self) -> Option<String> {
         let mixed: Vec<_> = self.0.iter().filter(|(_, clusters)| clusters.len() > 1).collect();
         match mixed.as_slice() {
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_records_are_known_by_the_label_of_their_owner() {
+    fn list_of_helm_records_is_recognized_by_its_owner_label() {
         for (resource, labels, expected) in [
             ("secrets", "owner=helm", true),
             ("secrets", "name=web,owner=helm", true),

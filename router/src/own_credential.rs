@@ -1,4 +1,4 @@
-//! The token of a request, for the cluster that vouched for it.
+//! Bearer token of a request, for the cluster that verified the token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{GivenIdentity, OwnToken};
 
-/// The bearer token of a request. Only the cluster of the request's path gets the token, if it vouches for the token
-/// and its configuration allows that. `Debug` does not show it.
+/// Bearer token of a request. Only the cluster in the request's path gets the token, if the cluster verified the token
+/// and its configuration allows the forwarding. `Debug` does not show the token.
 #[derive(Clone)]
 pub struct OwnCredential {
     cluster: ClusterName,
@@ -16,12 +16,12 @@ pub struct OwnCredential {
 }
 
 impl OwnCredential {
-    /// A token that came with a path of this cluster's own view, and that this cluster vouches for.
+    /// Wraps the token of a request to this cluster's own view. The cluster has verified the token.
     pub fn new(cluster: ClusterName, token: &[u8]) -> Self {
         Self { cluster, token: Arc::new(token.to_vec().into()) }
     }
 
-    /// The token for this cluster; `None` for another cluster. `given` is the impersonated user.
+    /// Returns the token if `cluster` verified the token; `None` for other clusters. `given` is the impersonated user.
     pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
         (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
     }

@@ -1,4 +1,4 @@
-//! Questions of this endpoint's own account to clusters, to authenticate clients.
+//! Requests under Tributary's own account to clusters, to authenticate clients.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -9,42 +9,41 @@ use tributary_sharing::body;
 use crate::Router;
 use crate::forward::send::ask_as_ourselves;
 
-/// The path of TokenReviews.
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// The path of the keys of a kube-apiserver's ServiceAccount tokens.
+/// Path of the keys of a kube-apiserver's ServiceAccount tokens.
 const SERVICE_ACCOUNT_KEYS: &str = "/openid/v1/jwks";
-/// The longest answer, in bytes: a user with some thousand groups, or some hundred keys.
+/// Maximal length of an answer in bytes: a user with some thousand groups, or some hundred keys.
 const ANSWER_MAX: usize = 1 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The only media type of the keys: kube-apiserver answers 406 to a client that accepts JSON alone.
+/// Only media type of the key set: kube-apiserver answers 406 to a client that accepts only JSON.
 const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 
-/// A question without a usable answer of the cluster.
+/// Error: a cluster gave no usable answer to a request under Tributary's own account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// The cause, without a quotation from the question or from the cluster.
+    /// Cause, without a quotation from the request or from the cluster.
     pub reason: String,
-    /// The status code, if the cluster answered.
+    /// HTTP status code, if the cluster answered.
     pub status: Option<u16>,
 }
 
 impl Unanswered {
-    /// A question without any answer.
+    /// Makes the error of a request without any answer.
     pub fn silent(reason: String) -> Self {
         Self { reason, status: None }
     }
 }
 
 impl Router {
-    /// The names of the clusters, sorted.
+    /// Returns the names of the clusters, sorted.
     pub fn cluster_names(&self) -> Vec<ClusterName> {
         self.fleet().clusters().keys().cloned().collect()
     }
 
-    /// Posts a TokenReview to a cluster, and returns the TokenReview in its answer. It gets a connection even if
-    /// clients occupy all others. The caller limits the number of reviews at once, and their time. A cluster that
-    /// denies all requests gets reviews, too: its users stay authenticated in other clusters, and one of them may have
-    /// to repair this cluster. Cancel: safe.
+    /// Posts a TokenReview to a cluster, and returns the TokenReview in its answer. The request gets a connection even
+    /// if clients occupy all other connections. The caller limits the number of concurrent reviews, and their time. A
+    /// cluster with `dispatch: DenyAll` gets reviews, too: its users stay authenticated in other clusters, and one of
+    /// them may have to repair this cluster. Cancellation is safe.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -52,7 +51,8 @@ impl Router {
         self.ask_in_own_name(cluster, (Method::POST, TOKEN_REVIEWS, JSON), body::full(Bytes::from(review))).await
     }
 
-    /// The keys of a cluster's ServiceAccounts, as a JSON Web Key Set. As [`review_token`](Self::review_token).
+    /// Returns the keys of a cluster's ServiceAccounts, as a JSON Web Key Set. Otherwise as
+    /// [`review_token`](Self::review_token).
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -84,7 +84,8 @@ impl Router {
     }
 }
 
-/// The cause of a missing answer. An administrator can remedy the first two causes, which depend on no client.
+/// Returns the cause of a missing answer. An administrator can remedy the first two causes, which do not depend on a
+/// client.
 fn unanswered(name: &ClusterName, path: &str, code: u16) -> String {
     match code {
         401 => "it does not know this endpoint's own credential".to_owned(),

@@ -15,25 +15,23 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::received::Received;
 
-/// The source of an answer, and the steps to get it.
+/// Source of an answer, and the steps to get the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan<'a> {
-    /// One cluster's own view: forwarded untouched.
+    /// A request to one cluster's own view: forwarded unchanged.
     Cluster(&'a ClusterName),
-    /// A discovery document of the union.
+    /// A document of the merged discovery.
     Discovery(DiscoveryPath<'a>),
     /// `/healthz`, `/livez`, `/readyz` and their checks.
     Health,
-    /// `/version`.
     Version,
     /// A document below `/openapi`.
     OpenApi,
-    /// A resource: the clusters that serve it, and the plan for the request.
+    /// A resource: the clusters that serve the resource, and the plan for the request.
     Resource(Arc<ServedResource>, ResourcePlan),
 }
 
 impl Plan<'_> {
-    /// The source of the answer, for metrics.
     pub(crate) fn source(&self) -> RequestSource {
         match self {
             Self::Cluster(_) => RequestSource::Member,
@@ -45,8 +43,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Returns whether the route accepts HEAD. kube-apiserver's resources accept none, except below `proxy`. For
-    /// documents the plan has checked the method already.
+    /// Returns whether the route accepts HEAD. kube-apiserver's resource routes reject HEAD, except below `proxy`. For
+    /// documents the plan has already checked the method.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
         match self {
             Self::Resource(..) => info.resource().is_some_and(|it| it.subresource.as_deref() == Some("proxy")),
@@ -55,39 +53,36 @@ impl Plan<'_> {
     }
 }
 
-/// The plan for a request for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourcePlan {
-    /// Read an object from memory. If memory lacks it, ask the clusters that are not part of the view, if there are
-    /// any.
+    /// Read an object from memory. If memory lacks the object, forward the get to the clusters that are excluded from
+    /// the merged view, if any exist.
     Get {
-        /// Whether clusters outside of the view exist.
+        /// True if clusters are excluded from the merged view.
         or_elsewhere: bool,
     },
-    /// List a collection from memory.
     List,
-    /// Watch a collection from memory.
     Watch,
-    /// List a collection that cannot be watched: ask each member now.
+    /// List a collection that cannot be watched: send the list to each member.
     ListLive,
-    /// Send a request for one object to the cluster that owns the object.
+    /// Forward a request for one object to the cluster that owns the object.
     Owner(OwnerRequest),
     /// Create an object in the cluster that the request or the configuration names.
     Create,
-    /// Delete a collection in every cluster that serves it.
+    /// Delete a collection in every cluster that serves the resource.
     DeleteCollection,
-    /// Ask every cluster a question about the caller.
+    /// Send a review of the caller's own rights or identity to every cluster.
     SelfReview,
     /// Forward a path that no discovery document lists to the only cluster that serves its group and version.
     Unlisted,
 }
 
-/// The translation of a request for one object, and of its answer.
+/// Translation of bodies in a request for one object, and in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerRequest {
-    /// The bodies are objects: versions and the annotation are translated both ways.
+    /// The bodies are objects: Tributary translates versions and the annotation in request and answer.
     Object,
-    /// The bodies are no objects (`log`, `exec`, `proxy`, …): nothing is translated.
+    /// The bodies are no objects (`log`, `exec`, `proxy`, …): Tributary translates nothing.
     Opaque,
 }
 
@@ -95,8 +90,8 @@ pub(crate) enum OwnerRequest {
 /// the caller and the objects in memory.
 ///
 /// # Errors
-/// [`Refusal::NoRoute`] for a path that no member serves: then [`plan_answer`](crate::stages::plan::plan_answer) asks
-/// all clusters again for discovery. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's
+/// [`Refusal::NoRoute`] for a path that no member serves: [`plan_answer`](crate::stages::plan::plan_answer) then renews
+/// the discovery of all clusters. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's
 /// name. 405 for a watch of a resource that is not in memory.
 pub(crate) fn plan<'a>(
     received: Received<'a>,
@@ -116,7 +111,7 @@ pub(crate) fn plan<'a>(
     Ok(Plan::Resource(served, plan))
 }
 
-/// Plans the answer by the path and the method alone.
+/// Plans the answer by the path and the method only.
 fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
     if let Some(cluster) = &info.cluster {
         return Ok(Plan::Cluster(cluster));
@@ -130,8 +125,9 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
     }
 }
 
-/// Plans the answer to a read by the objects in memory. In personal mode an impersonated get goes to its one cluster,
-/// which decides: memory holds the objects that our own rights can see. Resources outside of memory are read live, too.
+/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to its one cluster,
+/// which decides: memory has the objects that the kubeconfig's user may see. Resources that are not in memory are read
+/// live, too.
 fn by_what_is_held(
     plan: ResourcePlan,
     served: &ServedResource,
@@ -146,7 +142,7 @@ fn by_what_is_held(
         (ResourcePlan::Get { .. }, true, _) | (ResourcePlan::Get { .. }, _, false) => {
             Ok(ResourcePlan::Owner(OwnerRequest::Object))
         }
-        // The object's owner has the newest state, and the cost is one small request.
+        // The object's owner has the newest state, and the lookup is one small request.
         (ResourcePlan::Get { .. }, ..) if configuration.asks_members(resource) && is_of_now(query) => {
             Ok(ResourcePlan::Owner(OwnerRequest::Object))
         }
@@ -165,7 +161,7 @@ fn by_what_is_held(
     }
 }
 
-/// Returns whether a read asks for the newest state: it names no version.
+/// Returns whether a read requests the newest state, without a resourceVersion.
 fn is_of_now(query: Option<&str>) -> bool {
     Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }
@@ -192,8 +188,8 @@ fn first_segment(path: &str) -> &str {
 }
 
 /// Returns whether HEAD and OPTIONS are answered like GET. In kube-apiserver `/`, `/apis`, groups, health checks and
-/// OpenAPI are plain handlers that do not look at the method. `/version`, `/api` and the documents of versions are
-/// routes for GET alone.
+/// OpenAPI are plain handlers that ignore the method. `/version`, `/api` and the documents of versions are routes for
+/// GET only.
 fn takes_any_read(plan: &Plan<'_>) -> bool {
     match plan {
         Plan::Version => false,
@@ -205,13 +201,13 @@ fn takes_any_read(plan: &Plan<'_>) -> bool {
 }
 
 /// Returns whether kube-apiserver has a route of this shape. Paths below an object of an aggregated server are
-/// accepted: the server need not list all of them in discovery.
+/// accepted, because the server may omit them from discovery.
 fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     let namespaced = served.description.namespaced();
     let in_its_place = match (&request.namespace, &request.name) {
         (Some(_), _) => namespaced,
         (None, Some(_)) => !namespaced,
-        // A resource with the verb `create` alone has no collection over all namespaces.
+        // A resource with only the verb `create` has no collection over all namespaces.
         (None, None) => !namespaced || !request.resource.is_built_in() || served.description.has_verb("list"),
     };
     let below = request.subresource.as_deref().is_none_or(|own| {
@@ -221,7 +217,7 @@ fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
     in_its_place && below
 }
 
-/// Returns whether the route accepts the verb. An aggregated server decides this itself.
+/// Returns whether the route accepts the verb. Routes of aggregated servers accept every verb, and the server decides.
 fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool {
     let below = request.subresource.as_deref();
     if let Verb::NonResource(method) = verb {
@@ -255,7 +251,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     }
     let cached = !served.cacheable.is_empty();
     match verb {
-        // Leader election compares the lease that it read with its write: a stale copy would cost a leader its lease.
+        // Leader election writes a lease with the version that it has read: a stale copy would cost a leader its lease.
         Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
         Verb::Get => Ok(ResourcePlan::Get { or_elsewhere: false }),
         Verb::List if cached => Ok(ResourcePlan::List),
@@ -296,7 +292,7 @@ mod tests {
     use tributary_fleet::discovery::MemberDiscovery;
     use tributary_fleet::policy::Policies;
 
-    /// A member that serves some resources; `verbs` of each.
+    /// Makes the discovery of a member that serves some resources, with the verbs of each resource.
     fn union() -> Union {
         let resource = |name: &str, kind: &str, verbs: &[&str]| {
             let below: [(&str, &[&str]); 5] = [
@@ -345,7 +341,7 @@ mod tests {
         }
     }
 
-    /// The headers that routes for patches need, and other routes ignore.
+    /// Headers that routes for patches need, and other routes ignore.
     const PATCH: &[(&str, &str)] = &[("content-type", "application/merge-patch+json")];
 
     fn planned(method: &str, target: &str) -> String {
@@ -399,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_collections_decide_between_memory_and_members() {
+    fn plan_chooses_memory_for_cached_collections_and_members_otherwise() {
         let policies = |change: fn(&mut Policies)| {
             let mut policies = Policies::default();
             change(&mut policies);
@@ -439,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_chooses_the_part_that_answers_each_request() {
+    fn plan_chooses_the_source_of_each_answer() {
         let cases = [
             ("GET", "/api/v1/pods", "List"),
             ("GET", "/api/v1/pods?watch=1", "Watch"),

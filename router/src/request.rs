@@ -17,31 +17,25 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::versions::Versions;
 use crate::{Router, asked};
 
-/// All parts of a client's request for a resource except its body, with the objects to answer it. Cheap to copy.
+/// All parts of a client's request for a resource except its body, with the router, configuration and caller. Cheap to
+/// copy.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRequest<'a> {
-    /// The router that answers the request.
     pub(crate) router: &'a Router,
-    /// The configuration that the request sees.
     pub(crate) configuration: &'a ConfigurationSnapshot,
-    /// The sender of the request.
     pub(crate) caller: &'a Caller,
-    /// The clusters that may get requests on behalf of the client.
     pub(crate) candidates: &'a Candidates,
-    /// The reading of the method and path.
     pub(crate) info: &'a RequestInfo,
-    /// The resource of the path.
+    /// Resource of the path.
     pub(crate) resource: &'a ResourceRequest,
-    /// The query string without its `?`.
     pub(crate) query: Option<&'a str>,
-    /// The resource with its serving clusters.
+    /// Resource with the clusters that serve it.
     pub(crate) served: &'a ServedResource,
-    /// The form of the answer that the client asks for.
     pub(crate) preferences: &'a Preferences,
 }
 
 impl<'a> ClientRequest<'a> {
-    /// The same request, but for another resource in its body, with the candidates for that resource.
+    /// Copies the request for another resource, which the body names, with the candidates for that resource.
     pub(crate) fn about<'b>(
         self,
         resource: &'b ResourceRequest,
@@ -54,12 +48,12 @@ impl<'a> ClientRequest<'a> {
         ClientRequest { resource, served, candidates, ..self }
     }
 
-    /// The candidates for a resource that this request refers to: the clusters where the caller may do the action.
+    /// Returns the candidates for a resource that this request refers to: clusters where the caller may do the action.
     pub(crate) async fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
         asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
-    /// The candidates that forbid the caller to look for an object that this request refers to, with that cause. They
+    /// Returns the candidates that forbid the caller to look up an object that this request refers to. These clusters
     /// may have the object.
     pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<Trouble> {
         let mut hiding = self.clusters();
@@ -68,71 +62,68 @@ impl<'a> ClientRequest<'a> {
         hiding.iter().map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: None }).collect()
     }
 
-    /// Reads the versions in a write of the resource. Only versions of candidates are known.
+    /// Returns the codec for the versions in a write of the resource. Only versions of candidates can be decoded.
     pub(crate) fn versions(&self) -> Versions {
         self.configuration.versions(&self.resource.resource).of_candidates(self.candidates.clone())
     }
 
-    /// The cluster of this name, if it is a candidate.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.configuration.clusters.get(name).filter(|_| self.candidates.has(name)).cloned()
     }
 
-    /// Returns whether the cluster of this name can be asked for the resource now.
+    /// Returns whether the cluster of this name is a candidate, serves the resource, and is reachable.
     pub(crate) fn can_ask(&self, name: &ClusterName) -> bool {
         self.served.clusters.contains(name) && self.cluster(name).is_some_and(|cluster| cluster.can_be_asked())
     }
 
-    /// All candidates of this request.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let clusters = self.router.fleet().clusters();
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
     }
 
     /// Returns whether a cluster that serves the resource answers all reads itself, in shared mode: memory shows none
-    /// of its objects. Costs a look at each cluster.
+    /// of its objects. Cost: linear in the number of clusters.
     pub(crate) fn is_live_somewhere(&self) -> bool {
         let is_live = |cluster: &Arc<Cluster>| cluster.setup.authorization == ClusterAuthorization::Live;
         self.caller.rights().is_some()
             && self.configuration.clusters.values().any(|own| is_live(own) && self.served.clusters.contains(own.name()))
     }
 
-    /// The candidates that serve the resource.
     pub(crate) fn serving(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
         let Self { served, candidates, .. } = *self;
         served.clusters.iter().filter(|cluster| candidates.has(cluster))
     }
 
-    /// The candidates whose discovery does not describe the resource's version, and the causes.
+    /// Returns the candidates whose discovery does not describe the resource's version, and the causes.
     pub(crate) fn undescribed(&self) -> Vec<Trouble> {
         let clusters = self.served.undescribed().filter_map(|name| self.cluster(name));
         clusters.map(|cluster| cluster.undescribed_trouble(&self.served.resource)).collect()
     }
 
-    /// The candidates whose discovery is [not known](ConfigurationSnapshot::has_told) yet.
+    /// Returns the candidates without [available discovery](ConfigurationSnapshot::has_told).
     pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
         let mut undiscovered = self.clusters();
         undiscovered.retain(|cluster| !self.configuration.has_told(cluster));
         undiscovered
     }
 
-    /// The candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, although their discovery lacks
-    /// the resource.
+    /// Returns the candidates that [may serve](ConfigurationSnapshot::may_serve) the resource, although their discovery
+    /// lacks the resource.
     pub(crate) fn may_serve(&self) -> Vec<Arc<Cluster>> {
         let mut may_serve = self.clusters();
         may_serve.retain(|cluster| self.configuration.may_serve(cluster, self.served));
         may_serve
     }
 
-    /// The candidates that serve the resource and are not part of its merged view.
+    /// Returns the candidates that serve the resource and are excluded from its merged view.
     pub(crate) fn left_out(&self) -> Vec<ClusterName> {
         let mut left_out = self.configuration.left_out(self.served);
         left_out.retain(|cluster| self.candidates.has(cluster));
         left_out
     }
 
-    /// Checks that the answer can have the requested form, and returns the object that a Table's rows include. A write
-    /// checks this before it changes anything.
+    /// Checks that the answer can have the requested form. Returns the value of `includeObject` for the rows of a
+    /// Table. A write calls this function before it changes a cluster.
     ///
     /// # Errors
     /// 406; 400 for an unknown value of `includeObject`.
@@ -148,12 +139,11 @@ impl<'a> ClientRequest<'a> {
         include_object(form, self.query)
     }
 
-    /// Returns whether memory holds the requested objects.
     pub(crate) fn is_held(&self) -> bool {
         self.configuration.is_held(self.served, self.resource.namespace.as_deref())
     }
 
-    /// The form of an answer with one object.
+    /// Returns the form of an answer with one object.
     ///
     /// # Errors
     /// 406; 400 for unknown parameters of a Table.
@@ -163,26 +153,25 @@ impl<'a> ClientRequest<'a> {
     }
 }
 
-/// The configuration and a resource after clusters were asked for their discovery again.
+/// Configuration and resource after a renewal of clusters' discovery.
 pub(crate) struct RenewedView {
     configuration: ConfigurationSnapshot,
     served: Arc<ServedResource>,
 }
 
 impl RenewedView {
-    /// Replaces the configuration and the resource of a request.
     pub(crate) fn renew_request<'b>(&'b self, request: ClientRequest<'b>) -> ClientRequest<'b> {
         ClientRequest { configuration: &self.configuration, served: &self.served, ..request }
     }
 }
 
 impl ClientRequest<'_> {
-    /// Asks the candidates for their discovery again whose discovery lacks the resource, except those out of reach.
-    /// Returns the new configuration, or `None` if the resource has not changed. Rate-limited for each cluster. Does
-    /// not wait for other clusters: the time of the answer would tell the caller of a cluster that is hidden from them.
+    /// Renews the discovery of reachable candidates whose discovery lacks the resource. Returns the new configuration,
+    /// or `None` if the resource has not changed. Rate-limited for each cluster. Does not wait for other clusters: the
+    /// time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
-        // A twin is another name of a cluster that is asked already.
+        // A twin is a second configured name of a cluster, which gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
                 && !served.is_had_by(cluster.name())
@@ -200,7 +189,7 @@ impl ClientRequest<'_> {
     }
 }
 
-/// The object that each row of a Table includes. Other forms ignore the parameter.
+/// Returns the value of `includeObject` for the rows of a Table. Other forms ignore the parameter.
 ///
 /// # Errors
 /// 400 for an unknown value.

@@ -1,4 +1,4 @@
-//! The results of the stages before the router, and the router's answer.
+//! Results of the server's stages that precede the router, and the router's answer.
 
 use http::{Method, Request, Response, Uri};
 use tributary_apimachinery::{Mount, RequestClass};
@@ -13,40 +13,40 @@ use crate::request_trace::RequestTrace;
 /// Connection, host and path of a request, before authentication.
 #[derive(Clone, Debug)]
 pub struct RequestArrival {
-    /// The client's end of the connection; `None` for a request without a connection.
+    /// Address of the client; `None` for a request without a connection.
     pub peer: Option<Peer>,
-    /// The API at the root of the request's path, by its host.
+    /// API at the root of the request's path: the merged view or a cluster, chosen by host name.
     pub mount: Mount,
-    /// The only reading of the method, path and query: audit, policies and the answer go by it.
+    /// The request's method, path and query, parsed once for audit, policies and the answer.
     pub reading: RequestReading,
-    /// The facts for logs, metrics and traces.
+    /// Facts about the request for logs, metrics and traces.
     pub trace: RequestTrace,
-    /// The identity of the connection's last request, so that the next one does not compute it again.
+    /// Identity of the connection's last request, cached for this request.
     pub remembered: Option<RememberedActor>,
-    /// The client's side of an upgrade; `None` if the connection cannot be switched.
+    /// Client side of an upgraded connection; `None` if the connection cannot switch protocols.
     pub upgrade: Option<ClientUpgrade>,
 }
 
 impl RequestArrival {
-    /// A request without a connection. `mount` is the API at the root of its path.
+    /// Makes the arrival of a request without a connection. `mount` is the API at the root of the path.
     pub fn new(mount: Mount, method: &Method, uri: &Uri) -> Self {
         let reading = RequestReading::parse(&mount, method.as_str(), uri.path(), uri.query());
         Self { peer: None, mount, reading, trace: RequestTrace::default(), remembered: None, upgrade: None }
     }
 }
 
-/// The result of authentication.
+/// Sender of a request, as authentication found it.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedSender {
-    /// The authenticated user.
+    /// User that the credentials prove.
     pub user: User,
-    /// The end of the credentials; `None` for credentials without an end.
+    /// Expiry of the credentials; `None` for credentials without expiry.
     pub until: Option<AuthenticatedUntil>,
-    /// Says whether the credentials are still accepted; `None` if that cannot change.
+    /// Reports whether the credentials are still accepted; `None` if credentials stay accepted until their expiry.
     pub still_known: Option<StillKnown>,
-    /// The token of the user, for the cluster that vouches for it.
+    /// Token of the user, for the cluster that verified the token.
     pub own_credential: Option<OwnCredential>,
-    /// Whether the user's browser sends the request for a page of another site. The server refuses it.
+    /// True if the user's browser sends the request for a page of another site. The server refuses such a request.
     pub is_cross_origin: bool,
 }
 
@@ -56,17 +56,17 @@ impl From<User> for AuthenticatedSender {
     }
 }
 
-/// The results of the server's stages. Each stage of the router that needs a result gets this context as an argument.
+/// Results of the server's stages. Each stage of the router that needs a result gets this context as an argument.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// The stages before authentication.
+    /// Results of the stages before authentication.
     pub arrival: RequestArrival,
-    /// The authenticated sender of the request.
+    /// Authenticated sender of the request.
     pub sender: AuthenticatedSender,
 }
 
 impl RequestContext {
-    /// A request of this user to the merged view, without a connection.
+    /// Makes the context of this user's request to the merged view, without a connection.
     pub fn for_user<B>(user: &User, request: &Request<B>) -> Self {
         Self {
             arrival: RequestArrival::new(Mount::Merged, request.method(), request.uri()),
@@ -75,21 +75,21 @@ impl RequestContext {
     }
 }
 
-/// An answer, and facts about it for the server.
+/// An answer, and facts about the answer for the server.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP response for the client.
+    /// HTTP response for the client.
     pub response: Response<Body>,
-    /// The class of the request: the connection decides by it how long the client may take to read.
+    /// Class of the request. The listener limits by the class how slowly the client may read.
     pub class: RequestClass,
-    /// Whether the body is a cluster's own watch. Such a watch does not end by itself when the server drains.
+    /// True if the body is a cluster's own watch. Such a watch does not end by itself when the server drains.
     pub is_forwarded_watch: bool,
-    /// Whether the handler panicked. The server sets it.
+    /// True if the handler panicked. The server sets this field.
     pub has_panicked: bool,
 }
 
 impl Answer {
-    /// The same answer with another response.
+    /// Replaces the HTTP response.
     #[must_use]
     pub fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body>) -> Self {
         Self { response: change(self.response), ..self }

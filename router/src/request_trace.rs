@@ -1,5 +1,5 @@
-//! The router's facts about a request for logs, metrics and traces: the asked clusters and the policies. Also the
-//! headers for members, by which their logs can be compared with ours.
+//! Router's facts about a request for logs, metrics and traces: target clusters and policies. Also makes the headers
+//! that link members' logs with Tributary's logs.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,18 +15,18 @@ use tributary_policy::LogMode;
 
 use crate::traced_stage::{TraceContext, TracedStage};
 
-/// The header with a request's ID. The client may send it, members take it over as all kube-apiservers do, and the
-/// answer has it.
+/// Header with a request's audit ID. The client may send the header. Members use the ID as all kube-apiservers do, and
+/// the answer contains the ID.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The number of clusters that are named; further ones are counted.
+/// Maximum of named clusters; further clusters are only counted.
 const NAMED_MAX: usize = 50;
 
-/// The number of stages that are kept for one request: a list may ask each of a thousand clusters. Further ones are
+/// Maximum of recorded stages of one request: a list may go to each of a thousand clusters. Further stages are only
 /// counted.
 const STAGES_MAX: usize = 100;
 
-/// The facts about one request. Clones are of the same request.
+/// Facts about one request. Clones belong to one request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTrace(Arc<Inner>);
 
@@ -39,15 +39,15 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct TraceFacts {
-    /// The source of the answer, once the request is planned.
+    /// Source of the answer, once the request is planned.
     source: Option<RequestSource>,
-    /// The asked clusters, each once, in order. Mostly a single one.
+    /// Clusters that got the request, without duplicates, in order. Usually only one.
     asked: SmallVec<[ClusterName; 1]>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
     not_let: bool,
     by_clusters: bool,
-    /// The requested resource of a sampled request, if a member serves it.
+    /// Requested resource of a sampled request, if a member serves the resource.
     served_resource: Option<String>,
     decision: Option<Decision>,
     stages: Vec<TracedStage>,
@@ -60,114 +60,109 @@ impl TraceFacts {
     }
 }
 
-/// The clusters that were asked for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskedClusters {
-    /// No cluster was asked.
     None,
-    /// A single cluster was asked.
     One(ClusterName),
-    /// More than one cluster was asked.
     Several,
 }
 
 impl RequestTrace {
-    /// The trace of an audited request: members get its ID.
+    /// Creates the facts of an audited request. Members get the audit ID.
     pub fn audited(audit_id: HeaderValue) -> Self {
         Self(Arc::new(Inner { audit_id: Some(audit_id), ..Inner::default() }))
     }
 
-    /// Samples the request as a part of this trace, of which members are told. Stages from now on are recorded. Only
-    /// the first call counts.
+    /// Samples the request as a part of this trace, which continues in the members. Later stages are recorded. Only the
+    /// first call counts.
     pub fn sample(&self, context: TraceContext) {
         let _is_first = self.0.context.set(context);
     }
 
-    /// The trace of a sampled request.
+    /// Returns the trace of a sampled request.
     pub fn context(&self) -> Option<TraceContext> {
         self.0.context.get().copied()
     }
 
-    /// The ended stages, and the number of dropped ones. Each stage is returned once.
+    /// Returns the ended stages, and the number of dropped stages. Each stage is returned once.
     pub fn stages(&self) -> (Vec<TracedStage>, u32) {
         let mut found = self.0.found.lock();
         (std::mem::take(&mut found.stages), found.stages_left_out)
     }
 
-    /// Begins a stage of the request. The stage ends when the returned guard is dropped. Costs nothing for a request
-    /// that is not sampled.
+    /// Begins a stage of the request. Dropping the returned guard ends the stage. Costs nothing for a request that is
+    /// not sampled.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         BegunStage(self.context().map(|_| (self.clone(), TracedStage::begin(name, None))))
     }
 
-    /// The audit ID, if the request is audited.
+    /// Returns the audit ID, if the request is audited.
     pub fn audit_id(&self) -> Option<&HeaderValue> {
         self.0.audit_id.as_ref()
     }
 
-    /// The access-log mode that the policy of the request's place sets, if it sets one.
+    /// Returns the access-log mode that a policy of the entry point sets, if any.
     pub fn log_mode(&self) -> Option<LogMode> {
         self.0.found.lock().log_mode
     }
 
-    /// Returns whether a cluster was asked for the request.
+    /// Returns whether a cluster got the request.
     pub fn is_forwarded(&self) -> bool {
         !self.0.found.lock().asked.is_empty()
     }
 
-    /// The decision about the request; `None` if the request never came to the router, or was given up before its
-    /// answer.
+    /// Returns the decision about the request; `None` if the request never reached the router, or was cancelled before
+    /// its answer.
     pub fn decision(&self) -> Option<Decision> {
         self.0.found.lock().decision
     }
 
-    /// The requested resource of a sampled request, as kubectl names it, if a member serves it. Requests for other
-    /// resources must not create names.
+    /// Returns the requested resource of a sampled request, as kubectl names it, if a member serves the resource.
+    /// Requests for other resources must not create metric names.
     pub fn served_resource(&self) -> Option<String> {
         self.0.found.lock().served_resource.clone()
     }
 
-    /// Notes the requested resource, if a member serves it. Costs nothing for a request that is not sampled.
+    /// Records the requested resource, if a member serves the resource. Costs nothing for a request that is not
+    /// sampled.
     pub(crate) fn note_served(&self, resource: impl FnOnce() -> Option<String>) {
         if self.context().is_some() {
             self.0.found.lock().served_resource = resource();
         }
     }
 
-    /// Notes the access-log mode that the policy of the request's place sets.
     pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
         let mut found = self.0.found.lock();
         found.log_mode = found.log_mode.or(mode);
     }
 
-    /// Returns whether the request was refused because the user may impersonate the named user in no cluster.
+    /// Returns whether the request was refused because no cluster allows the user to impersonate the requested user.
     pub fn is_not_let(&self) -> bool {
         self.0.found.lock().not_let
     }
 
-    /// Notes such a refusal.
+    /// Records that no cluster allows the user to impersonate.
     pub(crate) fn note_not_let(&self) {
         self.0.found.lock().not_let = true;
     }
 
-    /// Returns whether every user gets the same answer, so that no cluster decided about the request.
+    /// Returns whether every user gets the same answer, because no cluster decided about the request.
     pub fn is_told_to_all(&self) -> bool {
         let found = self.0.found.lock();
         found.decision == Some(Decision::Own) && !found.by_clusters
     }
 
-    /// Notes that clusters decide who may send the request, though none is asked.
+    /// Records that rights in clusters decided about the request, although no cluster got the request.
     pub(crate) fn note_by_clusters(&self) {
         self.0.found.lock().by_clusters = true;
     }
 
-    /// Notes the decision about the request.
     pub(crate) fn note_decision(&self, decision: Decision) {
         self.0.found.lock().decision = Some(decision);
     }
 
-    /// The sources of the answer so far: `memory`, the names of the asked clusters, both, or `tributary` for answers of
-    /// this process itself (discovery, health, refusals).
+    /// Returns the sources of the answer: `memory`, the names of clusters, a combination, or `tributary` for answers of
+    /// Tributary itself (discovery, health, refusals).
     pub fn answered_by(&self) -> Cow<'static, str> {
         let found = self.0.found.lock();
         if found.asked.is_empty() {
@@ -181,19 +176,18 @@ impl RequestTrace {
         }
     }
 
-    /// The dispatch policies that took the request, each with its action; `None` without policies, or if the request is
-    /// not audited.
+    /// Returns the dispatch policies that matched the request, each with its action; `None` without policies, or if the
+    /// request is not audited.
     pub fn dispatched_by(&self) -> Option<String> {
         let found = self.0.found.lock();
         (!found.policies.is_empty()).then(|| found.policies.join("; "))
     }
 
-    /// Returns whether the audit log needs the policies that took the request.
+    /// Returns whether the audit log needs the policies that matched the request.
     pub(crate) fn tells_policies(&self) -> bool {
         self.0.audit_id.is_some()
     }
 
-    /// Notes that a policy took the request.
     pub(crate) fn note_policy(&self, policy: String) {
         let mut found = self.0.found.lock();
         match found.policies.len().cmp(&NAMED_MAX) {
@@ -203,8 +197,8 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that a cluster is asked. Adds the ID of an audited request, and the trace of a sampled one, to the
-    /// cluster's request. Returns the stage, which lasts until the cluster has answered.
+    /// Records that a cluster gets a request. Adds the ID of an audited request, and the trace of a sampled one, to the
+    /// headers. Returns the stage, which lasts until the cluster has answered.
     pub(crate) fn begin_question(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
@@ -224,7 +218,6 @@ impl RequestTrace {
         }
     }
 
-    /// The asked clusters so far.
     pub(crate) fn asked_clusters(&self) -> AskedClusters {
         let found = self.0.found.lock();
         let mut asked = found.asked.iter();
@@ -235,24 +228,23 @@ impl RequestTrace {
         }
     }
 
-    /// Notes the source of the answer.
     pub(crate) fn note_source(&self, source: RequestSource) {
         self.0.found.lock().source = Some(source);
     }
 
-    /// The source of the answer; [`RequestSource::Refused`] until the request is planned.
+    /// Returns the source of the answer; [`RequestSource::Refused`] until the request is planned.
     pub(crate) fn source(&self) -> RequestSource {
         self.0.found.lock().source.unwrap_or(RequestSource::Refused)
     }
 }
 
-/// A stage in progress; empty for a request that is not sampled.
+/// Running stage; empty for a request that is not sampled.
 #[must_use = "the stage is over once this is dropped"]
 #[derive(Debug, Default)]
 pub(crate) struct BegunStage(Option<(RequestTrace, TracedStage)>);
 
 impl BegunStage {
-    /// Notes the HTTP status of the stage's answer.
+    /// Records the HTTP status of the stage's answer.
     pub(crate) fn note_status(&mut self, status: u16) {
         if let Some((_, stage)) = &mut self.0 {
             stage.status = Some(status);
@@ -277,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asked_clusters_are_listed_once_and_get_the_audit_id() {
+    fn target_clusters_are_listed_once_and_get_the_audit_id() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
         assert_eq!(trace.asked_clusters(), AskedClusters::None);
@@ -310,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_of_a_sampled_request_are_kept_up_to_a_limit() {
+    fn stages_of_a_sampled_request_are_recorded_up_to_a_limit() {
         let context = TraceContext { trace_id: 1, span_id: 2 };
         let trace = RequestTrace::default();
         drop(trace.stage("before it is known whether it is sampled"));

@@ -1,4 +1,4 @@
-//! Answers: objects, lists and watch streams in the form that the client asked for.
+//! Answers in the form that the client requests: objects, lists and watch streams.
 
 pub(crate) mod discovery;
 pub(crate) mod indent;
@@ -17,7 +17,7 @@ use tributary_answers::answer::with_content_type;
 use tributary_answers::compression;
 use tributary_answers::negotiate::{AnswerForm, Encoding};
 
-/// kube-apiserver's answer for a path without a route: Go's `http.NotFound`.
+/// Returns kube-apiserver's answer for a path without a route: Go's `http.NotFound`.
 pub(crate) fn page_not_found() -> Response<Body> {
     let text = body::full(&b"404 page not found\n"[..]);
     let mut response = with_content_type(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
@@ -25,7 +25,6 @@ pub(crate) fn page_not_found() -> Response<Body> {
     response
 }
 
-/// A Status as an answer.
 pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut text = status.to_json();
@@ -37,8 +36,8 @@ pub(crate) fn status(status: &Status, form: AnswerForm) -> Response<Body> {
     response
 }
 
-/// JSON text in the encoding and layout that the client asked for. Large text is compressed if the client accepts gzip.
-/// Protobuf stays unchanged. Only for answers that are held whole.
+/// Returns an answer with JSON text in the requested encoding and layout. Large text is compressed if the client
+/// accepts gzip. Protobuf stays unchanged. Only for answers that are complete in memory.
 pub(crate) fn whole(status: StatusCode, form: AnswerForm, text: Vec<u8>) -> Response<Body> {
     let text = match form {
         AnswerForm { encoding: Encoding::Protobuf, .. } => text,
@@ -55,7 +54,7 @@ pub(crate) fn whole(status: StatusCode, form: AnswerForm, text: Vec<u8>) -> Resp
     response
 }
 
-/// Marks a body as compressed, by the client's `Accept-Encoding`.
+/// Adds the headers of a compressed body.
 pub(crate) fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));

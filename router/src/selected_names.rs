@@ -1,5 +1,5 @@
-//! The Warning for a label selector that names unknown clusters. Without it, a list by `tributary.dev/cluster=euu` is
-//! empty and looks complete.
+//! Warning for a label selector that names unknown clusters. Without the Warning, a list by `tributary.dev/cluster=euu`
+//! is empty and looks complete.
 
 use http::{HeaderMap, header};
 use tributary_answers::refusal::listed;
@@ -8,9 +8,9 @@ use tributary_apimachinery::{ClusterName, ClusterSelector};
 
 use crate::request::ClientRequest;
 
-/// Warns of clusters that the selector names and that do not exist for the caller. In personal mode the Warning lists
-/// the existing clusters. With many users a cluster that does not exist and a cluster for which `is_shown` is false get
-/// the same Warning.
+/// Adds a Warning for selected clusters that do not exist for the caller. In personal mode the Warning lists the
+/// existing clusters. In shared mode, a cluster that does not exist and a cluster for which `is_shown` is false get an
+/// equal Warning.
 pub(crate) fn warn(
     headers: &mut HeaderMap,
     request: &ClientRequest<'_>,
@@ -43,7 +43,7 @@ fn warning_for_owner<'a>(
     })
 }
 
-/// Excluded names (`!=`) are ignored: `is_shown` knows the selected clusters alone.
+/// Excluded names (`!=`) are ignored: `is_shown` is defined only for selected clusters.
 fn warning_for_user(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> Option<String> {
     let is_hidden = |name: &&str| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster));
     let hidden = deduplicate(selector.wanted_names().filter(is_hidden));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_in_the_warning() {
+    fn warning_names_selected_clusters_that_do_not_exist() {
         let configured = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
         let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
         for (text, for_owner, for_user) in [

@@ -1,5 +1,5 @@
-//! The selection of a list or a watch: the objects that its request selects, its caller may see and policies allow.
-//! Lists, pages, watches and counts share this check.
+//! Selection of a list or a watch: the objects that the request selects, that its caller may see, and that policies
+//! allow. Lists, pages, watches and counts share this check.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -10,24 +10,23 @@ use tributary_merge::ObjectFilter;
 
 use tributary_rights::{NamespaceRights, Readable};
 
-/// The objects that a list or a watch shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     filter: Filter,
-    /// The readable namespaces, if they are fewer than the filter's.
+    /// Readable namespaces, if the rights exclude some namespaces of the filter.
     by_namespace: Option<Arc<NamespaceRights>>,
 }
 
 impl Selection {
-    /// The selection of a request; in personal mode all objects of the filter.
+    /// Makes the selection of a request; in personal mode all objects of the filter.
     pub(crate) fn new(mut filter: Filter, readable: Option<&Readable>) -> Self {
         let Some(readable) = readable else { return Self { filter, by_namespace: None } };
         filter.clusters = filter.clusters.within(Arc::clone(&readable.only));
         Self { filter, by_namespace: readable.by_namespace.clone() }
     }
 
-    /// Returns whether the other selection has an equal filter and the very same rights. Cost: a comparison of the
-    /// selectors.
+    /// Returns whether the other selection has an equal filter and shares the rights (pointer equality). Cost: a
+    /// comparison of the selectors.
     pub(crate) fn is_made_of(&self, other: &Self) -> bool {
         self.rights_address() == other.rights_address() && self.filter == other.filter
     }
@@ -74,7 +73,7 @@ impl ObjectFilter for Selection {
         self.filter.scope()
     }
 
-    /// Clusters that the caller may not know of do not count: a list without them is still whole.
+    /// Clusters that are hidden from the caller do not count: a list without these clusters is still complete.
     fn is_whole_namespace(&self) -> bool {
         let Filter { name, labels, fields, clusters, .. } = &self.filter;
         let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();

@@ -1,4 +1,4 @@
-//! The resources of all clusters, to check whether a named resource exists.
+//! Resources of all clusters, to check whether a resource in the configuration exists.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use tributary_fleet::discovery::model::STALE;
 
 use crate::Router;
 
-/// The resources of all clusters, once each cluster's discovery is known.
+/// Resources of all clusters. Available once each cluster's discovery is known.
 #[derive(Clone, Debug)]
 pub struct ServedResources(Arc<Union>);
 
 impl ServedResources {
-    /// Returns whether a cluster serves a resource that the pattern matches. Cost: a walk over the resources.
+    /// Returns whether a cluster serves a resource that the pattern matches. Cost: linear in the number of resources.
     pub fn has(&self, pattern: &ResourcePattern) -> bool {
         self.0.resources().any(|served| pattern.matches(&served.resource))
     }
 
-    /// The resources, each with a singular, a kind and short names.
+    /// Returns the resources, each with singular name, kind and short names.
     pub fn iter(&self) -> impl Iterator<Item = (&GroupVersionResource, impl Iterator<Item = &str>)> {
         self.0.resources().map(|served| {
             let own = &served.description;
@@ -29,8 +29,9 @@ impl ServedResources {
 }
 
 impl Router {
-    /// The resources of the clusters; `None` while the discovery of one is incomplete: it has not answered since it was
-    /// configured, or lacks the part of an aggregated server. Cost: a walk over the groups of each cluster.
+    /// Returns the resources of the clusters. `None` while a cluster's discovery is incomplete: the cluster has not
+    /// answered since it was configured, or an aggregated server's part is missing. Cost: linear in the number of
+    /// groups of all clusters.
     pub fn served_resources(&self) -> Option<ServedResources> {
         let (clusters, union) = (self.fleet.clusters(), self.fleet.union());
         let is_known = clusters.values().all(|cluster| {

@@ -1,9 +1,10 @@
-//! Questions to members that requests share. A request that comes during a question waits for the next question.
+//! Sharing of lookups in members between concurrent requests. A request that arrives during a lookup waits for the next
+//! lookup.
 //!
-//! The answer to an earlier question does not count for a later request: a client may have made the object in between,
-//! past this process. So no answer is cached; requests share a question that has not begun. A question without a result
-//! begins again [`PAUSE`] later at the earliest. So a client that asks for a missing name costs each member a few small
-//! requests a second, however often it asks.
+//! A lookup that began earlier does not count for a later request: a client may have created the object in between,
+//! directly in the cluster. So no result is cached; requests share a lookup that has not begun. A lookup without a
+//! result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very often costs each
+//! member only a few small requests a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,32 +16,30 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The pause after a question without a result. A quarter of a second: four questions a second, and no longer than
-/// people notice.
+/// Pause after a lookup without a result. A quarter of a second: four lookups a second, and too short for people to
+/// notice.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The number of topics before the first sweep.
+/// Number of keys at which the first sweep removes unused keys.
 const SWEPT_FROM: usize = 256;
 
-/// A question that requests share.
 type SharedLookup<A> = Shared<BoxFuture<'static, A>>;
 
-/// Shared questions by key. The router has one for each kind of question.
+/// Shared lookups by key. The router has one value for each kind of lookup.
 pub(crate) struct SharedQuestions<K, A> {
     topics: Mutex<Topics<K, A>>,
 }
 
 struct Topics<K, A> {
     by_key: HashMap<K, Topic<A>>,
-    /// The number of topics at the next sweep, which removes unused topics.
+    /// Number of keys at the next sweep, which removes unused keys.
     sweep_at: usize,
 }
 
-/// The questions with one key.
 struct Topic<A> {
-    /// The question that has not begun.
+    /// Lookup that has not begun.
     next: Option<SharedLookup<A>>,
-    /// A lock for the duration of a question, with the start of the last question if it had no result.
+    /// Lock for the duration of a lookup, with the start of the last lookup if that lookup had no result.
     turn: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
@@ -55,8 +54,9 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// Asks a question that begins now or later. `put` asks the members; `in_vain` tells whether the answer has no
-    /// result. Dropping the future is safe: other requests continue the question, and it ends with the last of them.
+    /// Runs or joins a lookup that begins now or later. `put` sends the lookup to the members; `in_vain` returns
+    /// whether the answer has no result. Dropping the future is safe: other requests continue the lookup, which is
+    /// cancelled with the last of them.
     pub(crate) async fn share_question<F>(
         self: &Arc<Self>,
         key: K,
@@ -86,14 +86,15 @@ where
         put: impl Future<Output = A> + Send + 'static,
         in_vain: fn(&A) -> bool,
     ) -> SharedLookup<A> {
-        // Weak, because the question is a value of this map: a strong reference would keep both in memory for ever.
+        // Weak, because the lookup is a value of this map: a strong reference would keep map and lookup in memory for
+        // ever.
         let questions = Arc::downgrade(self);
         let question = async move {
             let mut vain = turn.lock().await;
             if let Some(before) = *vain {
                 tokio::time::sleep_until(before + PAUSE).await;
             }
-            // Later requests get the next question.
+            // Later requests get the next lookup.
             let put_now = questions.upgrade().and_then(|all| all.topics.lock().by_key.get_mut(&key)?.next.take());
             drop(put_now);
             let begun = Instant::now();
@@ -110,10 +111,10 @@ impl<A> Topic<A> {
         Self { next: None, turn: Arc::default() }
     }
 
-    /// Returns whether the topic is unused: no question, and no pause.
+    /// Returns whether the key is unused: no lookup, and no pause.
     fn is_over(&self) -> bool {
         let idle = self.turn.try_lock().is_ok_and(|vain| vain.is_none_or(|begun| begun.elapsed() >= PAUSE));
-        // Without requests, the only reference to the question is this one.
+        // Without waiting requests, the map has the only reference to the lookup.
         idle && self.next.as_ref().is_none_or(|next| next.strong_count() == Some(1))
     }
 }
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Questions that take 10 ms, with the number of questions as the answer.
+    /// Lookups of 10 ms, whose result is the number of lookups.
     #[derive(Default)]
     struct Asked {
         questions: Arc<SharedQuestions<&'static str, u32>>,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_during_a_question_waits_for_the_next_question() {
+    async fn request_during_a_lookup_waits_for_the_next_lookup() {
         let asked = Asked::default();
         let late = |after| {
             let asked = &asked;
@@ -157,12 +158,12 @@ mod tests {
                 asked.ask(|_| false).await
             }
         };
-        // The first begins at once; the requests during the first share the second.
+        // The first lookup begins at once; the requests during the first lookup share the second.
         assert_eq!(join_all([late(0), late(1), late(5), late(9), late(12)]).await, [1, 2, 2, 2, 3]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_without_a_result_begins_again_after_a_pause() {
+    async fn lookup_without_a_result_is_repeated_after_a_pause() {
         let asked = Asked::default();
         let begun = Instant::now();
         let clients = (0..200).map(|_| async {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_ends_does_not_end_the_question_of_others() {
+    async fn cancelled_request_does_not_cancel_the_lookup_of_other_requests() {
         let asked = Asked::default();
         let client = |comes: u64, goes: u64| {
             let asked = &asked;
@@ -186,8 +187,8 @@ mod tests {
                 tokio::time::timeout(Duration::from_millis(goes - comes), asked.ask(|_| false)).await.ok()
             }
         };
-        // The first request ends at 5 ms with its question. The second request shares a later question with the others,
-        // and ends before or during it.
+        // The first request is cancelled at 5 ms, during its lookup. The second request shares a later lookup with the
+        // third and fourth, and is cancelled before or during that lookup.
         for goes in [4, 8] {
             let answers = join_all([client(0, 5), client(1, goes), client(2, 100), client(3, 100)]).await;
             assert!(answers[..2].iter().all(Option::is_none) && answers[2].is_some(), "{answers:?}");
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_without_requests_ends_and_its_topic_is_removed() {
+    async fn lookup_without_requests_is_cancelled_and_its_key_removed() {
         let asked = Asked::default();
         let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));

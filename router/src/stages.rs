@@ -1,7 +1,7 @@
-//! The stages of a request, one file for each. `handle.rs` has them in order, each with its reason.
+//! Stages of a request, one file for each stage. `handle.rs` has the stages in order, each with a reason.
 //!
-//! A stage may hold a resource until the answer ends, or add headers to the answer: by the value that it returns, or by
-//! a second function of its file. A new stage is a file here and a line in `handle.rs`.
+//! A stage may keep a resource until the answer ends, or add headers to the answer: by its return value, or by a second
+//! function of its file. A new stage is a file in this folder and a line in `handle.rs`.
 
 pub(crate) mod admit;
 pub(crate) mod answer;

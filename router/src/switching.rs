@@ -1,8 +1,8 @@
-//! Decides which requests may switch their connection to another protocol.
+//! Decision whether a request may switch its connection to another protocol.
 //!
-//! A request to switch has a connection to its cluster of its own. kube-apiserver ignores `Upgrade` on paths without
-//! another protocol, so the header is removed there: otherwise any request with the header would cost the cluster a TLS
-//! handshake. Unknown paths and resources of a cluster still cost one.
+//! A request with `Upgrade` gets its own connection to the cluster. kube-apiserver ignores `Upgrade` on paths without
+//! another protocol, so Tributary removes the header there. Otherwise any request with the header would cost the
+//! cluster a TLS handshake. Unknown paths and resources of a cluster still cost one.
 
 use http::HeaderMap;
 use http::header::UPGRADE;
@@ -10,8 +10,8 @@ use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_k
 use tributary_apimachinery::{RequestInfo, Verb};
 use tributary_proxy::headers::upgrade_protocol;
 
-/// Returns whether a request asks to switch its connection, by the rules of the code that forwards it: no other request
-/// becomes a tunnel. `Upgrade` is removed from a request that nobody can switch.
+/// Returns whether a request asks to switch protocols, by the rules of the code that forwards requests. Removes
+/// `Upgrade` from a request whose target cannot switch protocols.
 pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> bool {
     if !matches!(upgrade_protocol(headers), Ok(Some(_))) {
         return false;
@@ -23,12 +23,12 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
     may_switch
 }
 
-/// Returns whether a cluster may have a protocol to switch to. A watch and a log can be read over WebSocket (apiserver
-/// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), and requests to workloads are opened so. The
-/// protocols of aggregated servers are unknown. Without a resource, kube-apiserver never switches on its own paths. A
-/// named cluster's other paths are unknown, because it may be more than a kube-apiserver. Rancher opens
-/// `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`; kcp has them below `/clusters/`. The merged
-/// view has no such paths.
+/// Returns whether a cluster may switch protocols for a request. Watches and logs can be read over WebSocket (apiserver
+/// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), and exec, attach and port-forward need a switch.
+/// The protocols of aggregated servers are unknown. kube-apiserver never switches on its own non-resource paths. Other
+/// paths of a named cluster are unknown, because a cluster may be more than a kube-apiserver. Rancher opens
+/// `/v1/subscribe`, and has its own clusters below `/k8s/clusters/`; kcp has them below `/clusters/`. The merged view
+/// has no such paths.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {
         Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_of_a_fixed_path_is_an_ordinary_request() {
+    fn upgrade_header_is_removed_on_paths_that_cannot_switch() {
         for (method, path, query, may_switch) in [
             ("GET", "/version", None, false),
             ("GET", "/openapi/v3/api/v1", None, false),
@@ -80,14 +80,14 @@ mod tests {
                 for upgrade in ["websocket", "SPDY/3.1"] {
                     assert_eq!(asked(upgrade, &info), (may_switch, may_switch), "{method} {mount}{path} {upgrade}");
                 }
-                // A protocol that the proxy does not know is refused when the request is forwarded.
+                // Tributary refuses an unknown protocol when it forwards the request.
                 assert_eq!(asked("h2c", &info), (false, true), "{method} {mount}{path}");
             }
         }
     }
 
     #[test]
-    fn paths_beside_a_kube_apiserver_may_switch_in_one_cluster() {
+    fn unknown_paths_of_one_cluster_may_switch_protocols() {
         for (path, may_switch) in [
             ("/v1/subscribe", true),
             ("/v3/subscribe", true),

@@ -9,7 +9,7 @@ use tributary_authorization::{RbacUser, Visible};
 
 use crate::Router;
 
-/// The rights of a user in a cluster, as the mirror has them; `None` if the mirror has no valid rights.
+/// Returns the rights of a user in a cluster, as the mirror has them; `None` if the mirror has no valid rights.
 pub fn rights_in(
     router: &Router,
     cluster: &ClusterName,
@@ -22,7 +22,7 @@ pub fn rights_in(
     mirror.knows(cluster).then(rights)
 }
 
-/// Notified when rights may have changed; `None` in personal mode.
+/// Returns a receiver of changes of rights; `None` in personal mode.
 pub fn rights_changes(router: &Router) -> Option<watch::Receiver<u64>> {
     router.rights().map(|mirror| mirror.changes())
 }

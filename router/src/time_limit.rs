@@ -1,32 +1,31 @@
-//! The time until a request's answer begins, including the arrival of the request's body. The limit is the server's
-//! (`--request-timeout`), or the request's own, if it is shorter: the parameter `timeout`, which kubectl's
-//! `--request-timeout` sets. Long-running requests have no limit: watches, and bytes to and from a pod, service or
-//! node.
+//! Time limit until a request's answer begins, including the arrival of the request's body.
+//!
+//! The limit is the server's (`--request-timeout`), or a shorter limit in the request's parameter `timeout`, which
+//! kubectl's `--request-timeout` sets. Long-running requests have no limit: watches, and streams to and from a pod,
+//! service or node.
 
 use std::time::Duration;
 
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::{Query, RequestInfo, duration};
 
-/// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeLimit {
     pub(crate) time: Duration,
-    /// Whether the request sets the limit itself.
     pub(crate) is_own: bool,
 }
 
-/// The time limit of a request that is not long-running.
+/// Returns the time limit of a request that is not long-running.
 pub(crate) fn time_for(info: &RequestInfo, query: Option<&str>, longest: Duration) -> Duration {
-    // A request with an unreadable limit was refused before.
+    // An earlier stage refused requests with an unreadable limit.
     limit_for(info, query, longest).ok().flatten().map_or(longest, |limit| limit.time)
 }
 
-/// The limit of a request; `None` for a long-running request. For a cluster's own view the cluster checks the
+/// Returns the limit of a request; `None` for a long-running request. For a cluster's own view, the cluster checks the
 /// parameter.
 ///
 /// # Errors
-/// 400 for a text that is no duration, as kube-apiserver's `WithRequestDeadline`.
+/// 400 for a text that is not a duration, as kube-apiserver's `WithRequestDeadline`.
 pub(crate) fn limit_for(
     info: &RequestInfo,
     query: Option<&str>,
@@ -36,7 +35,7 @@ pub(crate) fn limit_for(
         return Ok(None);
     }
     let servers = Some(TimeLimit { time: longest, is_own: false });
-    // Most requests lack the parameter, and need not pay for parsing the others.
+    // Most requests lack the parameter, and need no parsing of the other parameters.
     if info.cluster.is_some() || !query.is_some_and(|query| query.contains("timeout") || query.contains('%')) {
         return Ok(servers);
     }
@@ -44,7 +43,7 @@ pub(crate) fn limit_for(
         None | Some("") => Ok(servers),
         Some(text) => {
             let time = duration::parse(text).map_err(RequestRefusal::Timeout)?;
-            // A longer time than the server's has no effect.
+            // A limit longer than the server's has no effect.
             Ok(Some(TimeLimit { time, is_own: true })
                 .filter(|own| !own.time.is_zero() && own.time < longest)
                 .or(servers))
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_shorter_than_the_servers_counts() {
+    fn timeout_parameter_below_the_servers_limit_counts() {
         for (path, query, limit) in [
             ("/api/v1/pods", "limit=500", Some(60)),
             ("/api/v1/pods", "timeout=", Some(60)),

@@ -10,38 +10,38 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Trace of a sampled request, with the request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace's ID, which is not 0.
+    /// ID of the trace, which is not 0.
     pub trace_id: u128,
-    /// The ID of the request's span, which is not 0.
+    /// ID of the request's span, which is not 0.
     pub span_id: u64,
 }
 
-/// One stage of a request.
+/// One stage of a request, such as `plan` or `forward`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedStage {
-    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, once for each asked cluster.
+    /// `plan`, `admit`, `authorize`, `memory`, or `forward`. A request has a `forward` stage for each cluster that gets
+    /// it.
     pub name: &'static str,
-    /// The ID of the stage's span.
+    /// ID of the stage's span.
     pub span_id: u64,
-    /// The start of the stage.
+    /// Start of the stage.
     pub began: Instant,
-    /// The end of the stage: for `forward` the head of the answer.
+    /// End of the stage: for `forward` the head of the answer.
     pub ended: Instant,
-    /// The cluster that was asked.
+    /// Cluster that got the request.
     pub cluster: Option<ClusterName>,
-    /// The HTTP status of the answer; `None` without an answer, or without an asked cluster.
+    /// HTTP status of the answer; `None` without an answer, and for stages other than `forward`.
     pub status: Option<u16>,
 }
 
 impl TracedStage {
-    /// A stage that begins now.
     pub(crate) fn begin(name: &'static str, cluster: Option<ClusterName>) -> Self {
         let now = Instant::now();
         // The ID 0 is as unlikely as two equal IDs.
         Self { name, span_id: rand::random::<u64>().max(1), began: now, ended: now, cluster, status: None }
     }
 
-    /// Adds the header by which the asked cluster continues the trace from this stage.
+    /// Adds the header by which the cluster continues the trace from this stage.
     pub(crate) fn add_trace_headers(&self, context: TraceContext, headers: &mut HeaderMap) {
         let parent = format!("00-{:032x}-{:016x}-01", context.trace_id, self.span_id);
         if let Ok(parent) = HeaderValue::from_maybe_shared(bytes::Bytes::from(parent)) {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn member_continues_the_trace_of_the_stage_that_asks_it() {
+    fn member_continues_the_trace_of_its_forward_stage() {
         let context = TraceContext { trace_id: 0xabc, span_id: 1 };
         let stage = TracedStage { span_id: 0x12, ..TracedStage::begin("forward", None) };
         let mut headers = HeaderMap::from_iter([(TRACEPARENT, HeaderValue::from_static("the client's"))]);

@@ -1,4 +1,4 @@
-//! The Warnings of answers without clusters in which the caller's right to list is unknown.
+//! Warnings of answers that exclude clusters because the caller's right to list is unknown.
 
 use http::{HeaderValue, Response, header};
 use tributary_answers::refusal::Trouble;
@@ -8,17 +8,17 @@ use tributary_views::view::standing::WARNINGS_MAX;
 
 use crate::caller::Caller;
 
-/// The Warning of such an answer. It names no cluster.
+/// Text of the Warning for users who may not know all clusters, so it names no cluster.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
 
-/// Adds the Warning to an answer, and notes it for the caller: callers who may know of all clusters get the clusters'
-/// names.
+/// Adds the Warning to an answer, and records it in the caller: callers who may know all clusters get the clusters'
+/// names later.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
     caller.note_unknown_rights();
 }
 
-/// A Warning for each of these clusters, for callers who may know of all clusters.
+/// Returns a Warning for each of these clusters, for callers who may know all clusters.
 pub(crate) fn warnings(obstacles: &[Trouble]) -> impl Iterator<Item = HeaderValue> {
     let told = obstacles.iter().take(WARNINGS_MAX).map(|Trouble { cluster, cause, .. }| {
         warning_header(&format!("cluster {cluster}: what you may list is not known: {cause}"))

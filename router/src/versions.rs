@@ -1,4 +1,4 @@
-//! The versions in clients' requests.
+//! resourceVersions in clients' requests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,42 +17,42 @@ use tributary_sharing::limits::UNKNOWN_CLUSTERS;
 
 use tributary_rights::{Audience, Candidates, ItemVersions};
 
-/// Reads and writes the versions of one resource, for one request.
+/// Codec of the resourceVersions of one resource, for one request.
 pub(crate) struct Versions {
     epochs: Arc<Epochs>,
     items: ItemResourceVersions,
     clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     audience: Option<Arc<Audience>>,
-    /// The clusters that the client may know of.
+    /// Clusters that the client may know.
     candidates: Candidates,
 }
 
-/// A version that this process or a replica handed out.
+/// A resourceVersion that this process or a replica has issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientVersion {
-    /// A vector: of a list, a bookmark or an event, or an object's own component in that form.
+    /// Composite version of a list, a bookmark or an event, or an object's own component in composite form.
     Vector(CompositeResourceVersion),
-    /// The integer of one object, for a single version of its cluster.
+    /// Integer version of one object, which belongs to a single cluster.
     Item(ClusterName, ResourceVersion),
-    /// The version of one object that is not a number.
+    /// Version of one object that is not a number.
     Opaque(OpaqueVersion),
 }
 
-/// The state that the resourceVersion of a read asks for.
+/// State that the resourceVersion of a read requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadVersion {
-    /// No version: the newest state, with the client's own writes.
+    /// No resourceVersion: the newest state, including the client's own writes.
     Newest,
     /// `0`: the state in memory.
     Any,
-    /// A vector.
+    /// A composite version, which covers several clusters.
     Version(CompositeResourceVersion),
-    /// The integer of one object, which covers a single cluster.
+    /// Integer version of one object, which covers a single cluster.
     Item(ClusterName, ResourceVersion),
 }
 
 impl Versions {
-    /// Versions over these clusters, for objects that carry them in the form `items`.
+    /// Makes the codec for these clusters, and for objects with versions in the form `items`.
     pub(crate) fn new(
         epochs: Arc<Epochs>,
         items: ItemResourceVersions,
@@ -61,27 +61,25 @@ impl Versions {
         Self { epochs, items, clusters, audience: None, candidates: Candidates::default() }
     }
 
-    /// The same, for an audience that may know of some clusters only.
+    /// Restricts the codec to the clusters that a group of users (audience) may know.
     pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
         Self { audience, ..self }
     }
 
-    /// The same, for a client that may know of these clusters only.
     pub(crate) fn of_candidates(self, candidates: Candidates) -> Self {
         Self { candidates, ..self }
     }
 
-    /// Returns whether the client and the audience may know of a cluster.
+    /// Returns whether the client, and its group of users with equal rights (audience), may know a cluster.
     fn is_told(&self, cluster: &ClusterName) -> bool {
         self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
 
-    /// The writer of single objects' versions.
+    /// Returns the codec of single objects' versions.
     pub(crate) fn item_versions(&self) -> ItemVersions {
         ItemVersions::new(self.items, self.audience.clone())
     }
 
-    /// The text of a vector.
     pub(crate) fn encode(&self, version: &CompositeResourceVersion) -> String {
         match &self.audience {
             Some(audience) => audience.encode(version, &self.epochs),
@@ -89,7 +87,6 @@ impl Versions {
         }
     }
 
-    /// The text of a continue token.
     pub(crate) fn encode_token(&self, token: ContinueToken) -> String {
         let Some((audience, version)) = self.audience.as_ref().zip(token.version.as_ref()) else {
             return token.encode(&self.epochs);
@@ -99,8 +96,8 @@ impl Versions {
         prefix + &ContinueToken { version: Some(told), ..token }.encode(&self.epochs)
     }
 
-    /// Checks that a version was made under the caller's present rights, as far as they concern the clusters that it
-    /// names: the rights to list there. A cluster that joined since does not change the scope; a lost one does.
+    /// Checks that a version was issued under the caller's present rights to list, in the clusters of the version. A
+    /// cluster that joined later does not invalidate the version; a cluster that the caller may no longer list does.
     ///
     /// # Errors
     /// 410.
@@ -110,7 +107,7 @@ impl Versions {
             ReadVersion::Item(cluster, _) => vec![cluster],
             ReadVersion::Version(version) => version.iter().map(|(cluster, _)| cluster).collect(),
         };
-        // A text that is no version was refused before.
+        // An earlier check refused a text that is not a version.
         let given = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
         self.is_scope(given, clusters.into_iter())
     }
@@ -124,21 +121,19 @@ impl Versions {
         if given == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
     }
 
-    /// The form of single objects' versions.
     pub(crate) fn items(&self) -> ItemResourceVersions {
         self.items
     }
 
-    /// The lists of clusters that compact vectors refer to.
     pub(crate) fn epochs(&self) -> &Epochs {
         &self.epochs
     }
 
-    /// Reads a version: a vector in either form, or an integer if objects carry integers.
+    /// Decodes a resourceVersion: a composite version in either form, or an integer if objects carry integers.
     ///
     /// # Errors
-    /// The reason why the text is no version of ours. No number is garbage. A number is foreign if objects carry no
-    /// integers, if its index belongs to no cluster, or if the client may not know of its cluster.
+    /// The reason why Tributary did not issue the text as a version. A number is never garbage. A number is foreign if
+    /// objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -149,7 +144,7 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
-        // A writer of an object has its version, under whatever rights, so the scope is not compared.
+        // The writer of an object may use its version under any rights, so the rights in the text are not compared.
         let (_, text) = split_scope(text)?;
         match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_told(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
@@ -157,10 +152,10 @@ impl Versions {
         }
     }
 
-    /// Reads a continue token.
+    /// Decodes a continue token.
     ///
     /// # Errors
-    /// [`ContinueError`]; a vector with too many clusters is foreign.
+    /// [`ContinueError`]; a composite version with too many clusters is foreign.
     pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
         let (_, text) = split_scope(token).map_err(|_| ContinueError::Invalid("its scope is not one"))?;
         let token = ContinueToken::decode_for(text, &self.epochs, |cluster| self.is_told(cluster))?;
@@ -170,32 +165,30 @@ impl Versions {
         }
     }
 
-    /// Checks that a continue token was made under the caller's present rights. A token without a version shows the
-    /// present state, whatever the earlier pages showed.
+    /// Checks that a continue token was issued under the caller's present rights. A token without a version continues
+    /// with the present state, so rights of earlier pages do not matter.
     ///
     /// # Errors
     /// 410.
     pub(crate) fn token_in_scope(&self, text: &str, token: &ContinueToken) -> Result<(), VersionRefusal> {
         let Some(version) = &token.version else { return Ok(()) };
-        // A text that is no token was refused before.
+        // An earlier check refused a text that is not a token.
         let given = split_scope(text).ok().and_then(|(scope, _)| scope);
         self.is_scope(given, version.iter().map(|(cluster, _)| cluster))
     }
 
-    /// Returns whether a cluster of this name is configured.
     pub(crate) fn has_cluster(&self, name: &ClusterName) -> bool {
         self.clusters.contains_key(name)
     }
 
-    /// Returns whether a continue token came with a page of the merged view, be it still valid or not.
+    /// Returns whether the merged view issued a continue token, valid or expired.
     pub(crate) fn gave_token(&self, token: &str) -> bool {
         let decoded = split_scope(token).map(|(_, token)| ContinueToken::decode(token, &self.epochs));
         !matches!(decoded, Err(_) | Ok(Err(ContinueError::Invalid(_))))
     }
 
-    /// Checks that a vector does not name more clusters that are not configured than a read looks for. A cluster that
-    /// the caller may not know of counts as not configured, because otherwise the refusal would reveal it. Cost: a look
-    /// for each name.
+    /// Checks that a composite version has no more unknown clusters than the limit. A cluster that the caller may not
+    /// know counts as unknown, because otherwise the refusal would reveal the cluster. Cost: a lookup for each name.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
         let is_known = |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_told(cluster);
         let unknown = vector.iter().filter(|(cluster, _)| !is_known(cluster));
@@ -205,14 +198,14 @@ impl Versions {
         Ok(())
     }
 
-    /// The refusal of a vector over an unknown list of clusters, as long as the identity of a cluster is unknown. The
-    /// list may be our own one, once that identity is known, and a client that listed again would miss that cluster.
-    /// The refusal names only clusters that the caller may know of.
+    /// Refuses a composite version with an unknown list of clusters, while the identity of a cluster is unknown. Once
+    /// the identity is known, the list may turn out to be valid, and a client that listed again would miss the cluster.
+    /// The refusal names only clusters that the caller may know.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
-            // The cluster has told its uid, and the new list is about to be made.
+            // The cluster has reported its uid, and the new list follows immediately.
             ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
@@ -226,10 +219,11 @@ impl Versions {
         }
     }
 
-    /// Reads the requested state of a read.
+    /// Decodes the requested state of a read.
     ///
     /// # Errors
-    /// 429 if it is [undecided](Self::undecided) yet; otherwise the result of `refuse` for the text and its error.
+    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the result of `refuse` for the text and its
+    /// error.
     pub(crate) fn read_wanted(
         &self,
         resource: &GroupVersionResource,
@@ -247,7 +241,7 @@ impl Versions {
 }
 
 impl ClientVersion {
-    /// The only cluster that the version covers, as the version of a single object does.
+    /// Returns the only cluster of the version, as in the version of a single object.
     pub(crate) fn only_cluster(&self) -> Option<&ClusterName> {
         match self {
             Self::Vector(vector) => vector.iter().next().filter(|_| vector.len() == 1).map(|(cluster, _)| cluster),
@@ -256,7 +250,7 @@ impl ClientVersion {
         }
     }
 
-    /// The component for a cluster, as a number.
+    /// Returns the component for a cluster, as a number.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {
             Self::Vector(vector) => vector.get(cluster),
@@ -265,10 +259,10 @@ impl ClientVersion {
         }
     }
 
-    /// The version in a write of one object, in the form of its cluster; `None` if the version does not cover the
-    /// cluster. A vector whose component is not older than the object in memory stands for that object's version,
-    /// because events carry the vector of the whole collection. Otherwise it is the component, which the cluster
-    /// refuses if it is stale. An integer is the version of one object, and stays unchanged.
+    /// Returns the version for a write of one object, in the form of its cluster; `None` if the version does not
+    /// include the cluster. A composite version whose component is not older than the object in memory becomes the
+    /// object's version, because events carry the composite version of the whole collection. An older component stays,
+    /// so that the cluster refuses the stale write. An integer is the version of one object, and stays unchanged.
     pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<String> {
         if let Self::Opaque(given) = self {
             return (given.cluster == *cluster).then(|| given.version.clone());
@@ -280,10 +274,10 @@ impl ClientVersion {
 }
 
 impl ReadVersion {
-    /// Reads a resourceVersion.
+    /// Parses the resourceVersion of a read.
     ///
     /// # Errors
-    /// As [`Versions::decode`]; a vector with too many clusters is foreign.
+    /// As [`Versions::decode`]; a composite version with too many clusters is foreign.
     fn parse(text: Option<&str>, versions: &Versions) -> Result<Self, VersionDecodeError> {
         match text {
             None | Some("") => Ok(Self::Newest),
@@ -300,18 +294,18 @@ impl ReadVersion {
     }
 }
 
-/// The version that a read with one object's version waits for: the write of that object, which is only a part of its
-/// revision.
+/// Returns the version that a read with a single object's version waits for: the write of the object, which may be only
+/// a part of its revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
-/// The refusal of a watch, sent in the stream: clients do not treat an HTTP 410 as an answer.
+/// Makes the refusal of a watch, sent in the stream: clients do not treat an HTTP 410 as an answer.
 pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }
 
-/// The components of a version in the wanted clusters. The other clusters are not read.
+/// Returns the components of a version in the selected clusters. The other clusters are not read.
 pub(crate) fn of_clusters<'a>(
     version: &'a CompositeResourceVersion,
     wanted: &ClusterSelector,
@@ -323,13 +317,13 @@ pub(crate) fn of_clusters<'a>(
     Cow::Owned(components.map(|(cluster, version)| (cluster.clone(), version)).collect())
 }
 
-/// The refusal of a get: each text that does not decode is the client's error.
+/// Makes the refusal of a get: each text that cannot be decoded is the client's error.
 pub(crate) fn refuse_get(text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::Invalid { text: text.to_owned(), error }
 }
 
-/// The refusal of a list. Garbage is the client's error. A well-formed version of another origin is expired, because an
-/// informer lists from scratch only after 410.
+/// Makes the refusal of a list. Garbage is the client's error. A well-formed version of another origin counts as
+/// expired, because an informer lists from scratch only after 410.
 pub(crate) fn refuse_list(text: &str, error: VersionDecodeError) -> VersionRefusal {
     match error {
         VersionDecodeError::Malformed(_) => VersionRefusal::Invalid { text: text.to_owned(), error },
@@ -345,7 +339,6 @@ pub(crate) mod tests {
     use crate::{ClusterAuthorization, MemberRules};
     use tributary_fleet::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics, MemberUnreadBytes};
 
-    /// Versions over the clusters `a`, `b` and `c`.
     pub(crate) fn versions(items: ItemResourceVersions) -> Versions {
         let clusters = [("a", Some(3)), ("b", Some(0)), ("c", None)].map(|(name, index)| {
             let name = ClusterName::new(name).unwrap();
@@ -369,7 +362,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_are_versions_only_where_objects_carry_them() {
+    fn integers_are_versions_only_if_objects_carry_integers() {
         let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
         assert_eq!(integer.decode("12340003"), Ok(ClientVersion::Item(name("a"), ResourceVersion(1234))));
         assert_eq!(integer.decode("50000"), Ok(ClientVersion::Item(name("b"), ResourceVersion(5))));
@@ -384,7 +377,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_vector_means_the_object_that_it_covers() {
+    fn composite_version_stands_for_the_object_that_it_includes() {
         let vector = |a: u64| {
             ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
         };
@@ -393,7 +386,7 @@ pub(crate) mod tests {
             (vector(7), None, 7),
             (vector(7), Some(5), 5),
             (vector(7), Some(7), 7),
-            // The object has changed since: the cluster refuses the older version.
+            // The object has changed since the version: the cluster refuses the older version.
             (vector(7), Some(9), 7),
             (item.clone(), Some(5), 7),
             (item, None, 7),
@@ -405,7 +398,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hidden_cluster_counts_as_not_configured() {
+    fn hidden_cluster_in_a_version_counts_as_unknown() {
         let told = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
         let wanted = |unknown: usize, last: &str| {
@@ -423,7 +416,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_a_number_is_given_back_to_its_cluster_alone() {
+    fn non_numeric_version_is_sent_only_to_its_cluster() {
         let text = OpaqueVersion::encode(&name("a"), "100/107");
         for items in [ItemResourceVersions::Integer, ItemResourceVersions::Composite] {
             let versions = versions(items);
@@ -436,7 +429,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn integer_version_applies_to_its_own_cluster_alone() {
+    fn integer_version_applies_only_to_its_own_cluster() {
         let given = versions(ItemResourceVersions::Integer).decode("12340003").unwrap();
         assert_eq!(given.component(&name("a")), Some(ResourceVersion(1234).into()));
         assert_eq!(given.component(&name("b")), None);

@@ -1,16 +1,16 @@
-//! Answers with the headers that kube-apiserver sets on every answer.
+//! Constructors of answers with the headers that kube-apiserver sets on every answer.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use tributary_sharing::body::{self, Body};
 
-/// An answer of JSON text.
+/// Returns an answer whose body is this JSON text.
 pub fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     with_content_type(status, "application/json", body::full(text.into()))
 }
 
-/// An answer of this content type.
+/// Returns an answer whose body has this content type.
 pub fn with_content_type(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;

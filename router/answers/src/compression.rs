@@ -14,27 +14,30 @@ use tributary_sharing::body::FRAME_BYTES;
 /// The size from which an answer is compressed, in bytes.
 pub const THRESHOLD_BYTES: usize = 128 << 10;
 
-/// kube-apiserver's level: about 150 MB/s, and half the bytes that level 6 would save at a tenth of its cost.
+/// kube-apiserver's compression level. Level 1 compresses about 150 MB/s. Level 6 takes ten times as long and saves
+/// twice as many bytes.
 const LEVEL: Compression = Compression::new(1);
 
-/// RFC 1952 §2.3: magic, deflate, no flags, no time, fastest, unknown system.
+/// gzip header by RFC 1952 §2.3: magic bytes, deflate, no flags, no time, fastest level, unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
-/// Size of the text of a frame, in bytes. 256 KiB: a millisecond of work, after which other answers take their turn.
+/// Bytes of uncompressed text in a frame. The compression of 256 KiB takes a millisecond; then other answers get the
+/// CPU.
 const TEXT_BYTES: usize = 256 << 10;
 
 /// Compresses an answer frame by frame.
 ///
-/// Each frame is a run of deflate blocks of its own that ends at a whole byte, so only a checksum is kept between
-/// frames. A compressor takes some 300 KiB, and thousands of readers may be slow, so there are as many compressors as
-/// threads. A frame starts without a dictionary, which costs one or two per cent.
+/// Each frame consists of its own deflate blocks and ends at a whole byte, so only a checksum stays in memory between
+/// frames. A compressor takes about 300 KiB, and thousands of clients may read slowly. Therefore frames of all answers
+/// share one compressor for each thread. A frame starts without a dictionary, which costs one or two per cent of the
+/// compression.
 #[derive(Default)]
 pub struct Gzip {
     crc: Crc,
     begun: bool,
 }
 
-/// A frame that is being made.
+/// A frame of the compressed answer under construction.
 pub struct Frame<'a> {
     crc: &'a mut Crc,
     compressor: Compressor,
@@ -42,7 +45,7 @@ pub struct Frame<'a> {
 }
 
 impl Gzip {
-    /// Begins the next frame.
+    /// Begins the next frame of the compressed answer.
     pub fn frame(&mut self) -> Frame<'_> {
         let header: &[u8] = if std::mem::replace(&mut self.begun, true) { &[] } else { &HEADER };
         Frame { crc: &mut self.crc, compressor: Compressor::with_header(header), text_bytes: 0 }
@@ -50,25 +53,25 @@ impl Gzip {
 }
 
 impl Frame<'_> {
-    /// Takes a chunk of the answer.
+    /// Compresses a chunk of the answer into the frame.
     pub fn push(&mut self, chunk: &[u8]) {
         self.crc.update(chunk);
         self.text_bytes += chunk.len();
         self.compressor.push(chunk);
     }
 
-    /// Whether the frame is large enough, or has taken enough time.
+    /// Returns whether the frame has reached its maximal size or CPU time.
     pub fn is_full(&self) -> bool {
         let bytes = self.compressor.0.as_ref().map_or(0, |deflate| deflate.get_ref().len());
         bytes >= FRAME_BYTES || self.text_bytes >= TEXT_BYTES
     }
 
-    /// Ends the frame: more will follow.
+    /// Ends the frame, and returns its compressed bytes. Further frames follow.
     pub fn end(self) -> Vec<u8> {
         self.compressor.end(|deflate| deflate.flush())
     }
 
-    /// Ends the frame and the whole answer.
+    /// Ends the last frame of the answer, and returns its compressed bytes with the gzip trailer.
     pub fn finish(self) -> Vec<u8> {
         let mut out = self.compressor.end(DeflateEncoder::try_finish);
         out.extend_from_slice(&self.crc.sum().to_le_bytes());
@@ -79,18 +82,17 @@ impl Frame<'_> {
 
 type Deflate = DeflateEncoder<Vec<u8>>;
 
-/// Idle compressors. A thousand lists at once made and freed so many of them that the allocator kept 60 MB.
+/// Pool of idle compressors. Without the pool, a thousand concurrent lists made the allocator keep 60 MB.
 static IDLE: Mutex<Vec<Deflate>> = Mutex::new(Vec::new());
 
-/// Number of idle compressors, of some 300 KiB each. More threads than 8 do not compress at the same time for long.
+/// Maximum of idle compressors, each of about 300 KiB. More than 8 threads rarely compress at the same time for long.
 const IDLE_MAX: usize = 8;
 
-/// A compressor that returns to [`IDLE`] on drop, also when the reader of an answer goes away.
+/// A compressor that returns to [`IDLE`] on drop, also when the client cancels the answer.
 struct Compressor(Option<Deflate>);
 
-// Writing to memory cannot fail.
+// A write to memory cannot fail, so errors are ignored.
 impl Compressor {
-    /// Returns an idle or new compressor with this header at the start of its output.
     fn with_header(header: &[u8]) -> Self {
         let idle = IDLE.lock().pop();
         let mut deflate = idle.unwrap_or_else(|| DeflateEncoder::new(Vec::new(), LEVEL));
@@ -102,7 +104,6 @@ impl Compressor {
         let _ = self.0.as_mut().map(|deflate| deflate.write_all(chunk));
     }
 
-    /// Everything written, once `end` has had the rest written.
     fn end(mut self, end: impl FnOnce(&mut Deflate) -> std::io::Result<()>) -> Vec<u8> {
         let Some(deflate) = &mut self.0 else { return Vec::new() };
         let _ = end(deflate);
@@ -113,7 +114,7 @@ impl Compressor {
 impl Drop for Compressor {
     fn drop(&mut self) {
         let Some(mut deflate) = self.0.take() else { return };
-        // Ends its stream into memory that is thrown away, and begins a new one.
+        // `reset` ends the old stream into discarded memory, and begins a new stream.
         if deflate.reset(Vec::new()).is_ok() {
             let mut idle = IDLE.lock();
             if idle.len() < IDLE_MAX {
@@ -123,7 +124,7 @@ impl Drop for Compressor {
     }
 }
 
-/// Compresses a whole answer.
+/// Compresses an answer that is already complete in memory.
 pub fn whole(text: &[u8]) -> Vec<u8> {
     let mut gzip = Gzip::default();
     let mut frame = gzip.frame();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_make_one_member() {
+    fn gzip_frames_form_one_valid_stream() {
         let text: Vec<u8> = (0..3_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 28) as u8).collect();
         let (mut gzip, mut out, mut frames) = (Gzip::default(), Vec::new(), 0);
         let mut frame = gzip.frame();
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_whole_answers_are_members() {
+    fn gzip_of_an_empty_or_whole_answer_is_valid() {
         assert_eq!(decompressed(&whole(b"")), b"");
         assert_eq!(decompressed(&whole(b"text")), b"text");
     }

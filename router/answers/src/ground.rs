@@ -1,35 +1,36 @@
-//! The grounds on which a write means a cluster, in their order, and their words.
+//! Grounds: the facts from which Tributary infers the cluster of a write, in order of precedence, with texts for
+//! messages.
 
 use std::fmt;
 
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
-/// Ground on which a write belongs to a cluster. The first ground that applies decides.
+/// Fact from which Tributary infers the cluster of a write. The first ground that applies decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// The body's annotation names it.
+    /// The annotation `tributary.dev/cluster` in the request's body names the cluster.
     Annotation,
-    /// The version, or the uid, that the write depends on is of that cluster.
+    /// The resourceVersion or uid in the write's precondition belongs to an object of the cluster.
     Precondition,
-    /// The cluster has the owner of the object, or the object of an Event.
+    /// The cluster has the object in `ownerReferences`, or the object that an Event describes.
     Owner,
-    /// The records of the object's Helm release are there.
+    /// The cluster has the records of the object's Helm release.
     Release,
-    /// No other cluster has an object of the name.
+    /// No other cluster has an object of this name.
     Name,
-    /// No other cluster has the Pod, or the node, of a Binding, or the node of a new Pod.
+    /// No other cluster has the Pod or Node of a Binding, or the Node of a new Pod.
     Node,
     /// No other cluster serves the kind.
     Kind,
     /// No other cluster has the namespace.
     Namespace,
-    /// The configuration names it.
+    /// The configuration's placement names the cluster.
     Placement,
 }
 
 impl Ground {
-    /// Grounds for the cluster of a new object, in order of precedence. A precondition counts only by its version,
-    /// which names the cluster of an earlier object.
+    /// Grounds for the cluster of a new object, in order of precedence. A precondition of a new object counts only by a
+    /// resourceVersion, which names the cluster of an earlier object.
     pub const OF_NEW: [Self; 8] = [
         Self::Annotation,
         Self::Precondition,
@@ -44,14 +45,14 @@ impl Ground {
     /// Grounds in a write to an existing name, in order of precedence.
     pub const OF_EXISTING: [Self; 5] = [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
-    /// Whether the ground holds only if no other cluster has the object. Then an unknown cluster may have the object as
-    /// well.
+    /// Returns whether the ground applies only while no other cluster has the object. An unreachable cluster may then
+    /// be the owner as well.
     pub fn rests_on_others(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }
 }
 
-/// Why this cluster: a clause that can follow "because".
+/// Displays the reason for the cluster as a clause that can follow "because".
 impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

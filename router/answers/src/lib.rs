@@ -1,4 +1,4 @@
-//! The form of an answer, its Warnings, and its refusal as a Status.
+//! Forms of answers (encoding, compression, headers), Warnings, and refusals as Statuses.
 
 pub mod answer;
 pub mod compression;

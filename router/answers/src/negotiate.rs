@@ -1,8 +1,8 @@
-//! Negotiation of the form of an answer: the clauses of `Accept`, and indentation.
+//! Negotiation of an answer's form from the clauses of `Accept` and from the parameter `pretty`.
 //!
 //! Source: kubernetes/apiserver `pkg/endpoints/handlers/negotiation/negotiate.go`, which uses goautoneg. Clauses are
-//! tried by q, then in their order, wildcards last; the first available one wins. Unknown parameters are ignored, as
-//! KEP-5958 demands of servers.
+//! tried in order of q and position, wildcards last. The first available clause wins. Unknown parameters are ignored,
+//! as KEP-5958 demands of servers.
 
 mod clause;
 
@@ -13,46 +13,46 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_apimachinery::query::Query;
 use tributary_printers::Printer;
 
-/// The number of bytes of JSON that a thread reads while it writes one byte of YAML: JSON is scanned at hundreds of
-/// megabytes a second, YAML is written at some ten.
+/// CPU cost of a byte of YAML output, in bytes of JSON input. JSON is parsed at hundreds of MB/s, and YAML is written
+/// at about 10 MB/s.
 const YAML_COST: usize = 16;
 
 /// Reason for which no requested form is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAcceptable {
-    /// No media type is named that is known.
+    /// `Accept` contains no known media type.
     Unknown {
-        /// Media types that Tributary can give.
+        /// Media types that Tributary can produce.
         available: Vec<&'static str>,
     },
-    /// The media type is known, but not its parameters, for example `as=`.
+    /// `Accept` contains a known media type with parameters that the route does not offer, for example `as=`.
     Unavailable {
-        /// Media types that Tributary can give.
+        /// Media types that Tributary can produce.
         available: Vec<&'static str>,
     },
-    /// The client requests the metadata of a list for a single object, or the other way round.
+    /// `Accept` asks for `PartialObjectMetadataList` for a single object, or for `PartialObjectMetadata` for a list.
     Shape {
-        /// Whether the answer would be a list.
+        /// True if the answer is a list.
         is_list_shape: bool,
-        /// Go type of the object in kube-apiserver's message: `*core.Pod`.
+        /// Go type of the object in kube-apiserver's message, for example `*core.Pod`.
         kind: String,
     },
 }
 
-/// Content of the rows of a Table besides cells (`includeObject`).
+/// Content of a Table's rows besides the cells (parameter `includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
-    /// Rows carry cells only.
+    /// Rows contain cells only.
     None,
-    /// Rows carry the metadata: the default.
+    /// Rows contain the object's metadata: the default.
     #[default]
     Metadata,
-    /// The whole object in each row.
+    /// Rows contain the whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the query parameter.
+    /// Parses the value of the parameter `includeObject`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "Metadata" => Some(Self::Metadata),
@@ -68,17 +68,17 @@ impl IncludeObject {
 pub enum Encoding {
     /// `application/json`
     Json,
-    /// `application/yaml`; never for a watch.
+    /// `application/yaml`; not available for watches.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`; for metadata alone.
+    /// `application/vnd.kubernetes.protobuf`; available only for `PartialObjectMetadata`.
     Protobuf,
 }
 
 impl Encoding {
-    /// In the order in which a wildcard finds them.
+    /// Encodings in the order in which a wildcard in `Accept` selects them.
     const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
 
-    /// The `Content-Type` of an answer in this encoding.
+    /// Returns the `Content-Type` of an answer in this encoding.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -87,7 +87,7 @@ impl Encoding {
         }
     }
 
-    /// The `Content-Type` of a stream of events in this encoding.
+    /// Returns the `Content-Type` of a watch's answer in this encoding.
     pub fn stream_content_type(self) -> &'static str {
         match self {
             Self::Json | Self::Yaml => self.content_type(),
@@ -96,7 +96,7 @@ impl Encoding {
     }
 }
 
-/// Version of `meta.k8s.io` of a transformed answer. Both have the same fields.
+/// Version of `meta.k8s.io` in a Table or PartialObjectMetadata. The two versions have equal fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`
@@ -106,7 +106,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The `apiVersion`.
+    /// Returns the `apiVersion` of this version.
     pub fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -115,36 +115,36 @@ impl MetaVersion {
     }
 }
 
-/// Representation of objects.
+/// Representation of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Representation {
     /// Objects as they are stored.
     Object,
-    /// `as=Table`: rows and cells for people.
+    /// `as=Table`: rows and cells for kubectl.
     Table(MetaVersion),
-    /// `as=PartialObjectMetadata` or `as=PartialObjectMetadataList`: metadata alone.
+    /// `as=PartialObjectMetadata` or `as=PartialObjectMetadataList`: objects without spec and status.
     PartialMetadata(MetaVersion),
 }
 
-/// The form of an answer.
+/// Form of an answer: encoding, representation, indentation and compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerForm {
     /// Encoding of the answer.
     pub encoding: Encoding,
     /// Representation of the objects.
     pub shape: Representation,
-    /// Whether JSON is indented, for people.
+    /// True if JSON is indented for people.
     pub pretty: bool,
-    /// Whether the client takes gzip. Watches are never compressed.
+    /// True if the client accepts gzip. Watches are never compressed.
     pub gzip: bool,
 }
 
 impl AnswerForm {
-    /// Plain JSON, which everybody reads.
+    /// Plain JSON without indentation and compression.
     pub const JSON: Self = Self { encoding: Encoding::Json, shape: Representation::Object, pretty: false, gzip: false };
 
-    /// Cost of writing this number of bytes of JSON in this form, measured in bytes of JSON that are parsed in the same
-    /// time. 0 if the bytes are copied.
+    /// Returns the CPU cost of writing `bytes` bytes of JSON in this form, in bytes of JSON parsed in equal time. 0 if
+    /// the bytes are copied unchanged.
     pub fn writing_cost(self, bytes: usize) -> usize {
         match self {
             Self { encoding: Encoding::Yaml, .. } => bytes.saturating_mul(YAML_COST),
@@ -154,36 +154,36 @@ impl AnswerForm {
     }
 }
 
-/// Kind of the answer, which limits the forms.
+/// Kind of an answer, which limits the available forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
     /// A single object of a resource.
     Object,
-    /// An answer to a review: no stored object, and no rows to print.
+    /// The answer to a review, for example a SubjectAccessReview. Reviews are not stored, and have no Table form.
     Review,
     /// A list of objects.
     List,
-    /// A stream of events: JSON alone has a framing.
+    /// A stream of watch events.
     Watch,
 }
 
-/// Preferences of a request about the form of its answer. Costs two reference counts to keep beside the request.
+/// A request's preferences for the form of its answer. Holds header values by reference count, so a clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     accept: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
-    /// Parameter `pretty` of the query, if the query has it.
+    /// Value of the query parameter `pretty`, if the query has one.
     pretty: Option<bool>,
     gzip: bool,
 }
 
 impl Preferences {
-    /// Reads a request's headers and query (without its `?`).
+    /// Reads the preferences from a request's headers and its query without `?`.
     pub fn from_headers(headers: &HeaderMap, query: Option<&str>) -> Self {
         Self {
             accept: headers.get(header::ACCEPT).cloned(),
             user_agent: headers.get(header::USER_AGENT).cloned(),
-            // Most queries have neither the parameter nor an escape, so they need no parsing.
+            // Most queries contain neither `pretty` nor an escape, and need no parsing.
             pretty: query
                 .filter(|query| query.contains("pretty") || query.contains('%'))
                 .and_then(|query| pretty(&Query::parse(Some(query)))),
@@ -191,7 +191,8 @@ impl Preferences {
         }
     }
 
-    /// Checks that the request names a known media type, as kube-apiserver's routes of built-in kinds do first.
+    /// Checks that `Accept` contains a media type of the resource's route. kube-apiserver's routes of built-in kinds
+    /// check media types before parameters.
     ///
     /// # Errors
     /// [`NotAcceptable`] with the available media types.
@@ -202,7 +203,7 @@ impl Preferences {
         Err(NotAcceptable::Unknown { available: representations(answer).to_vec() })
     }
 
-    /// Like [`fits_route`](Self::fits_route), for a route with JSON as the only media type.
+    /// Checks `Accept` like [`fits_route`](Self::fits_route), for a route that offers only JSON.
     ///
     /// # Errors
     /// [`NotAcceptable`].
@@ -214,7 +215,7 @@ impl Preferences {
         Err(NotAcceptable::Unknown { available: given.to_vec() })
     }
 
-    /// Form of an answer about objects.
+    /// Chooses the form of an answer.
     ///
     /// # Errors
     /// [`NotAcceptable`] with the available media types.
@@ -233,8 +234,8 @@ impl Preferences {
         })
     }
 
-    /// Whether the form is one of this answer: JSON for events, the metadata of one object or of a list. kube-apiserver
-    /// finds out once it has the answer. `kind` is that of the resource's objects.
+    /// Checks that the form fits the answer: events need JSON, and a metadata form must be for an object or for a list.
+    /// kube-apiserver checks this after it has the answer. `kind` is the kind of the resource's objects.
     ///
     /// # Errors
     /// [`NotAcceptable`].
@@ -258,7 +259,7 @@ impl Preferences {
         Err(NotAcceptable::Shape { is_list_shape, kind: go_type(resource, kind) })
     }
 
-    /// Form of an error: the requested form if errors have it, otherwise indented JSON.
+    /// Returns the form of an error: the requested form if errors support the form, otherwise indented JSON.
     pub fn error_form(&self) -> AnswerForm {
         let accept = self.accept();
         match if accept.is_empty() { Some(Chosen::JSON) } else { choose(accept, false) } {
@@ -270,13 +271,13 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        // Stands for bytes above ASCII, which a header may have. The clause then matches no media type, in contrast to
-        // a missing header.
+        // Replaces a header with bytes above ASCII. Such a header matches no media type, in contrast to a missing
+        // header.
         const UNKNOWN: &str = "\u{fffd}";
         self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }
 
-    /// People's programs (curl, wget, browsers) get indented JSON.
+    /// curl, wget and browsers get indented JSON.
     fn is_pretty(&self, chosen: Chosen) -> bool {
         chosen.pretty
             || self.pretty.unwrap_or_else(|| {
@@ -286,14 +287,14 @@ impl Preferences {
     }
 }
 
-/// Reads the parameter `pretty`. Values for which Go's `ParseBool` returns true are true, an empty one is absent, all
-/// other values are false.
+/// Reads the parameter `pretty`. Values for which Go's `ParseBool` returns true are true. An empty value counts as
+/// absent, and all other values as false.
 fn pretty(query: &Query<'_>) -> Option<bool> {
     let value = query.get("pretty").filter(|value| !value.is_empty())?;
     Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Whether the client takes gzip. Only the plain coding is looked for; `q=0` refuses it.
+/// Returns whether the client accepts gzip. Matches only the coding `gzip`, not `*`; `q=0` refuses gzip.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -302,13 +303,13 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the header names a media type of built-in kinds, with any parameters. kube-apiserver's routes of built-in
-/// kinds check this first (go-restful's `Route.matchesAccept`), and know no `application/*`.
+/// Returns whether `Accept` contains a media type of built-in kinds, with any parameters. kube-apiserver's routes of
+/// built-in kinds check this first (go-restful's `Route.matchesAccept`), and do not accept `application/*`.
 pub fn names_a_known_type(accept: &str) -> bool {
     names_one_of(accept, &Encoding::ALL.map(Encoding::content_type))
 }
 
-/// Like [`names_a_known_type`], for a route with only these media types.
+/// Checks like [`names_a_known_type`], for a route that offers only the media types in `given`.
 pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
     accept.is_empty()
         || accept.split(',').any(|part| {
@@ -317,13 +318,13 @@ pub(crate) fn names_one_of(accept: &str, given: &[&str]) -> bool {
         })
 }
 
-/// Whether kube-apiserver has routes for the resource with their own media types. Custom resources and aggregated
-/// servers use one handler.
+/// Returns whether kube-apiserver has routes with own media types for the resource. Custom resources and aggregated
+/// servers use a common handler without such routes.
 pub fn is_routed(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_some()
 }
 
-/// Go type in kube-apiserver's message about the wrong shape of an object: the type of the internal version.
+/// Returns the Go type of the internal version of the kind, which kube-apiserver's message contains.
 fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
     if !resource.is_built_in() {
         return "*unstructured.Unstructured".to_owned();
@@ -336,7 +337,7 @@ fn go_type(resource: &GroupVersionResource, kind: &str) -> String {
     format!("*{package}.{kind}")
 }
 
-/// The media types that can be given. A collection's route serves its watches, too.
+/// Returns the media types available for an answer. The list's route also serves watches.
 fn representations(answer: ResponseKind) -> &'static [&'static str] {
     match answer {
         ResponseKind::Object | ResponseKind::Review => &["application/json", "application/yaml"],
@@ -346,12 +347,12 @@ fn representations(answer: ResponseKind) -> &'static [&'static str] {
     }
 }
 
-/// Answer to one clause of `Accept`.
+/// Form selected by a single clause of `Accept`.
 #[derive(Clone, Copy)]
 struct Chosen {
     encoding: Encoding,
     shape: Representation,
-    /// Whether the shape is that of a list (`PartialObjectMetadataList`).
+    /// True for `PartialObjectMetadataList`.
     is_list_shape: bool,
     pretty: bool,
 }
@@ -361,8 +362,8 @@ impl Chosen {
         Self { encoding: Encoding::Json, shape: Representation::Object, is_list_shape: false, pretty: false };
 }
 
-/// The first clause that can be given, and how. Errors and reviews have no other shape than their own
-/// (`transforms` is false).
+/// Returns the form of the first clause that is available. `transforms` is false for errors and reviews, which have no
+/// Table or metadata form.
 fn choose(accept: &str, transforms: bool) -> Option<Chosen> {
     let clauses = Clause::parse_all(accept);
     clauses.iter().find_map(|clause| {
@@ -399,7 +400,7 @@ fn answer_clause(clause: &Clause<'_>, encoding: Encoding, transforms: bool) -> O
         Some("PartialObjectMetadataList") => (Representation::PartialMetadata(version), true),
         _ => return None,
     };
-    // Metadata alone is written in protobuf.
+    // Protobuf is available for PartialObjectMetadata only.
     let can_be_written = encoding != Encoding::Protobuf || shape == Representation::PartialMetadata(MetaVersion::V1);
     (transforms && can_be_written).then_some(Chosen { encoding, shape, is_list_shape, pretty })
 }

@@ -1,8 +1,7 @@
-//! Metadata in protobuf, the first choice of client-go's metadata clients and informers.
+//! Encoding of PartialObjectMetadata in protobuf, the first choice of client-go's metadata clients and informers.
 //!
-//! The bytes are those that kube-apiserver writes. Sources: kubernetes/apimachinery `pkg/apis/meta/v1/generated.proto`
-//! and `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the
-//! frames.
+//! The bytes equal kube-apiserver's bytes. Sources: kubernetes/apimachinery `pkg/apis/meta/v1/generated.proto` and
+//! `pkg/runtime/generated.proto`; `pkg/runtime/serializer/protobuf` for the envelope; `pkg/util/framer` for the frames.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,16 +15,17 @@ use tributary_apimachinery::wire::{put_field, put_varint};
 /// The first bytes of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The end of an envelope (`runtime.Unknown`): contentEncoding and contentType, both empty.
+/// The last fields of an envelope (`runtime.Unknown`): contentEncoding and contentType, which are empty.
 const ENVELOPE_END: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
 
-/// The fields of a list: its metadata and its items.
+/// Field numbers of `PartialObjectMetadataList`.
 mod list {
     pub(super) const METADATA: u64 = 1;
     pub(super) const ITEMS: u64 = 2;
 }
 
-/// Appends a partial object, the answer to a get and the object of an event, made of its metadata's JSON text.
+/// Appends a PartialObjectMetadata in its envelope, made from the JSON text of the metadata. The message is the body of
+/// a get, or the object in a watch event.
 pub fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
     let message = partial(metadata);
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadata", message.len(), out);
@@ -33,12 +33,12 @@ pub fn partial_object(metadata: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
-/// Appends a partial object as an item of a list.
+/// Appends a PartialObjectMetadata as an item of a list.
 pub fn item(metadata: &[u8], out: &mut Vec<u8>) {
     put_field(out, list::ITEMS, &partial(metadata));
 }
 
-/// The metadata of a list, as the field in front of the items.
+/// Returns the encoded metadata of a list, which precedes the items.
 pub fn list_metadata(resource_version: &str, continue_token: &str, remaining: Option<u64>) -> Vec<u8> {
     let mut message = Vec::new();
     put_field(&mut message, 1, b"");
@@ -52,17 +52,17 @@ pub fn list_metadata(resource_version: &str, continue_token: &str, remaining: Op
     field
 }
 
-/// Appends the beginning of a list whose metadata and items are `length` bytes.
+/// Appends the beginning of a list whose metadata and items take `length` bytes.
 pub fn list_begin(length: usize, out: &mut Vec<u8>) {
     envelope_begin("meta.k8s.io/v1", "PartialObjectMetadataList", length, out);
 }
 
-/// Appends the end of a list.
+/// Appends the end of a list's envelope.
 pub fn list_end(out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
-/// Appends the frame of an event: its length in four bytes (big-endian), and the event.
+/// Appends the frame of a watch event: a length in four big-endian bytes, and the event.
 pub fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
     let mut raw = Vec::with_capacity(object.len() + 8);
     put_field(&mut raw, 1, object);
@@ -73,7 +73,7 @@ pub fn event_frame(change_type: &str, object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&event);
 }
 
-/// A Status as the object of an event.
+/// Encodes a Status as the object of a watch event.
 ///
 /// Source: `generated.proto` of kubernetes/apimachinery.
 pub fn status(status: &Status) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn envelope_begin(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8
     put_varint(out, length);
 }
 
-/// `PartialObjectMetadata` without its envelope. Metadata of a member that cannot be decoded becomes empty, so that the
+/// Encodes a `PartialObjectMetadata` without its envelope. Invalid metadata from a member becomes empty, so that the
 /// client still gets the other objects.
 fn partial(metadata: &[u8]) -> Vec<u8> {
     let metadata: ObjectMeta<'_> = serde_json::from_slice(metadata).unwrap_or_default();
@@ -115,7 +115,7 @@ fn partial(metadata: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text that borrows from the JSON unless it has escapes; `null` is the empty text, as in Go.
+/// Text that borrows from the JSON if the text has no escapes. `null` becomes the empty text, as in Go.
 #[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
 struct JsonText<'a>(Cow<'a, str>);
 
@@ -132,7 +132,7 @@ impl JsonText<'_> {
         put_field(out, number, self.0.as_bytes());
     }
 
-    /// The text as a time: seconds without a fraction, as JSON clients see it. The empty text is the zero time.
+    /// Encodes the text as a `metav1.Time` in whole seconds, as in JSON. An empty text becomes the zero time.
     fn time(&self) -> Vec<u8> {
         let mut message = Vec::new();
         if let Ok(time) = self.0.parse::<Timestamp>() {
@@ -143,7 +143,7 @@ impl JsonText<'_> {
     }
 }
 
-/// `metav1.ObjectMeta`. Fields that are no pointers in Go are written even if they are empty.
+/// `metav1.ObjectMeta`. Empty fields are encoded too, unless the field is a pointer in Go.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectMeta<'a> {
@@ -201,7 +201,6 @@ impl ObjectMeta<'_> {
     }
 }
 
-/// `metav1.OwnerReference`
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OwnerReference<'a> {
@@ -230,7 +229,6 @@ impl OwnerReference<'_> {
     }
 }
 
-/// `metav1.ManagedFieldsEntry`
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ManagedFieldsEntry<'a> {
@@ -265,7 +263,6 @@ impl ManagedFieldsEntry<'_> {
     }
 }
 
-/// `metav1.Status`
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StatusText {
@@ -276,7 +273,6 @@ struct StatusText {
     code: i64,
 }
 
-/// `metav1.StatusDetails`
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusDetailsText {
@@ -288,7 +284,6 @@ struct StatusDetailsText {
     uid: String,
 }
 
-/// `metav1.StatusCause`
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StatusCauseText {
@@ -316,7 +311,7 @@ impl StatusDetailsText {
     }
 }
 
-/// Appends a number. A negative number takes ten bytes, as its two's complement.
+/// Appends an integer field. A negative integer takes ten bytes, as two's complement.
 fn put_number(out: &mut Vec<u8>, number: usize, value: i64) {
     put_varint(out, number << 3);
     let mut rest = value as u64;
@@ -333,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    /// Metadata with every field set. The bytes are those of Kubernetes' own `ObjectMeta.Marshal`.
+    /// Metadata with every field set. `FULL_BYTES` comes from Kubernetes' `ObjectMeta.Marshal`.
     const FULL: &str = r#"{"name":"n","generateName":"g-","namespace":"ns","uid":"u","resourceVersion":"7","generation":300,"creationTimestamp":"2026-11-21T15:52:08Z","deletionTimestamp":"2026-11-21T15:52:09Z","deletionGracePeriodSeconds":0,"labels":{"b":"2","a":"1"},"annotations":{"quoted":"\"x\"\n"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"o","controller":true,"blockOwnerDeletion":false}],"finalizers":["f/one"],"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","time":"2026-11-21T15:52:08Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{}}},"subresource":"status"}]}"#;
     const FULL_BYTES: &str = "0a016e1202672d1a026e7322002a017532013738ac02420808a8fc86d80610004a0808a9fc86d806100050005a060a01611201315a060a0162120132620e0a0671756f74656412042278220a6a1f0a0a5265706c6963615365741a017222016f2a07617070732f7631300138007205662f6f6e658a01420a016d12065570646174651a027631220808a8fc86d806100032084669656c647356313a150a137b22663a64617461223a7b222e223a7b7d7d7d4206737461747573";
 
@@ -342,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_what_kubernetes_writes() {
+    fn protobuf_metadata_equals_the_bytes_of_kubernetes() {
         let cases = [
             (FULL, FULL_BYTES),
             ("{}", "0a0012001a0022002a00320038004200"),
@@ -356,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_events_come_in_envelopes() {
+    fn protobuf_objects_and_events_have_envelopes() {
         let object = "6b3873000a270a0e6d6574612e6b38732e696f2f763112155061727469616c4f626a6563744d6574616461746112130a110a016e12001a0022002a003200380042001a002200";
         let mut out = Vec::new();
         partial_object(br#"{"name":"n"}"#, &mut out);
@@ -367,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_one_envelope() {
+    fn protobuf_list_has_one_envelope() {
         let metadata = list_metadata("7", "c", Some(5));
         let mut items = Vec::new();
         item(br#"{"name":"n"}"#, &mut items);
@@ -381,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_what_kubernetes_writes() {
+    fn protobuf_status_equals_the_bytes_of_kubernetes() {
         let bytes = status(&Status::new(410, StatusReason::Expired, "m"));
         assert!(hex(&bytes).starts_with("6b3873000a0c0a027631120653746174757312"));
         assert!(hex(&bytes).contains("12074661696c7572651a016d220745787069726564"), "{}", hex(&bytes));
@@ -397,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_numbers_take_ten_bytes() {
+    fn negative_protobuf_integers_take_ten_bytes() {
         let mut out = Vec::new();
         put_number(&mut out, 1, -1);
         assert_eq!(hex(&out), "08ffffffffffffffffff01");

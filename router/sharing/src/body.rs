@@ -1,4 +1,4 @@
-//! Bodies of requests and answers.
+//! Bodies of requests and answers, and functions that read bodies.
 
 mod ending;
 
@@ -14,47 +14,48 @@ use tower::ServiceExt;
 use tributary_apimachinery::Permit;
 use tributary_proxy::Transport;
 
-/// The size from which frames are given to the connection, in bytes.
+/// Minimal size of a frame that Tributary writes to a connection, in bytes.
 ///
-/// HTTP/2 carries 400-byte frames at 144 MB/s and 64 KiB ones at 2.4 GB/s, over one connection with TLS on two cores.
+/// Over one TLS connection on two cores, HTTP/2 carries 400-byte frames at 144 MB/s, and 64 KiB frames at 2.4 GB/s.
 pub const FRAME_BYTES: usize = 64 << 10;
 
 pub use ending::ended_late_by;
 pub use ending::{Ending, ended_by};
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
-/// The largest body of a request, and of a member's answer to a write, that is held whole to be rewritten, in bytes.
+/// Maximal size of a body that Tributary keeps whole to rewrite it, in bytes. The limit applies to requests and to
+/// answers to writes.
 ///
-/// kube-apiserver takes 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`);
-/// answers grow by defaults and managedFields.
+/// kube-apiserver accepts 3 MiB (`MaxRequestBodyBytes` in apiserver's `config.go`); answers are larger by defaults and
+/// managedFields.
 pub const WHOLE_BODY_BYTES_MAX: usize = 8 << 20;
 
-/// Error: a body is larger than its bound in bytes.
+/// Error: a body is larger than this limit in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the body is larger than {0} bytes")]
 pub struct TooLarge(pub usize);
 
-/// Reads a body whole, up to [`WHOLE_BODY_BYTES_MAX`].
+/// Reads a whole body, up to [`WHOLE_BODY_BYTES_MAX`].
 ///
 /// # Errors
-/// The body's own, or [`TooLarge`].
+/// The body's own error, or [`TooLarge`].
 pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
     whole_up_to(body, WHOLE_BODY_BYTES_MAX).await
 }
 
-/// Reads a body whole that has at most so many bytes.
+/// Reads a whole body of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The body's own, or [`TooLarge`].
+/// The body's own error, or [`TooLarge`].
 pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
     gathered(body, bytes_max, |_| Ok(())).await
 }
 
-/// Reads a body whole that has at most so many bytes, and calls `hold` with the length of each frame before the frame
-/// is kept.
+/// Reads a whole body of at most `bytes_max` bytes. Calls `hold` with the length of each frame before the frame is
+/// stored.
 ///
 /// # Errors
-/// The body's own, [`TooLarge`], or the error of `hold`.
+/// The body's own error, [`TooLarge`], or the error of `hold`.
 pub async fn gathered(
     mut body: Body,
     bytes_max: usize,
@@ -72,28 +73,28 @@ pub async fn gathered(
     Ok(whole.into())
 }
 
-/// Bytes of a body in one piece. The sender decides about the number of frames, and each kept frame would take 32 bytes
-/// of its own.
+/// A body's bytes in one buffer. The sender decides the number of frames, and a list of frames would cost 32 bytes for
+/// each frame.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// First frame. Most bodies have a single frame, which is passed on unchanged.
+    /// The first frame. Most bodies have a single frame, which is not copied.
     only: Bytes,
-    /// All frames, after the second one.
+    /// All frames, from the second frame on.
     several: BytesMut,
 }
 
 impl Gathered {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.only.len() + self.several.len()
     }
 
-    /// Whether no byte was read.
+    /// Returns whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds the bytes of a frame.
+    /// Appends the bytes of a frame.
     pub fn push(&mut self, data: Bytes) {
         if self.is_empty() {
             self.only = data;
@@ -110,7 +111,7 @@ impl From<Gathered> for Bytes {
     }
 }
 
-/// The same body, with what it occupies until it has ended or is dropped.
+/// Attaches a permit to a body. The permit is released when the body ends or is dropped.
 pub fn holding(body: Body, permit: Permit) -> Body {
     Holding { body, permit: Some(permit) }.boxed_unsync()
 }
@@ -141,8 +142,7 @@ impl http_body::Body for Holding {
     }
 }
 
-/// Sends a request to a member with our own rights. Boxed, so that callers' futures keep to lifetimes
-/// that tasks can have.
+/// Sends a request to a member with Tributary's own credentials. Boxed, so that a spawned task can own the future.
 pub fn send(transport: Transport, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
     Box::pin(transport.oneshot(request))
 }

@@ -1,5 +1,5 @@
-//! Limits that clients share, and the queues of clients that wait: requests in flight, long-running requests, bytes,
-//! questions to clusters, and turns of long answers.
+//! Limits that clients share, and queues of waiting requests: requests in flight, long-running requests, bytes, lookups
+//! in clusters, and long answers.
 
 pub mod fair_line;
 pub mod fair_semaphore;

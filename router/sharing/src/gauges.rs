@@ -1,4 +1,4 @@
-//! Gauges of what is read when the metrics are asked for.
+//! Gauges whose values are computed when the metrics are scraped.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Writes a gauge, with a value for each set of labels.
+/// Writes a gauge with a value for each set of labels.
 ///
 /// # Errors
-/// Those of what is written to.
+/// The error of the encoder.
 pub fn gauges<'a, Labels: EncodeLabelSet + 'a>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

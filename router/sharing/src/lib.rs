@@ -1,4 +1,4 @@
-//! Limits, permits to use a part of a limit, and response bodies.
+//! Limits that clients share, permits to use a part of a limit, and bodies.
 
 pub mod body;
 pub mod flow;

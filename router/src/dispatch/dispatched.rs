@@ -1,4 +1,4 @@
-//! The dispatch decision for one request. The caller keeps it, for later decisions and for long-running requests.
+//! Dispatch decision for one request. The caller keeps the decision for later checks and for long-running requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -14,35 +14,33 @@ use super::places::{Dispatch, DispatchGate};
 use super::sender::{Counted, PolicyQuestion, PolicySender, PolicyUser};
 use crate::request_trace::RequestTrace;
 
-/// A request in the form that policies match, and their decision.
+/// A request in the form that policies match, and the decision of the policies.
 #[derive(Debug)]
 pub(crate) struct Dispatched {
     gate: Arc<DispatchGate>,
-    /// The policies at the request's arrival. All parts of the request go by them.
+    /// Policies at the request's arrival. All parts of the request use these policies.
     dispatch: Option<Arc<Dispatch>>,
     sender: PolicySender,
     user_agent: String,
     info: RequestInfo,
     schema: SchemaName,
-    /// The clusters that refuse the request; only for a request to the merged view for a resource.
+    /// Clusters that refuse the request; set only for a request for a resource of the merged view.
     denied: OnceLock<DeniedClusters>,
 }
 
-/// The flow-control schema that the policies choose for a request.
+/// Flow-control schema that the policies choose for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaName {
     /// No policy is in force.
     Unsaid,
-    /// The request passes no schema.
     None,
-    /// The request passes this schema, which belongs to the place where it comes in.
+    /// The request passes this schema of its entry point (the merged view or a cluster).
     Named(Box<str>),
-    /// The request passes this schema of the MergedEndpoint, because a global policy names it.
+    /// The request passes this schema of the MergedEndpoint, because a global policy names the schema.
     Global(Box<str>),
 }
 
 impl SchemaName {
-    /// The schema that the policies of a place choose for a request.
     fn from_outcome(outcome: Option<&Outcome>) -> Self {
         match outcome.map(|outcome| &outcome.action) {
             None => Self::Unsaid,
@@ -51,8 +49,8 @@ impl SchemaName {
         }
     }
 
-    /// Adds the outcome of one more list of policies. A schema that a global policy names replaces the schema of the
-    /// place, so that a request passes a single schema.
+    /// Adds the outcome of a further list of policies. A schema of a global policy replaces the schema of the entry
+    /// point, so that a request passes a single schema.
     fn with_outcome(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
         match (list, self, Self::from_outcome(outcome)) {
             (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
@@ -62,31 +60,29 @@ impl SchemaName {
     }
 }
 
-/// The clusters whose policies refuse a request to the merged view. The request is answered as if they did not exist.
+/// Clusters whose policies refuse a request to the merged view. The answer treats these clusters as if they did not
+/// exist.
 #[derive(Debug, Default)]
 pub(crate) struct DeniedClusters {
     refusals: BTreeMap<ClusterName, PolicyRefusal>,
-    /// The clusters that have, or may have, the resource and do not refuse the request.
+    /// Clusters that serve or may serve the resource, and do not refuse the request.
     others: BTreeSet<ClusterName>,
 }
 
 impl DeniedClusters {
-    /// Returns whether the cluster refuses the request.
     pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
         self.refusals.contains_key(cluster)
     }
 
-    /// The clusters that refuse the request.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
         self.refusals.keys()
     }
 
-    /// The clusters that have, or may have, the resource and do not refuse the request.
+    /// Returns the clusters that serve or may serve the resource, and do not refuse the request.
     pub(crate) fn allowed_clusters(&self) -> impl Iterator<Item = &ClusterName> {
         self.others.iter()
     }
 
-    /// The refusal of the first cluster that `is_meant` accepts.
     pub(crate) fn refusal(&self, is_meant: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
         let found = self.refusals.iter().find(|(cluster, _)| is_meant(cluster));
         found.map(|(_, refusal)| refusal.clone().into())
@@ -94,9 +90,9 @@ impl DeniedClusters {
 }
 
 impl Dispatched {
-    /// Passes a request through the global policies, and through the policies of its place: its cluster or the merged
-    /// view. `may_act` tells whether the sender may impersonate the user that the request names; `None` if unknown.
-    /// Called only if a policy depends on it.
+    /// Applies the global policies, and the policies of the entry point: a cluster or the merged view. `may_act`
+    /// returns whether the caller may impersonate the user in the request, or `None` if unknown. Called only if a
+    /// policy depends on the result.
     ///
     /// # Errors
     /// The refusal of a policy, or of a cluster with `dispatch: DenyAll`.
@@ -135,25 +131,24 @@ impl Dispatched {
         DispatchAttributes::from_request(&self.info, &user.name, &user.groups, &self.user_agent)
     }
 
-    /// The request as the policies of each asked cluster match it. These policies choose neither schema nor log line.
+    /// Returns the request in the form that the policies of each target cluster match. These policies choose neither a
+    /// schema nor a log mode.
     fn policy_question(&self) -> PolicyQuestion<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
         PolicyQuestion { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
 
-    /// The request as the policies of the place where it came in match it.
+    /// Returns the request in the form that the policies of the entry point match.
     fn asked_where_it_came_in(&self) -> PolicyQuestion<'_> {
         PolicyQuestion { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_question() }
     }
 
-    /// The flow-control schema that the policies choose.
     pub(crate) fn schema(&self) -> &SchemaName {
         &self.schema
     }
 
-    /// Passes a request to the merged view through the policies of each of these clusters, which have its resource or
-    /// may have it.
+    /// Applies the policies of the clusters that serve or may serve the resource, for a request to the merged view.
     pub(crate) fn pass_clusters<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,
@@ -168,22 +163,21 @@ impl Dispatched {
                 _ => drop(denied.others.insert(cluster.clone())),
             }
         }
-        // Each request passes the clusters once.
+        // Each request passes the clusters' policies once.
         let _is_first = self.denied.set(denied);
     }
 
-    /// Returns whether the request has passed the policies of clusters.
     pub(crate) fn is_of_clusters(&self) -> bool {
         self.denied.get().is_some()
     }
 
-    /// The clusters whose policies refuse the request; `None` without such clusters.
+    /// Returns the clusters whose policies refuse the request; `None` if no cluster refuses.
     pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Returns whether the global policies, or the policies of a cluster, refuse the same sender another request, on
-    /// whose object this one depends.
+    /// Returns whether the global policies or a cluster's policies refuse the caller a second request, for an object
+    /// that this request depends on.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
@@ -196,10 +190,10 @@ impl Dispatched {
         dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
     }
 
-    /// Checks that a cluster may get the questions that the request depends on.
+    /// Checks that a cluster may get the lookups that the request depends on.
     ///
     /// # Errors
-    /// 429 if the cluster denies all requests.
+    /// 429 if the cluster has `dispatch: DenyAll`.
     pub(crate) fn may_ask(&self, cluster: &ClusterName) -> Result<(), Refusal> {
         match self.gate.current().and_then(|dispatch| dispatch.frozen(cluster)) {
             Some(frozen) => Err(frozen.into()),
@@ -207,10 +201,10 @@ impl Dispatched {
         }
     }
 
-    /// The endpoints of a cluster that the request may be sent to; `None` for all.
+    /// Returns the cluster's endpoints that the request may use; `None` for all.
     ///
     /// # Errors
-    /// 429 if the cluster denies all requests; the refusal of the cluster's policies.
+    /// 429 if the cluster has `dispatch: DenyAll`; the refusal of the cluster's policies.
     pub(crate) fn endpoints(&self, cluster: &ClusterName) -> Result<Option<EndpointSubset>, Refusal> {
         self.may_ask(cluster)?;
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
@@ -219,7 +213,7 @@ impl Dispatched {
         Ok(place.endpoints(&self.policy_question())?.cloned())
     }
 
-    /// Ends once the policies refuse the request at a cluster that answers it. Cancelling is safe.
+    /// Resolves once the policies refuse the running request at a cluster. Cancellation is safe.
     pub(crate) async fn refused(&self, cluster: &ClusterName) {
         let mut changes = self.gate.changes();
         while self.is_let_in(cluster) {
@@ -237,19 +231,18 @@ impl Dispatched {
             && further.is_none_or(|place| place.judge(&self.policy_question()).is_ok())
     }
 
-    /// Returns whether the global policies and the policies of the place let the request in.
+    /// Returns whether the global policies and the policies of the entry point accept the request.
     fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
         let asked = self.asked_where_it_came_in();
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
     }
 
-    /// Notified when the policies change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.gate.changes()
     }
 
-    /// The clusters among these whose policies refuse the request now; `None` if the global policies or the policies of
-    /// the merged view refuse it.
+    /// Returns those of `clusters` whose policies refuse the request now. `None` if the global policies or the policies
+    /// of the merged view refuse the request.
     pub(crate) fn denying_now<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,

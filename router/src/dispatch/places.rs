@@ -1,4 +1,4 @@
-//! The dispatch policies in force at each place, and their changes.
+//! Dispatch policies in force at each entry point (the merged view and each cluster), and their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,32 +21,31 @@ use tributary_proxy::EndpointSubset;
 use super::sender::{Counted, PolicyQuestion};
 use crate::request_trace::RequestTrace;
 
-/// The object whose policies govern the merged view.
+/// Name of the object that contains the policies of the merged view, for messages.
 const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
 
-/// The dispatch policies of all places.
+/// Dispatch policies of all entry points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatchSettings {
-    /// Global policies: each request passes them once, before the policies of its place.
+    /// Global policies: each request passes the global policies once, before the policies of its entry point.
     pub global: Vec<Policy>,
-    /// The policies of the merged view.
+    /// Policies of the merged view.
     pub merged: PlacePolicies,
-    /// The policies of clusters. A merged request passes the policies of each cluster that it is sent to, or whose
-    /// objects it gets.
+    /// Policies of clusters. A request to the merged view passes the policies of each cluster that gets the request, or
+    /// whose objects are in the answer.
     pub clusters: BTreeMap<ClusterName, PlacePolicies>,
 }
 
-/// The dispatch policies of one place.
+/// Dispatch policies of one entry point: the merged view or a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacePolicies {
-    /// The policies in order: the first that takes a request decides. Without policies every request passes.
+    /// Policies in order. The first policy that matches a request decides. Without policies every request passes.
     pub policies: Vec<Policy>,
-    /// Whether the cluster gets no requests. Memory still answers with its objects.
+    /// True if the cluster gets no requests (`dispatch: DenyAll`). Memory still answers with its objects.
     pub denies_all: bool,
 }
 
 impl DispatchSettings {
-    /// The clusters that no request is sent to.
     pub(crate) fn frozen(&self) -> BTreeSet<ClusterName> {
         let frozen = self.clusters.iter().filter(|(_, place)| place.denies_all);
         frozen.map(|(name, _)| name.clone()).collect()
@@ -59,7 +58,6 @@ impl PlacePolicies {
     }
 }
 
-/// The policies in force.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     global: Option<CompiledPolicies>,
@@ -67,19 +65,17 @@ pub(crate) struct Dispatch {
     clusters: BTreeMap<ClusterName, CompiledPolicies>,
 }
 
-/// The policies of one place, compiled.
 #[derive(Debug)]
 pub(crate) struct CompiledPolicies {
-    /// `UpstreamCluster "eu"`
+    /// Name of the object that contains the policies, for example `UpstreamCluster "eu"`.
     object: Arc<str>,
     policies: DispatchPolicies,
     denies_all: bool,
     sets_audit_levels: bool,
-    /// The field of the object that lists these policies.
+    /// Name of the list in the object's spec: `dispatchPolicies` or `globalDispatchPolicies`.
     list: PolicyList,
-    /// The counters of each policy.
     counters: Vec<PolicyCounters>,
-    /// The endpoints of the cluster that each policy sends to; `None` for all.
+    /// Endpoints of the cluster that each policy selects; `None` for all.
     subsets: Vec<Option<EndpointSubset>>,
     unmatched: Counter,
 }
@@ -92,22 +88,20 @@ struct PolicyCounters {
 }
 
 impl Dispatch {
-    /// The global policies; `None` if the MergedEndpoint has none.
+    /// Returns the global policies; `None` if the MergedEndpoint has none.
     pub(crate) fn global(&self) -> Option<&CompiledPolicies> {
         self.global.as_ref()
     }
 
-    /// The policies of the merged view, if it has any.
     pub(crate) fn merged(&self) -> Option<&CompiledPolicies> {
         self.merged.as_ref()
     }
 
-    /// The policies of a cluster, if it has any.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<&CompiledPolicies> {
         self.clusters.get(name)
     }
 
-    /// The policies of the place where a request comes in, if it has any.
+    /// Returns the policies of the request's entry point; `None` without policies.
     pub(crate) fn place(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
         match &info.cluster {
             Some(cluster) => self.cluster(cluster),
@@ -115,12 +109,12 @@ impl Dispatch {
         }
     }
 
-    /// The policies that a request passes on entry: the global policies, then the policies of the place.
+    /// Returns the policies that a request passes on entry: the global policies, then the policies of the entry point.
     pub(crate) fn entered(&self, info: &RequestInfo) -> impl Iterator<Item = &CompiledPolicies> {
         self.global().into_iter().chain(self.place(info))
     }
 
-    /// The refusal of a cluster that no request is sent to; `None` for other clusters.
+    /// Returns the refusal of a cluster with `dispatch: DenyAll`; `None` for other clusters.
     pub(crate) fn frozen(&self, name: &ClusterName) -> Option<PolicyRefusal> {
         let place = self.clusters.get(name).filter(|place| place.denies_all)?;
         Some(PolicyRefusal { object: Arc::clone(&place.object), cause: PolicyCause::Frozen })
@@ -139,7 +133,7 @@ impl CompiledPolicies {
         });
         let (unmatched, compile): (_, fn(Vec<Policy>) -> DispatchPolicies) = match list {
             PolicyList::Dispatch => (counter(String::new(), "unmatched"), DispatchPolicies::new),
-            // A request that no global policy takes goes on, and no counter counts it.
+            // A request that no global policy matches passes, and is not counted.
             PolicyList::Global => (Counter::default(), DispatchPolicies::global),
         };
         Self {
@@ -154,17 +148,15 @@ impl CompiledPolicies {
         }
     }
 
-    /// The field of the object that lists these policies.
     pub(crate) fn list(&self) -> PolicyList {
         self.list
     }
 
-    /// Returns whether a policy sets an audit level.
     pub(crate) fn sets_audit_levels(&self) -> bool {
         self.sets_audit_levels
     }
 
-    /// The audit level of the policy that takes a request; `None` if the policy sets no level.
+    /// Returns the audit level of the policy that matches a request; `None` if the policy sets no level.
     pub(crate) fn audit_level(&self, asked: &DispatchAttributes<'_>) -> Option<AuditLevel> {
         match self.policies.decide(asked).verdict {
             Verdict::Taken { outcome, .. } => outcome.audit_level,
@@ -172,7 +164,8 @@ impl CompiledPolicies {
         }
     }
 
-    /// The outcome for a request that passes; `None` if no policy acts on the request. No counter changes.
+    /// Returns the outcome for an accepted request; `None` if no policy matches the request. Does not count the
+    /// request.
     ///
     /// # Errors
     /// The refusal of the request.
@@ -180,8 +173,8 @@ impl CompiledPolicies {
         self.outcome_of(self.decide(asked).verdict, &asked.acting)
     }
 
-    /// The endpoints of the cluster that the policies send a request to; `None` for all. No counter changes, and
-    /// nothing is copied.
+    /// Returns the cluster's endpoints that the policies select for a request; `None` for all. Does not count the
+    /// request, and copies nothing.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -194,9 +187,10 @@ impl CompiledPolicies {
         })
     }
 
-    /// Passes a request that comes in here, counts it, and notes the decision in the trace. Returns the outcome for the
-    /// [counted](super::sender) user; `None` also if no user counts yet. `may_act` returns whether the user is known to
-    /// have the right to impersonate the named user. Called only if the outcome depends on it.
+    /// Applies the policies to a request at its entry point, counts the request, and records the decision in the trace.
+    /// Returns the outcome for the [counted](super::sender) user; `None` also if no user counts yet. `may_act` returns
+    /// whether the authenticated user is known to have the right to impersonate. Called only if the outcome depends on
+    /// the result.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -216,7 +210,7 @@ impl CompiledPolicies {
         self.outcome_of(counted, &asked.acting)
     }
 
-    /// Passes a request that has come in at another place through this place, too.
+    /// Applies these policies to a request that came in at another entry point.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -228,7 +222,7 @@ impl CompiledPolicies {
         self.passed(&self.decide(asked), &asked.acting, trace)
     }
 
-    /// The verdict on a request, without a choice of schema or log line.
+    /// Returns the verdict on a request, without the choice of a schema or a log mode.
     fn decide(&self, asked: &PolicyQuestion<'_>) -> PolicyDecision<'_> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
         // The right to impersonate is not checked again.
@@ -239,14 +233,12 @@ impl CompiledPolicies {
         PolicyDecision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
     }
 
-    /// The verdict on the authenticated user, if the request impersonates another user.
     fn of_authenticated(&self, asked: &PolicyQuestion<'_>) -> Option<Verdict<'_>> {
         asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
-    /// The verdict of the user who counts for the schema and the log line, by the verdicts on the acting user and on
-    /// the authenticated user. If no user counts yet, the verdict is `Ungoverned`: the request passes the schema of all
-    /// requests, if there is one, and is logged normally.
+    /// Returns the verdict on the counted user, who decides the schema and the log mode. If no user counts yet, the
+    /// verdict is `Ungoverned`: the request passes the schema of all requests, if there is one, and is logged normally.
     fn counted<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
@@ -263,8 +255,8 @@ impl CompiledPolicies {
         }
         match may_act() {
             Some(true) => acting,
-            // A refusal now would keep the right unknown: the request itself has clusters asked for it. But an unproven
-            // name chooses nothing, because a sender can invent any number of names.
+            // A refusal at this point would leave the right unknown, because only the request itself starts a review.
+            // But an unproven name must choose no schema, because a client can invent any number of names.
             None if is_refusal(&counted) => Verdict::Ungoverned,
             Some(false) | None => counted,
         }
@@ -324,15 +316,14 @@ impl CompiledPolicies {
     }
 }
 
-/// The first refusal among the verdicts on the acting user, on the authenticated user if a policy denies that user, and
-/// on the user who counts.
+/// Returns the first refusal among three verdicts: on the acting user, on the authenticated user if a policy denies
+/// that user, and on the counted user.
 fn strictest<'a>(acting: Verdict<'a>, authenticated: Option<Verdict<'a>>, counted: Verdict<'a>) -> Verdict<'a> {
     let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Taken { .. }));
     let verdicts = [Some(acting), denied, Some(counted)];
     verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
 }
 
-/// Returns whether the verdict refuses the request.
 fn is_refusal(verdict: &Verdict<'_>) -> bool {
     match verdict {
         Verdict::Ungoverned => false,
@@ -341,7 +332,7 @@ fn is_refusal(verdict: &Verdict<'_>) -> bool {
     }
 }
 
-/// The outcome of the policy that takes the request; `None` without such a policy.
+/// Returns the outcome of the policy that matches the request; `None` without such a policy.
 fn given_by(verdict: Verdict<'_>) -> Option<&Outcome> {
     match verdict {
         Verdict::Taken { outcome, .. } => Some(outcome),
@@ -349,7 +340,7 @@ fn given_by(verdict: Verdict<'_>) -> Option<&Outcome> {
     }
 }
 
-/// The endpoints that a policy sends to; `None` for all.
+/// Returns the endpoints that a policy selects; `None` for all.
 fn subset(policy: &Policy) -> Option<EndpointSubset> {
     match &policy.outcome.action {
         Action::Dispatch { endpoints, .. } if !endpoints.is_empty() => Some(EndpointSubset::new(endpoints)),
@@ -357,7 +348,7 @@ fn subset(policy: &Policy) -> Option<EndpointSubset> {
     }
 }
 
-/// The requested action for people: `create pods/exec`.
+/// Returns the requested action for people, for example `create pods/exec`.
 fn shown(asked: &DispatchAttributes<'_>) -> String {
     match &asked.target {
         DispatchTarget::NonResource(path) => format!("{} {path}", asked.verb),
@@ -369,16 +360,16 @@ fn shown(asked: &DispatchAttributes<'_>) -> String {
     }
 }
 
-/// The labels of the counters: three series for each configured policy, and one for each object.
+/// Labels of the counters: three series for each configured policy, and one for each object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabels {
     object: String,
-    /// The text of [`policy_label`]; empty for requests that no policy takes.
+    /// Text of [`policy_label`]; empty for requests that no policy matches.
     policy: String,
     decision: &'static str,
 }
 
-/// Holds the policies in force, and notifies followers of changes.
+/// Stores the policies in force, and notifies receivers of changes.
 #[derive(Debug)]
 pub(crate) struct DispatchGate {
     settings: Mutex<DispatchSettings>,
@@ -395,7 +386,7 @@ impl Default for DispatchGate {
 }
 
 impl DispatchGate {
-    /// Takes over new policies. Counters of unchanged policies continue.
+    /// Replaces the policies. Counters of unchanged policies continue.
     pub(crate) fn set(&self, settings: DispatchSettings) {
         let mut known = self.settings.lock();
         if *known == settings {
@@ -426,12 +417,10 @@ impl DispatchGate {
         self.changes.send_replace(());
     }
 
-    /// The settings that were taken over last.
     pub(crate) fn settings(&self) -> DispatchSettings {
         self.settings.lock().clone()
     }
 
-    /// Removes the counters of removed policies.
     fn forget(&self, (object, list): (&str, PolicyList), before: &PlacePolicies, now: &PlacePolicies) {
         let remove = |policy: String, decision| {
             self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
@@ -445,30 +434,27 @@ impl DispatchGate {
         }
     }
 
-    /// The policies in force; `None` without policies.
     pub(crate) fn current(&self) -> Option<Arc<Dispatch>> {
         self.current.load_full()
     }
 
-    /// Notified when the policies change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Registers the policies' counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let help = "Requests by the dispatch policy that took them, and its decision";
         registry.register("tributary_dispatch_policy", help, self.counted.clone());
     }
 }
 
-/// The name of an object as a label, without quotes, which would be escaped: `UpstreamCluster/eu`.
+/// Returns the name of an object as a metric label without quotes, which would be escaped: `UpstreamCluster/eu`.
 fn label(object: &str) -> String {
     object.replacen(' ', "/", 1).replace('"', "")
 }
 
-/// Formats a policy for a label: its index in `spec.dispatchPolicies`, or `global-` and its index in
-/// `spec.globalDispatchPolicies`.
+/// Formats the position of a policy for a metric label: its index in `spec.dispatchPolicies`, or `global-` and its
+/// index in `spec.globalDispatchPolicies`.
 fn policy_label(list: PolicyList, policy: usize) -> String {
     match list {
         PolicyList::Dispatch => policy.to_string(),

@@ -1,9 +1,9 @@
-//! The sender of a request in the form that policies match.
+//! Users of a request that dispatch policies match.
 //!
-//! Rules match the user that the request acts as. If `Impersonate-*` names that user, the right to impersonate is not
-//! proven when the policies are evaluated. If one member alone vouches for the user, the name is whatever that member
-//! says. Such a name may refuse a request, but must not choose for it: a schema is spent, and a line of the access log
-//! left out, before rights are checked.
+//! Rules match the user that the request acts as. With `Impersonate-*` headers, the right to impersonate is not yet
+//! proven when policies are evaluated. If only one member authenticates the user, that member can choose any name. An
+//! unproven name may lead to a refusal. But it must not choose a schema or a log mode: the schema's limit is used, and
+//! the log line dropped, before rights are checked.
 //!
 //! ```text
 //! refusal                   the acting user; also the authenticated user, if a policy denies that user
@@ -19,39 +19,38 @@ use tributary_policy::DispatchAttributes;
 
 use tributary_rights::{CallerRights, Whom};
 
-/// A name and groups that rules match.
+/// Name and groups that rules match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyUser {
-    /// The name; empty if it does not count.
+    /// Name of the user; empty if rules must not match the name.
     pub(crate) name: String,
-    /// The groups that count.
+    /// Groups of the user that rules match.
     pub(crate) groups: Vec<String>,
 }
 
-/// The users that stand for the sender of a request.
+/// Users that represent the caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicySender {
-    /// The user that the request acts as.
+    /// User that the request acts as.
     pub(crate) acting: PolicyUser,
-    /// The authenticated user of an impersonated request. A denial of this user holds for the impersonated user, too.
+    /// Authenticated user of an impersonated request. A denial of the authenticated user also applies to the
+    /// impersonated user.
     pub(crate) authenticated: Option<PolicyUser>,
-    /// The user who chooses the schema and the line in the access log.
+    /// User whose verdict chooses the schema and the access-log mode.
     pub(crate) counted: Counted<PolicyUser>,
 }
 
-/// The user for whom policies choose a schema and a log line.
+/// User for whom policies choose a schema and a log mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counted<User> {
-    /// The user that the request acts as.
     Acting,
     /// The authenticated user, because the right to impersonate is not known yet.
     Authenticated,
-    /// The authenticated user, with the names and groups that count only.
+    /// The authenticated user, reduced to the name and groups that count.
     Less(User),
 }
 
 impl<User> Counted<User> {
-    /// The same variant with another form of the user.
     pub(super) fn seen_as<'a, Seen>(&'a self, see: impl FnOnce(&'a User) -> Seen) -> Counted<Seen> {
         match self {
             Self::Acting => Counted::Acting,
@@ -62,7 +61,7 @@ impl<User> Counted<User> {
 }
 
 impl PolicySender {
-    /// A user's sender for the policies of a place: of a cluster, or of the merged view (`None`).
+    /// Makes the sender for the policies of a cluster, or of the merged view (`None`).
     pub(crate) fn of_user(rights: &CallerRights, place: Option<&ClusterName>) -> Self {
         let actor = rights.actor();
         let seen_as =
@@ -77,7 +76,7 @@ impl PolicySender {
         Self { acting, authenticated, counted }
     }
 
-    /// The sender in personal mode. Only the acting user counts, impersonated or not.
+    /// Makes the sender in personal mode. Only the acting user counts, impersonated or not.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }
@@ -86,10 +85,10 @@ impl PolicySender {
 /// A request in the form that policies match, once for each user of its [`PolicySender`].
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQuestion<'a> {
-    /// As [`PolicySender::acting`].
+    /// For [`PolicySender::acting`].
     pub(crate) acting: DispatchAttributes<'a>,
-    /// As [`PolicySender::authenticated`].
+    /// For [`PolicySender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// As [`PolicySender::counted`]; the acting user for policies that choose nothing.
+    /// For [`PolicySender::counted`]. The acting user for policies that choose no schema.
     pub(crate) counted: Counted<DispatchAttributes<'a>>,
 }

@@ -1,4 +1,5 @@
-//! A member's answer on its way to the client: versions become the item form, and the annotation is added.
+//! Translation of a member's answer for the client: versions become versions of the merged view, and the cluster
+//! annotation is added.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,20 +34,19 @@ use crate::Router;
 use crate::request::ClientRequest;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 
-/// The form of the client's answer, and the effect of the write on later reads.
+/// Form of the client's answer, and whether the request writes.
 pub(crate) struct TranslationOptions {
-    /// The form of the answer.
     pub(crate) form: AnswerForm,
-    /// The form of an error.
     pub(crate) error_form: AnswerForm,
-    /// The object that each row of a Table includes.
+    /// Value of `includeObject` for the rows of a Table.
     pub(crate) include: IncludeObject,
-    /// Whether the request changes objects: no read, no dry run.
+    /// True if the request changes objects, in contrast to a read or a dry run.
     pub(crate) writes: bool,
 }
 
 impl TranslationOptions {
-    /// The `Accept` header for the member: rows are printed here, so for a Table the member gives the object.
+    /// Returns the `Accept` header for the member. Tributary prints the rows of a Table itself, so it requests the
+    /// object.
     pub(crate) fn accept(&self) -> &'static str {
         match self.form.shape {
             Representation::PartialMetadata(MetaVersion::V1) => {
@@ -60,13 +60,13 @@ impl TranslationOptions {
     }
 }
 
-/// Turns a member's answer into the client's. Bodies that are no objects (a Status, a TokenRequest) stay unchanged, or
-/// become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client accepts.
+/// Converts a member's answer into the client's. Bodies that are no objects (a Status, a TokenRequest) stay unchanged,
+/// or become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client accepts.
 ///
 /// # Errors
 /// 502 if clients could read the object differently, or if its encoding was not requested. 502 if the answer breaks
-/// off, takes more than 30 s, is larger than 8 MiB, or outgrows its room at the limit of held bytes. The last case is
-/// 429 if nothing was written.
+/// off, takes more than 30 s, is larger than 8 MiB, or needs more bytes than the limit of body bytes allows. The last
+/// case is 429 if nothing was written.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -91,7 +91,7 @@ pub(crate) async fn translate(
     })?;
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {
-        // Before the turn: a client that gives up waiting for a turn has written all the same.
+        // Precedes the wait for a CPU slot: the write also counts if the client gives up waiting.
         at_once(text.len(), || {
             note_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
@@ -103,21 +103,21 @@ pub(crate) async fn translate(
     })
 }
 
-/// The kind of an answer's body for clients, by its media type.
+/// Kind of an answer's body, by its media type.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyKind {
-    /// JSON, the requested form. client-go takes a body without a type for JSON, too.
+    /// JSON, the requested form. client-go also reads a body without a type as JSON.
     Json,
-    /// Another encoding of objects, which clients read without a request for the encoding. Tributary refuses such an
-    /// answer: an unread object could name another cluster as its own, and the client's next write of the object would
-    /// go there.
+    /// Another encoding of objects, which clients read although they did not request the encoding. Tributary refuses
+    /// the answer: the unread object could name another cluster in its annotation, and the client's next write would go
+    /// to the named cluster.
     OtherEncoding,
-    /// No object: a screenshot, a text.
+    /// Not an object, for example a screenshot or plain text.
     Opaque,
 }
 
 impl BodyKind {
-    /// Source: the media types of kubernetes/apimachinery `pkg/runtime/types.go`; client-go's `rest/request.go` for a
+    /// Sources: the media types of kubernetes/apimachinery `pkg/runtime/types.go`; client-go's `rest/request.go` for a
     /// body without a type.
     fn from_media_type(media_type: &str) -> Self {
         match &*media_type.to_ascii_lowercase() {
@@ -132,7 +132,7 @@ impl BodyKind {
     }
 }
 
-/// The client's form of a successful whole answer.
+/// Returns the client's form of a successful, complete answer.
 ///
 /// # Errors
 /// 502 if clients could read the answer differently.
@@ -172,14 +172,15 @@ fn translated(
     Ok(response)
 }
 
-/// The form of an object's version for the caller: the same as in answers from memory.
+/// Returns the form of an object's version for the caller, as in answers from memory.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
     let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_place()));
     ItemVersions::new(request.configuration.items(resource), audience.map(Arc::new))
 }
 
-/// The text of a body that is passed on, without an annotation of the cluster: only Tributary may set it.
+/// Removes the cluster annotation from a body that is otherwise passed on unchanged: only Tributary may set the
+/// annotation.
 fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
     match unmark_object(&text) {
         Ok(Cow::Borrowed(_)) | Err(ObjectDecodeError::Json(_)) => Ok(text),
@@ -191,7 +192,7 @@ fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
     }
 }
 
-/// A body that is no object, as JSON, or in YAML if the client asked for YAML.
+/// Returns a body that is no object as JSON, or in YAML if the client requests YAML.
 fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     if form.encoding != Encoding::Yaml {
         return Response::from_parts(head, body::full(text));
@@ -201,7 +202,7 @@ fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     response
 }
 
-/// The form to write. In JSON the member's partial metadata is written as the object that it is.
+/// Returns the form to write. In JSON the member has already reduced the object to PartialObjectMetadata.
 fn written_form(form: AnswerForm) -> AnswerForm {
     if matches!(form.shape, Representation::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
         AnswerForm { shape: Representation::Object, ..form }
@@ -236,7 +237,7 @@ fn kind(request: &ResourceRequest) -> ResourceKind {
     }
 }
 
-/// An object without a version (such as metrics, computed for each request), with the annotation of its cluster.
+/// Adds the cluster annotation to an object without a version, such as metrics, which are computed for each request.
 fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     let mut object: serde_json::Value = serde_json::from_slice(text).ok()?;
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
@@ -245,10 +246,10 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     serde_json::to_vec(&object).ok().map(Bytes::from)
 }
 
-/// Notes a write that a member has answered. Later reads wait until they see it (read-your-writes). If the write may
-/// change discovery, the written cluster is asked for its discovery again.
+/// Records a write that a member has answered, so that later reads wait for the write (read-your-writes). If the write
+/// may change discovery, Tributary renews the discovery of the cluster.
 ///
-/// An answer of another kind than the resource's (such as a computed answer of an aggregated server) has no version of
+/// An answer of another kind than the resource's, such as a computed answer of an aggregated server, has no version of
 /// the resource.
 pub(crate) fn note_write(
     router: &Router,
@@ -294,7 +295,7 @@ pub(crate) fn note_write(
     }
 }
 
-/// Returns whether more finalizers may delay the deletion than the answer shows: a namespace has some in its spec.
+/// Returns whether finalizers outside of the metadata may delay the deletion: a namespace has finalizers in its spec.
 fn may_lack_finalizers(resource: &GroupVersionResource, text: &[u8]) -> bool {
     let is_namespace = resource.group.is_empty() && &*resource.resource == "namespaces";
     is_namespace && json::find(text, 0, &["spec"]).is_none_or(|spec| text.get(spec.start) != Some(&b'{'))
@@ -319,11 +320,11 @@ mod tests {
     use tributary_fleet::discovery::ServedResource;
     use tributary_fleet::discovery::model::Resource;
 
-    /// The size from which a body needs a turn to be read.
+    /// Size of a large body in bytes, which needs a CPU slot.
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
-    fn media_types_of_objects_are_never_opaque() {
+    fn media_types_of_objects_never_pass_untranslated() {
         for (media_type, kind) in [
             ("application/json", BodyKind::Json),
             ("Application/JSON", BodyKind::Json),
@@ -342,7 +343,7 @@ mod tests {
     async fn member_answer_loses_a_forged_cluster_annotation() {
         let (_router, cluster) = router_of_one();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
-        // Objects without a version are no objects here, and are passed on.
+        // An object without a version is passed on, without the annotation.
         let victim = r#"{"kind":"K","metadata":{"name":"p","annotations":{"tributary.dev\/cluster":"b"}}}"#;
         assert_eq!(passed(victim).unwrap(), br#"{"kind":"K","metadata":{"name":"p","annotations":{}}}"#);
         for (repeated, what) in [
@@ -358,9 +359,9 @@ mod tests {
         }
     }
 
-    /// The answer to a change that removes the last finalizer has the object in its version before the deletion.
+    /// The answer to a change that removes the last finalizer contains the object's version before the deletion.
     #[tokio::test]
-    async fn reads_wait_for_a_deletion_that_a_change_completes() {
+    async fn reads_wait_for_a_deletion_that_a_patch_completes() {
         let (router, cluster) = router_of_one();
         for (resource, object, is_gone) in [
             ("configmaps", r#""kind":"ConfigMap""#, true),
@@ -392,7 +393,6 @@ mod tests {
         }
     }
 
-    /// A router with one cluster.
     fn router_of_one() -> (Arc<Router>, Arc<Cluster>) {
         let router = Router::new(RouterConfig::default());
         let name = ClusterName::new("a").unwrap();
@@ -410,7 +410,6 @@ mod tests {
         (router, cluster)
     }
 
-    /// A resource that a cluster serves.
     fn served(cluster: &Cluster, resource: &str) -> ServedResource {
         let described = format!(r#"{{"resource": "{resource}", "scope": "Namespaced"}}"#);
         let name = cluster.name();
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_waits_for_its_turn_is_noted() {
+    async fn write_is_recorded_before_its_answer_gets_a_cpu_slot() {
         let (router, cluster) = router_of_one();
         let served = served(&cluster, "configmaps");
         let view = router.views().get_or_start(&served, None, None).await;
@@ -449,7 +448,7 @@ mod tests {
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
         let room = router.held_bytes().acquire(Holder::Unknown, 0).unwrap();
-        // The client gives up, as at the end of its time.
+        // The client gives up, as at its time limit.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
             router: &router,

@@ -1,5 +1,6 @@
-//! Questions to members in a client's name, which precede the answer to the client. A member gets few questions at
-//! once, clients take turns, each question has a time limit, and the answers count towards `--max-held-bytes`.
+//! Lookups and reviews in members in a client's name, which precede the answer to the client. Tributary sends few of
+//! them to a member at a time, and serves clients round robin. Each has a time limit, and the answers count towards
+//! `--max-held-bytes`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +20,25 @@ use tributary_sharing::limits::ASKED_AT_ONCE;
 use super::send;
 use crate::caller::Caller;
 
-/// A question to members.
+/// A lookup or review for several members.
 #[derive(Clone)]
 pub(super) struct Question {
-    /// The path and the query of the question.
     pub(super) path: Arc<str>,
-    /// The JSON of a review, which is posted; `None` for a get.
+    /// JSON body of a review, sent by POST; `None` for a get.
     pub(super) review: Option<Bytes>,
-    /// The `Accept` header.
     pub(super) accept: HeaderValue,
-    /// The client that the question is for.
+    /// Client on whose behalf the request is sent.
     pub(super) caller: Caller,
-    /// The limit for the bytes of the answers.
+    /// Limit of body bytes in memory, which includes the answers.
     pub(super) held_bytes: Arc<FairSemaphore>,
-    /// The limit for the length of an answer, in bytes.
+    /// Maximal length of an answer in bytes.
     pub(super) answer_bytes_max: usize,
-    /// The time limit of members.
+    /// Time limit of the members.
     pub(super) patience: Patience,
-    /// The number of questions so far, by member and question.
     pub(super) put: Counter,
 }
 
 impl Question {
-    /// The request with the question.
     fn message(&self) -> Request<Body> {
         let mut message = Request::new(self.review.clone().map_or_else(body::empty, body::full));
         message.headers_mut().insert(header::ACCEPT, self.accept.clone());
@@ -53,17 +50,16 @@ impl Question {
     }
 }
 
-/// The time limit of members.
+/// Time limit of the members.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// This time for each member until its turn comes, and again from then on.
+    /// Time for each member until the slot is free, and again from then on.
     Each(Duration),
-    /// This end for all members.
+    /// Common deadline of all members.
     Until(Instant),
 }
 
 impl Patience {
-    /// The end of a wait that begins now.
     fn end(self) -> Instant {
         match self {
             Self::Each(time) => Instant::now() + time,
@@ -72,19 +68,20 @@ impl Patience {
     }
 }
 
-/// The reply of one member.
+/// Result of the request to one member.
 pub(super) enum Reply {
     /// An answer other than 403. The body of a 404 is not read.
     Answer(StatusCode, Bytes, Portion),
-    /// The member's 403, or the refusal to let the user act as the user of the request; then the member is not asked.
+    /// The member's 403, or Tributary's refusal because the user may not impersonate in the member, which then gets no
+    /// request.
     Forbidden(Refusal),
-    /// No turn in time, or no room for the answer.
+    /// No slot in time, or no free bytes for the answer.
     NotPut(Refusal),
-    /// The cause for no answer, or for an unreadable one.
+    /// Cause of a missing or unreadable answer.
     Unanswered(String),
 }
 
-/// Asks these clusters, some at once, each as soon as it is the client's turn there. The replies have no order.
+/// Sends the request to these clusters in parallel, each when a slot for the client is free. The replies have no order.
 pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) -> Vec<(Arc<Cluster>, Reply)> {
     let replies = clusters.into_iter().map(|cluster| {
         let question = question.clone();
@@ -99,10 +96,10 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let holder = question.caller.holder;
     let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
-    // Other questions may have given up their turns at the common end.
+    // With a common deadline, slots become free when other requests give up at the deadline, which is too late.
     let is_over = || question.patience.end() <= Instant::now();
     let Some(_turn) = turn.ok().filter(|_| !is_over()) else {
-        // The member's state is unknown: it was not asked.
+        // The member's state is unknown, because the member got no request.
         return Reply::NotPut(LimitRefusal::Questions { cluster: cluster.name().clone() }.into());
     };
     let room = match question.held_bytes.acquire(holder, 0) {
@@ -114,7 +111,8 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
         match send::ask_cluster(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
             Err(refusal) if refusal.forbids_acting() => Reply::Forbidden(refusal),
-            // The cluster forbids our account an action that it forbids the user, too.
+            // Tributary's account lacks the right to impersonate for this action, and the user lacks the right for the
+            // action, too.
             Err(refusal) if refusal.said_by_member().is_some_and(says_forbidden) => Reply::Forbidden(refusal),
             Err(refusal) => Reply::Unanswered(refusal.status().message),
         }
@@ -124,7 +122,7 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     timeout_at(end, Box::pin(reply)).await.unwrap_or_else(late)
 }
 
-/// Reads an answer whole, in room that grows with it.
+/// Reads a whole answer. `room` grows with the answer.
 async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut room: Portion) -> Reply {
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {
@@ -140,7 +138,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
     }
 }
 
-/// The 429 for an answer without room in memory.
+/// Returns the 429 for an answer that exceeds the limit of body bytes.
 fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
     LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
 }

@@ -1,4 +1,5 @@
-//! Turns for reading a request's body: one turn by the body's length, and for YAML one by the cost of its conversion.
+//! CPU slots for reading a request's body: one slot by the body's length, and for YAML one by the cost of its
+//! conversion.
 
 use bytes::Bytes;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
@@ -7,11 +8,11 @@ use tributary_sharing::flow::large_bodies::{LargeBodies, of_yaml};
 
 use tributary_answers::refusal::Refusal;
 
-/// Converts a text whose bytes `portion` counts. `portion` also counts the JSON of YAML. Dropping the future while it
-/// waits for a turn is safe.
+/// Converts a text whose bytes `portion` counts. `portion` also counts the JSON of YAML. Cancellation is safe: the wait
+/// for a CPU slot ends.
 ///
 /// # Errors
-/// 400 for YAML that cannot be converted, 429 without room for its JSON.
+/// 400 for YAML that cannot be converted, 429 if its JSON exceeds the limit of body bytes.
 pub(super) async fn convert_in_turns(
     turns: &LargeBodies,
     portion: &mut Portion,
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_is_converted_in_a_turn_by_its_cost() {
+    async fn yaml_conversion_waits_for_a_cpu_slot_by_its_cost() {
         let turns = LargeBodies::one_at_a_time();
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
@@ -66,9 +67,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_without_room_for_its_json_is_refused() {
+    async fn yaml_whose_json_exceeds_the_byte_limit_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
-        // A single client may occupy half of three quarters of the room.
+        // A single client may use half of three quarters of the limit.
         let mut portion = reserve_text(text.len() * 4, &text);
         let refused = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);

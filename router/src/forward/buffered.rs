@@ -1,4 +1,4 @@
-//! A request to a member whose body is read.
+//! A request to a member whose body is complete in memory.
 
 use bytes::Bytes;
 use http::{Method, Request, request};
@@ -14,26 +14,23 @@ use super::body_turns;
 use super::media_type::content_type;
 use crate::request::ClientRequest;
 
-/// A request with its body read.
 pub(crate) struct BufferedRequest {
-    /// Method, URI and headers.
     pub(crate) head: request::Parts,
-    /// The body, converted to JSON if it came as YAML.
+    /// Body, converted from YAML to JSON.
     pub(crate) body: RequestBody,
-    /// The facts in the body that choose the cluster.
+    /// Facts in the body that determine the cluster.
     pub(crate) facts: Facts,
-    /// The kind of the body.
     pub(super) shape: BodyKind,
-    /// The body's part of the limit `--max-held-bytes`.
+    /// Part of the limit `--max-held-bytes` for the body.
     portion: Portion,
 }
 
 impl BufferedRequest {
-    /// Reads the body of a request, `bytes_max` bytes at most.
+    /// Reads the body of a request, of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// 415 for an unknown media type, 413 for a larger body, 400 for a body that does not match its type, 429 at the
-    /// limit of held bytes.
+    /// limit of body bytes.
     pub(crate) async fn read(
         request: ClientRequest<'_>,
         verb: Verb,
@@ -64,29 +61,28 @@ impl BufferedRequest {
         Ok(Self { head, body, facts, shape, portion })
     }
 
-    /// Returns whether the request is a server-side apply, which makes the object if there is none.
+    /// Returns whether the request is a server-side apply, which creates a missing object.
     pub(crate) fn is_apply(&self) -> bool {
         self.body.format() == Format::ApplyYaml
     }
 
-    /// The client whose share of memory contains the body.
+    /// Returns the client (connection or user) whose share of body bytes contains the body.
     pub(super) fn holder(&self) -> Holder {
         self.portion.holder()
     }
 
-    /// The cluster that the annotation in the body names.
     pub(super) fn named_cluster(&self) -> Option<&str> {
         self.facts.cluster.as_deref()
     }
 
-    /// Returns whether the request is a dry run. The facts include the query of a delete.
+    /// Returns whether the request is a dry run. For a delete, the query also counts.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())
     }
 }
 
-/// The refusal of a request whose body cannot be read. No member has seen the request.
+/// Refuses a request whose body cannot be read. No member has seen the request.
 pub(super) fn unreadable(error: BoxError) -> Refusal {
     match (error.downcast_ref::<body::TooLarge>(), error.downcast_ref::<Exceeded>()) {
         (Some(body::TooLarge(limit)), _) => LimitRefusal::Body { max: *limit }.into(),

@@ -1,4 +1,4 @@
-//! Creates: new objects go to the cluster that the first ground names.
+//! Creation of objects in the cluster that the first ground names.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::request::ClientRequest;
 /// Creates an object in the cluster that the first ground names.
 ///
 /// # Errors
-/// As [`Write::owner_of_new`]. The member's own refusals pass.
+/// As [`Write::owner_of_new`]. The member's own refusals are passed on.
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, .. } = request;
     let (form, include) = request.object_form()?;
@@ -35,15 +35,15 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     explain_missing_namespace(request, &target, answer).await
 }
 
-/// Caches the resource before an object of it is made: a watch from the object's integer needs the event in the log,
-/// and a log that begins later lacks the event.
+/// Caches the resource before the creation of an object: a watch from the object's integer version needs the creation
+/// in the log, and a log that begins later lacks the creation.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
-        // A cluster whose objects cannot be read may still take a new one.
+        // A cluster whose objects cannot be read may still accept a new object.
         let held = request.view();
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }
 }
 
-/// The time that a create waits until its resource is cached. Only the first create of an unread resource waits.
+/// Time that a create waits until its resource is cached. Only the first create of an uncached resource waits.
 const HELD_WITHIN: Duration = Duration::from_secs(3);

@@ -32,13 +32,13 @@ use crate::selected_names;
 use crate::time_limit;
 use crate::versions::ClientVersion;
 
-/// Deletes a collection in each wanted cluster that serves it, after clusters were asked for their discovery again.
+/// Deletes a collection in each wanted cluster that serves the resource, after a renewal of the clusters' discovery.
 ///
 /// # Errors
-/// Before the first deletion: 403 if the caller sees the collection in a wanted cluster and may not delete it there;
-/// 429 if the request's schema has no room at a cluster; 503 if a wanted cluster or its aggregated server is out of
-/// reach, or has not answered discovery. After that: the refusal of the first cluster, with a message that names the
-/// clusters of failed and of successful deletions.
+/// Before the first deletion: 403 if the caller may list but not delete the collection in a wanted cluster; 429 if the
+/// request's schema has no free permit for a cluster; 503 if a wanted cluster or its aggregated server is unreachable,
+/// or has not answered discovery. After the first deletion: the refusal of the first cluster, with a message that names
+/// the clusters of failed and of successful deletions.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -60,7 +60,7 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     check_rights(request, &clusters, is_nowhere).await?;
     check_reach(request, &clusters, unknown)?;
-    // Without room for an answer, later reads would not wait for its deletions.
+    // Without memory for an answer, later reads would not wait for its deletions.
     let reserve = Reserve::for_request(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
@@ -80,30 +80,29 @@ pub(crate) async fn delete_collection(
     Ok(response)
 }
 
-/// The clusters of the deletion: those whose objects a list of the collection shows.
+/// Returns the clusters of the deletion: clusters whose objects a list of the collection shows.
 fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Arc<Cluster>> {
     let selected = request.serving().filter(|name| selects(request, wanted, name));
     selected.filter_map(|name| request.cluster(name)).collect()
 }
 
-/// Returns whether the collection includes the objects of the cluster.
 fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterName) -> bool {
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// The troubles of wanted clusters that may serve the resource although their discovery lacks it.
+/// Returns the failures of selected clusters that may serve the resource although their discovery lacks it.
 fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
     let troubles = may_serve.chain(request.undescribed());
     troubles.filter(|trouble| selects(request, wanted, &trouble.cluster)).collect()
 }
 
-/// Checks that the caller may delete each part of the collection that they see. `is_nowhere`: no candidate serves the
-/// resource, or may serve it.
+/// Checks that the caller may delete each part of the collection that the caller may list. `is_nowhere`: no candidate
+/// serves or may serve the resource.
 ///
 /// # Errors
-/// 403 with the clusters that do not allow the deletion, without names if it is nowhere; 503 if the rights in a cluster
-/// are unknown.
+/// 403 with the clusters that forbid the deletion, without names if `is_nowhere`; 503 if the rights in a cluster are
+/// unknown.
 async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_nowhere: bool) -> Result<(), Refusal> {
     let ClientRequest { caller, resource, .. } = request;
     let Some(rights) = caller.rights() else { return Ok(()) };
@@ -114,7 +113,7 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
-    // A list of the collection shows the caller nothing, and so does the refusal.
+    // A list of the collection shows the caller no objects, so the refusal reveals no cluster.
     if refusing.is_empty() && !is_nowhere {
         return Ok(());
     }
@@ -131,11 +130,11 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
     Err(rights.forbids(names(), refused))
 }
 
-/// Checks that all clusters can be reached, so that the whole collection is deleted. `unknown` has the troubles of
+/// Checks that all clusters are reachable, so that the whole collection is deleted. `unknown` has the failures of
 /// clusters that may serve the resource.
 ///
 /// # Errors
-/// 503 with the clusters out of reach and the unknown clusters.
+/// 503 with the unreachable and the unknown clusters.
 fn check_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: Vec<Trouble>) -> Result<(), Refusal> {
     let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(unknown).collect();
     if troubles.is_empty() {
@@ -149,7 +148,7 @@ fn check_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: V
 /// Combines the answers of the members.
 ///
 /// # Errors
-/// The first refusal, with the clusters where the deletion failed and where it was done.
+/// The first refusal, with the clusters of failed and of successful deletions.
 fn combine_answers(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<(), Refusal> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (cluster, answer) in answers {
@@ -165,12 +164,12 @@ fn combine_answers(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<
     }
 }
 
-/// The number of deletions at once. A cluster answers with all deleted objects, up to 8 MiB, which stay in memory until
-/// they are read. Without room for another answer, the answers are read one after the other in the reserve.
+/// Maximum of parallel deletions. A cluster answers with all deleted objects, up to 8 MiB, which stay in memory until
+/// they are read. At the limit of body bytes, the answers are read one after the other in the reserve.
 const DELETED_AT_ONCE: usize = 16;
 
-/// Deletes in one cluster. `shared` is the body for every member, if there is one. `reserve` is room for an answer that
-/// finds no other room.
+/// Deletes in one cluster. `shared` is the body for every member, if there is one. `reserve` is memory for an answer
+/// that exceeds the limit of body bytes.
 async fn delete_in_cluster(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -221,11 +220,12 @@ async fn delete_in_cluster(
         }
         Ok(())
     };
-    // The deletion counts without a complete answer (none in time, too large, no room): later reads do not wait then.
+    // The deletion also counts without a complete answer (late, too large, no free bytes). Later reads then do not wait
+    // for the deletion.
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
-/// Has later reads wait for the deletions, and removes Helm releases with deleted records from the cache. A member
+/// Makes later reads wait for the deletions, and removes Helm releases with deleted records from the cache. A member
 /// answers with the objects before their deletion. Reads do not wait for the objects of an answer above 8 MiB.
 fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
@@ -267,8 +267,8 @@ struct CollectionItemMetadata {
     deletion_timestamp: Option<String>,
 }
 
-/// Reads the deletions from a member's answer, without objects that were being deleted before: these may not change any
-/// more. A Status names no object.
+/// Reads the deletions from a member's answer, without objects whose deletion had begun earlier: such objects may not
+/// change any more. A Status names no object.
 fn deletions(answer: &[u8]) -> Vec<Deletion> {
     let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
     let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_do_not_wait_for_objects_that_were_being_deleted_before() {
+    fn reads_do_not_wait_for_deletions_that_began_earlier() {
         let answer = br#"{"kind":"PodList","items":[
             {"metadata":{"namespace":"n","name":"a","uid":"1","resourceVersion":"7"}},
             {"metadata":{"namespace":"n","name":"b","uid":"2","resourceVersion":"8","deletionTimestamp":"2026-01-01T00:00:00Z"}},

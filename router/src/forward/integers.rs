@@ -1,4 +1,4 @@
-//! Checks before a write that its answer can carry an integer version.
+//! Check before a write: the object in the answer must have an integer version.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, ItemResourceVersions, Object, ResourceVersion};
@@ -6,16 +6,16 @@ use tributary_merge::IntegerResourceVersion;
 
 use crate::request::ClientRequest;
 
-/// The margin between a member's newest known version and the highest version with an integer form. A thousand million
-/// changes are more than any member makes while its answer travels here. For versions that count microseconds they are
-/// a quarter of an hour.
+/// Margin between a member's newest known version and the highest version with an integer form. A member makes fewer
+/// than a billion changes while its answer is in transit. For versions that count microseconds, a billion are a quarter
+/// of an hour.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that the object in the member's answer will have an integer form, if objects carry integers. After the write
-/// it would be too late: the client could not read the answer to a completed write.
+/// Checks that the object in the member's answer will have an integer form, if objects carry integers. A check after
+/// the write would be too late: the client could not read the answer to a completed write.
 ///
 /// # Errors
-/// 400 that names the bound and the remedy.
+/// 400 with the limit and the remedy.
 pub(crate) fn fits(request: ClientRequest<'_>, cluster: &ClusterName, object: Option<&Object>) -> Result<(), Refusal> {
     let ClientRequest { router, resource, info, .. } = request;
     if request.configuration.items(&resource.resource) != ItemResourceVersions::Integer {

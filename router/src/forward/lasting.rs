@@ -1,18 +1,18 @@
-//! Requests that are streamed and may be long-running: watches of a cluster's own view, followed logs, exec, attach,
-//! port-forward, and streams of workloads and aggregated servers. Each ends when its credentials, rights or policies
-//! end.
+//! Streamed requests that may be long-running: watches of a cluster's own view, followed logs, exec, attach,
+//! port-forward, and streams of workloads and aggregated servers. Each request ends when its credentials, rights or
+//! policies end.
 //!
 //! ```text
 //! the user's rights in the member ─▶ FollowedGrant ─┐
 //! the policies, as they change ─▶ Dispatched ────────┤
-//! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ while the member is asked ─▶ a refusal
-//!                                                                ├─ while a body is sent ─────▶ ended_by
-//!                                                                └─ while a tunnel is open ───▶ TunnelEnd
+//! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ before the member's answer ─▶ a refusal
+//!                                                                ├─ during a body ────────────▶ ended_by
+//!                                                                └─ during a tunnel ──────────▶ TunnelEnd
 //! ```
 //!
-//! Only Kubernetes' own long-running requests are known as such. An aggregated server may answer any request with an
-//! endless stream, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io). So each answer is followed that
-//! is still being written after a second.
+//! Only Kubernetes' own long-running requests are recognizable by their path. An aggregated server may answer any
+//! request with an endless stream, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io). So each answer
+//! that is still incomplete after a second is checked as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,14 @@ use super::media_type::content_type;
 use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
 
-/// The time after which the answer to a short request is followed. One second: a lost right has to take effect within
-/// two, and nearly all short answers are complete by then.
+/// Time after which the answer to a short request is checked like a long-running one. One second: a lost right has to
+/// take effect within two, and nearly all short answers are complete by then.
 const FOLLOWED_AFTER: Duration = Duration::from_secs(1);
 
-/// The first version that authorizes a WebSocket into a Pod as `create`, too.
+/// First Kubernetes version that also requires `create` for a WebSocket into a Pod.
 const CREATES_FROM: (u64, u64, u64) = (1, 35, 0);
 
-/// A long-running request, and the conditions that end it.
+/// A long-running request, and the conditions that end the request.
 pub(super) struct Lasting {
     class: RequestClass,
     /// Resolves when the request has to end.
@@ -51,23 +51,23 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
-    /// Follows the conditions of a request, from before the member gets it; `None` if nothing can end the request.
+    /// Begins to check the conditions of a request, before the member gets the request. `None` if nothing can end the
+    /// request.
     pub(super) fn begin(cluster: &Cluster, caller: &Caller, info: &RequestInfo) -> Option<Self> {
         Some(Self { class: info.class(), over: over(caller, cluster, info)?, ender: None })
     }
 
-    /// The end of the tunnel, if the connection is switched.
     pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
         let (end, ender) = TunnelEnd::new();
         self.ender = Some(ender);
         end
     }
 
-    /// Waits for the member's answer. A long-running request without rights stops waiting. The result of a short
-    /// request is returned, even if its rights have ended meanwhile.
+    /// Waits for the member's answer. The wait ends early if a long-running request loses its rights. The answer to a
+    /// short request is returned, even if its rights have ended meanwhile.
     ///
     /// # Errors
-    /// Those of the answer; 401 and 403 if the request has to end before.
+    /// Those of the answer; 401 and 403 if the request has to end before the answer.
     pub(super) async fn wait_for_answer<T>(
         &mut self,
         answer: impl Future<Output = Result<T, Refusal>>,
@@ -103,7 +103,7 @@ impl Lasting {
     }
 }
 
-/// Resolves when the request has to end; `None` if nothing can end it.
+/// Resolves when the request has to end; `None` if nothing can end the request.
 fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
     let end = caller.stream_end();
     let version = cluster.version().map(|version| version.order());
@@ -123,10 +123,11 @@ fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFut
     }))
 }
 
-/// The verbs by which a member authorizes a long-running request. From 1.35 on kube-apiserver asks for `create` too
-/// before it lets a WebSocket into a Pod, because a WebSocket begins as a GET. The feature gate
+/// Returns the verbs by which a member authorizes a long-running request. From 1.35 on, kube-apiserver also requires
+/// `create` for a WebSocket into a Pod, because a WebSocket begins as a GET. The feature gate
 /// `AuthorizePodWebsocketUpgradeCreatePermission` can disable this (`ensureAuthorizedForVerb` in
-/// `pkg/registry/core/pod/rest`). A user without that right could not open the request again, so it ends.
+/// `pkg/registry/core/pod/rest`). A user without `create` could not open the request again, so Tributary ends the
+/// request.
 fn judged_verbs(info: &RequestInfo, version: Option<(u64, u64, u64)>) -> impl Iterator<Item = &'static str> {
     let leads_into_pod = info.resource().is_some_and(|request| {
         let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
@@ -142,7 +143,6 @@ async fn refused(dispatched: Arc<Dispatched>, cluster: &ClusterName) -> StreamOv
     StreamOver::Policy
 }
 
-/// Returns whether each event of the stream has a line of its own.
 fn is_lines(answer: &Response<Body>) -> bool {
     content_type(answer.headers()).starts_with("application/json")
         && !answer.headers().contains_key(header::CONTENT_ENCODING)
@@ -153,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_connections_need_the_verbs_that_their_member_checks() {
+    fn pod_connections_need_the_verbs_of_the_members_version() {
         let pod = "/api/v1/namespaces/n/pods/p";
         let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
         for (method, path, version, expected) in [
             ("GET", format!("{pod}/exec"), new, &["get", "create"][..]),
             ("GET", format!("{pod}/attach"), new, &["get", "create"]),
             ("GET", format!("{pod}/portforward"), Some((1, 36, 3)), &["get", "create"]),
-            // A cluster of unknown version may be a new one. A right that it never granted cannot be lost.
+            // A cluster of unknown version may be a new one. A right that the cluster never granted cannot be lost.
             ("GET", format!("{pod}/exec"), None, &["get", "create"]),
             ("GET", format!("{pod}/exec"), old, &["get"]),
             ("POST", format!("{pod}/exec"), new, &["create"]),

@@ -1,17 +1,17 @@
-//! Lists of collections that memory cannot hold (metrics, resources that are not registered): each cluster gives its
-//! list now, and the lists are joined.
+//! Live lists: lists of collections that memory cannot cache (metrics, resources that are not registered). Each cluster
+//! gets the list request, and Tributary merges the answers.
 //!
 //! ```text
 //! gather: a few members at once, in order ──▶ all lists fit ──▶ head, then the gathered lists
 //!            │
-//!            └─ some lists do not fit: their members are asked whether they will answer
+//!            └─ some lists do not fit: probe their members for a successful answer
 //!                   ──▶ head, then the list of one member after the other, as each arrives
 //! ```
 //!
-//! The client learns before the answer begins which clusters are missing, and why, whatever the length. At most
-//! [`GATHERED_BYTES_MAX`] are held, however long the lists are. A page has whole answers of clusters in the order of
-//! their names, as many as fit. Its token names the cluster of the next page, with that member's own token. So each
-//! cluster's objects are one snapshot of that cluster, and this process keeps no state.
+//! Whatever the length, the answer's Warnings name the missing clusters and the reasons. At most [`GATHERED_BYTES_MAX`]
+//! are in memory, however long the lists are. A page has complete answers of clusters in the order of their names, as
+//! many as fit. Its continue token names the cluster of the next page, with that member's own token. So each cluster's
+//! objects are one snapshot of that cluster, and Tributary keeps no state.
 
 mod answer;
 mod ask;
@@ -40,7 +40,7 @@ use gather::{GatheredPage, Gathering};
 use token::LiveContinueToken;
 use write::ListForm;
 
-/// Returns whether a continue token belongs to a page of a live list.
+/// Returns whether a continue token belongs to a list that was forwarded to the clusters (live list).
 pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }
@@ -49,9 +49,9 @@ pub(crate) fn is_live_token(text: &str) -> bool {
 /// from memory starts without them.
 ///
 /// # Errors
-/// Under `partial: Deny` 429 that names a cluster without an answer; 429 if bodies occupy too many bytes; 400 and 422
-/// as a member answers; 403 if all members forbid the list; 406; 410 for a continue token that is no longer known. A
-/// failure after the begin of the answer ends the connection or stream.
+/// Under `partial: Deny` 429 that names a cluster without an answer; 429 at the limit of body bytes; 400 and 422 as a
+/// member answers; 403 if all members forbid the list; 406; 410 for an expired continue token. A failure after the
+/// begin of the answer ends the connection or stream.
 pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
@@ -113,7 +113,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     Ok(response)
 }
 
-/// The clusters of each Helm release with records on the page, as far as their lists have arrived.
+/// Returns the clusters of each Helm release with records on the page, from the lists that have arrived.
 fn collect_release_clusters(page: &GatheredPage) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     for list in &page.lists {

@@ -1,8 +1,6 @@
-//! The media type of a body.
-
 use http::{HeaderMap, HeaderValue, header};
 
-/// The media type of a body, without its parameters; empty without the header.
+/// Returns the media type of a body without parameters; empty without the header `Content-Type`.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -14,10 +12,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_media_type_is_read_whatever_its_parameters_are() {
+    fn media_type_is_read_without_its_parameters() {
         for (value, expected) in [
             (&b"application/json-patch+json"[..], "application/json-patch+json"),
-            // kube-apiserver reads the text up to the semicolon.
+            // kube-apiserver reads the text before the semicolon.
             (b"application/json-patch+json;\xff", "application/json-patch+json"),
             (b"application/yaml ; charset=utf-8", "application/yaml"),
             (b"\xff", ""),

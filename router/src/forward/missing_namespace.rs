@@ -1,4 +1,4 @@
-//! The refusal of a new object whose namespace is missing in the chosen cluster.
+//! Refusal of a new object whose namespace is missing in the chosen cluster.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use super::owner::OwnerTarget;
 use super::owner::evidence::find_namespace;
 use crate::request::ClientRequest;
 
-/// Explains the answer to a write that makes an object, if the member has no such namespace.
+/// Explains the answer to a create or apply, if the member does not have the namespace.
 ///
 /// # Errors
-/// A refusal with the ground that chose the cluster, and with the clusters that have the namespace. Other answers pass.
+/// A refusal with the ground that chose the cluster, and with the clusters that have the namespace. Other answers are
+/// passed on.
 pub(super) async fn explain_missing_namespace(
     request: ClientRequest<'_>,
     target: &OwnerTarget,

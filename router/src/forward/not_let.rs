@@ -1,5 +1,5 @@
-//! Recognizes the answer of a cluster that does not let this endpoint's account act as its users, and tells it apart
-//! from a refusal of the user.
+//! Recognition of a cluster's refusal to let Tributary's account impersonate its users, in contrast to a refusal of the
+//! user.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use tributary_sharing::limits::REFUSAL_BYTES_MAX;
 
 use crate::caller::Caller;
 
-/// The permission that our account lacks.
+/// Permission that Tributary's account lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lacking {
-    /// The permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb
-    /// such as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    /// Permission to act as the user: `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) a verb such
+    /// as `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
     Impersonation,
-    /// The permission for this action as the user: `impersonate-on:user-info:list`. A cluster names this permission
-    /// first, also for an account that may act as no user.
+    /// Permission for this action as the user: `impersonate-on:user-info:list`. A cluster checks this permission before
+    /// the permission to impersonate.
     ThisInTheirName,
 }
 
-/// The path of reviews of one's own identity. Each profile of `tributary join` lets every user post them.
+/// Path of SelfSubjectReviews. Each profile of `tributary join` lets every user post such reviews.
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const WHO_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 
-/// The request for such a review.
+/// SelfSubjectReview as a request to a member.
 const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO, query: None };
 
-/// Checks the answer to a request as one of many users for a refusal of this endpoint's account.
+/// Checks whether an answer in shared mode is a refusal of Tributary's account.
 ///
 /// # Errors
-/// 403 in the cluster's words if the user lacks the permission, too; otherwise 503, because only an administrator of
+/// 403 with the cluster's text if the user lacks the permission, too; otherwise 503, because only an administrator of
 /// the cluster can help.
 pub(super) async fn check_impersonation(
     cluster: &Arc<Cluster>,
@@ -56,7 +56,7 @@ pub(super) async fn check_impersonation(
     Box::pin(check_refusal(cluster, caller, sent, answer)).await
 }
 
-/// Checks a short 403, whose text is read.
+/// Checks a 403 that is short enough to be read.
 async fn check_refusal(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -72,14 +72,15 @@ async fn check_refusal(
     }
 }
 
-/// Notes that the cluster lets us act as users, if the answer is a success. Other answers may precede the check.
+/// Records that the cluster lets Tributary impersonate, if the answer is a success. Other answers may precede the
+/// cluster's check.
 fn note_impersonation(cluster: &Cluster, status: StatusCode) {
     if !cluster.lets_act() && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS) {
         cluster.note_lets_act();
     }
 }
 
-/// Reads the missing permission from a refusal of kube-apiserver; `None` if the refusal is about another account.
+/// Reads the missing permission from a refusal of kube-apiserver; `None` if the refusal concerns another account.
 fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
     let message = rewrite::status_message(text)?;
     let verb = refused_verb(&message)?;
@@ -90,7 +91,7 @@ fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]
         _ => return None,
     };
     // The message begins with the resource of the path. A resource with special characters does not exist, and the
-    // message may be text of the client.
+    // message may contain text of the client.
     let info = sent.info(cluster).ok()?;
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     let is_named_plainly =
@@ -98,10 +99,9 @@ fn missing_permission(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]
     is_named_plainly.then_some(lacking)
 }
 
-/// Reads the refused verb from a message: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only if
-/// there is one, and only `forbidden: ` before `User` for a path without a resource. Names are quoted as in Go,
-/// so a name cannot look like a part of the message. (apimachinery `NewForbidden`, apiserver
-/// `forbiddenMessage`)
+/// Reads the refused verb from a message: `pods "x" is forbidden: User "ann" cannot VERB …`. A request without a name
+/// has no quoted name, and a non-resource path has only `forbidden: ` before `User`. Names are quoted as in Go, so a
+/// name cannot look like a part of the message. (apimachinery `NewForbidden`, apiserver `forbiddenMessage`)
 fn refused_verb(message: &str) -> Option<&str> {
     let cause = match message.strip_prefix("forbidden: ") {
         Some(cause) => cause,
@@ -115,7 +115,7 @@ fn refused_verb(message: &str) -> Option<&str> {
     rest.split(' ').next()
 }
 
-/// The rest after a text in Go's quotes; `None` without such a text.
+/// Returns the remainder after a Go-quoted text; `None` without a quoted text.
 fn skip_quoted(text: &str) -> Option<&str> {
     let quoted = text.strip_prefix('"')?;
     let mut is_escaped = false;
@@ -127,7 +127,7 @@ fn skip_quoted(text: &str) -> Option<&str> {
     Some(&quoted[end + 1..])
 }
 
-/// The refusal for the client instead of the cluster's refusal of our account.
+/// Makes the refusal for the client from the cluster's refusal of Tributary's account.
 async fn refuse(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -147,7 +147,8 @@ async fn refuse(
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
 
-/// Returns whether the cluster lets us act as any user. If it never has, it is asked for the user's identity.
+/// Returns whether the cluster lets Tributary impersonate any user. Without an earlier success, sends a
+/// SelfSubjectReview as the user.
 async fn probe_impersonation(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
     if !cluster.lets_act()
         && let Ok(client) = &cluster.setup.client
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verb_tells_a_refusal_of_the_account_from_one_of_the_user() {
+    fn refused_verb_distinguishes_the_account_from_the_user() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";
@@ -200,7 +201,7 @@ mod tests {
                 r#"pods is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "pods""#,
                 Some(Lacking::ThisInTheirName),
             ),
-            // Questions of this process have a query.
+            // Tributary's own requests have a query.
             (
                 secrets,
                 r#"secrets is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "secrets""#,

@@ -1,5 +1,5 @@
-//! A cluster's own view. Requests go to the cluster unchanged, except that versions and annotations of the merged view
-//! are translated back.
+//! Requests to a cluster's own view. Tributary forwards them unchanged, except that versions and annotations of the
+//! merged view are translated back.
 
 mod taken_back;
 
@@ -36,8 +36,8 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::received::Received;
 use crate::response::watch::error;
 
-/// Forwards a request below `/clusters/<name>`, or to a host of the cluster's own, and returns its answer. Both stay
-/// unchanged, except that values of the merged view are translated back.
+/// Forwards a request below `/clusters/<name>`, or to the cluster's own host name, and returns the answer. Request and
+/// answer stay unchanged, except that values of the merged view in the request are translated back.
 ///
 /// # Errors
 /// The cause of a missing answer; 409 and 410 for values of the merged view that belong to another cluster; 415 for an
@@ -54,13 +54,13 @@ pub(crate) async fn forward(
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
-        // The redirect goes to the place where the client found the document.
+        // The redirect has the path at which the client found the document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
-    // Bodies below `proxy`, `exec` and the like are no objects of the cluster, whatever the method. A read without a
-    // value to translate needs no lookup and no question. For an impersonating user the question is put all the same:
-    // it waits for the rights in a cluster that has just joined.
+    // Bodies below `proxy`, `exec` and similar subresources are no objects of the cluster, whatever the method. A read
+    // without a value to translate needs no lookup in memory. A request that impersonates a user still needs the
+    // lookup, because it waits for the rights in a cluster that has just joined.
     let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
     let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
     let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
@@ -69,7 +69,8 @@ pub(crate) async fn forward(
     let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
-        // After an HTTP 410, clients repeat a watch with the same version, so the refusal goes into the stream.
+        // After an HTTP 410, clients repeat a watch with the same version, so the refusal is sent as an event in the
+        // stream.
         Err(refusal) if info.class() == RequestClass::Watch => {
             let form = preferences.form(ResponseKind::Watch)?;
             let error = body::full(error(&refusal.status(), form));
@@ -83,7 +84,6 @@ pub(crate) async fn forward(
     }
 }
 
-/// The facts for translating values of the merged view.
 async fn taken_back<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
@@ -94,7 +94,7 @@ async fn taken_back<'a>(
 ) -> TakenBack<'a> {
     let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
-    // The view of all namespaces has no objects of a cluster that forbids to read them.
+    // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
     let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
     let known = views.find_map(|view| {
@@ -109,7 +109,7 @@ async fn taken_back<'a>(
     TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
 }
 
-/// Forwards a write, and notes its version, so that later reads of the merged view see it.
+/// Forwards a write, and records its version, so that later reads of the merged view wait for the write.
 async fn write(
     router: &Router,
     caller: &Caller,
@@ -121,9 +121,9 @@ async fn write(
     // The body's bytes count until the member has answered.
     let mut portion = router.held_bytes().acquire(caller.holder, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
-    // The receiver bounds an upload that is no Kubernetes object (a build's source for an aggregated API).
+    // The receiver limits an upload that is no Kubernetes object (for example a build's source for an aggregated API).
     let (request, options) = match readable_format(&request)? {
-        // The member's answer is always passed on, so its room is taken after the whole body has arrived.
+        // The member's answer is always passed on, so memory for it is reserved after the whole body has arrived.
         Some(format) => {
             let held = read_body(request, &mut portion).await?;
             let (request, options) =
@@ -152,7 +152,7 @@ async fn write(
     }
 }
 
-/// The hash in a request for an OpenAPI document; `None` for other requests.
+/// Returns the hash in a request for an OpenAPI document; `None` for other requests.
 fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
     if !path.starts_with("/openapi/v3/") {
         return None;
@@ -160,9 +160,9 @@ fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
     Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned)
 }
 
-/// Fetches a member's OpenAPI document that the client names by its hash. For an old hash the member answers with a
-/// redirect to itself, which is never passed on. Then the document is fetched without the hash, and the redirect to the
-/// present one is made here, below the path at which the cluster is `mounted`.
+/// Fetches a member's OpenAPI document that the client requests by a hash. For an old hash, the member answers with a
+/// redirect to itself, which Tributary never passes on. Tributary then fetches the document without the hash, and makes
+/// the redirect to the present hash, below the path at which the cluster is `mounted`.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -180,7 +180,7 @@ async fn openapi_document(
     let present = send(cluster, caller, again, info, None).await?;
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
-    // Other texts of the member do not become a part of a URL.
+    // Other texts of the member must not become a part of a URL.
     let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match tag.filter(is_hash).filter(|_| present.status().is_success()) {
         Some(tag) => Ok(openapi::moved(&format!("{mounted}{}", info.path), &tag)),
@@ -188,25 +188,25 @@ async fn openapi_document(
     }
 }
 
-/// Returns whether a request with the verb has a body that is read here.
+/// Returns whether Tributary reads the body of a request with this verb.
 fn writes(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
 }
 
-/// The format of a body; `None` for a body that is no object.
+/// Returns the format of a body; `None` for a body that is no object.
 ///
 /// # Errors
-/// 415 for an object in an unknown format, because it could have a value of another cluster.
+/// 415 for an object in an unknown format, because it could contain a value of another cluster.
 fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
     let media_type = content_type(request.headers());
     let format = Format::from_content_type(media_type);
     if format.is_none() && Format::is_cbor(media_type) { Err(RequestRefusal::BodyFormat.into()) } else { Ok(format) }
 }
 
-/// Reads the body of a write; the request stays unchanged.
+/// Reads the body of a write. The request stays unchanged.
 ///
 /// # Errors
-/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for a body that breaks off, 429 at the limit of held
+/// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for a body that breaks off, 429 at the limit of body
 /// bytes.
 async fn read_body(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
@@ -214,13 +214,12 @@ async fn read_body(request: Request<Body>, portion: &mut Portion) -> Result<Requ
     Ok(Request::from_parts(head, text))
 }
 
-/// A body that was read, for sending.
 fn as_it_came(text: Bytes) -> Body {
     if text.is_empty() { body::empty() } else { body::full(text) }
 }
 
 /// Builds the request for the cluster, and reads the options of a delete from its body, which replaces the options in
-/// the query. A body without anything of the merged view goes on unchanged.
+/// the query. A body without values of the merged view stays unchanged.
 ///
 /// # Errors
 /// The errors of [`TakenBack::request`].
@@ -249,7 +248,6 @@ async fn request_for_cluster(
     })
 }
 
-/// Returns whether an answer is a readable object or Status.
 fn is_object(answer: &Response<Body>) -> bool {
     let media_type = content_type(answer.headers());
     (media_type.starts_with("application/json") || media_type.starts_with("application/vnd.kubernetes.protobuf"))

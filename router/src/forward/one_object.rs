@@ -1,4 +1,4 @@
-//! Requests for one object go to the cluster that owns the object.
+//! Requests for one object, forwarded to the cluster that owns the object.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tributary_answers::ground::Ground;
@@ -22,7 +22,7 @@ use crate::request::ClientRequest;
 /// Answers a request for one object.
 ///
 /// # Errors
-/// 404, 503 or 409 without an owner; 409 for a version of another cluster. The member's own refusals pass.
+/// 404, 503 or 409 without an owner; 409 for a version of another cluster. The member's own refusals are passed on.
 pub(crate) async fn to_owner(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -35,7 +35,7 @@ pub(crate) async fn to_owner(
     }
 }
 
-/// Passes a request and its answer untouched to the owner of the object.
+/// Forwards a request unchanged to the owner of the object, and returns the unchanged answer.
 async fn pass_to_owner(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let claim = if is_only_read(request, &message) { Claim::AnyKnown } else { unnamed_claim(request) };
     let object = proxied_object(request.resource);
@@ -45,7 +45,6 @@ async fn pass_to_owner(request: ClientRequest<'_>, message: Request<Body>) -> Re
     send(&owner.cluster, request.caller, message, request.info, request.query).await
 }
 
-/// Gets an object from its owner.
 async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let form = request.preferences.form(ResponseKind::Object)?;
     GetOptions::parse(request.query).map_err(Refusal::malformed)?;
@@ -59,7 +58,7 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     let wish = TranslationOptions { form, error_form: request.preferences.error_form(), include, writes: false };
     let mut answer = send_translated(request, &target, &body, &wish).await?;
     if answer.status() == StatusCode::NOT_FOUND && request.configuration.asks_members(&request.resource.resource) {
-        // The object may have moved to another cluster since memory saw it.
+        // The object may have moved to another cluster since memory was updated.
         let search = Search::new(request, Depth::AllClusters).outside(target.cluster.name());
         let complete = search.run().await?.complete(Claim::AnyKnown).await;
         return match complete.owner() {
@@ -72,14 +71,13 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     Ok(answer)
 }
 
-/// Writes an object at its owner.
 async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let (form, include) = request.object_form()?;
     let body = BufferedRequest::read(request, request.info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
     let seen = preconditions::read_versions(request, &body)?;
     let write = Write { request, body: &body, seen: &seen };
     let depth = match (body.is_apply(), body.named_cluster()) {
-        // A second object of the name would be ambiguous from then on.
+        // A second object of the name would make the name ambiguous.
         (true, None) => Depth::ToMake,
         (true, Some(_)) => Depth::Memory,
         (false, _) => Depth::Existing,
@@ -94,20 +92,20 @@ async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Res
     }
 }
 
-/// The target of a read: the object that was found by its name.
+/// Returns the target of a read: the object found by its name.
 fn found_target(FoundObject { cluster, object }: FoundObject) -> OwnerTarget {
     OwnerTarget { ground: Ground::Name, cluster, object, involved: None }
 }
 
-/// A Warning for each cluster that may have an object of the name, too; none if names are unique.
+/// Returns a Warning for each cluster that may also have an object of the name; none if names are unique.
 fn doubts(request: ClientRequest<'_>, complete: &Complete<'_>) -> Vec<HeaderValue> {
     let troubles = if unnamed_claim(request) == Claim::OnlyOne { complete.doubts() } else { Vec::new() };
     let name = request.resource.name.as_deref().unwrap_or_default();
     standing::doubts(&request.resource.resource, name, &troubles)
 }
 
-/// Returns whether a request that is passed on untouched changes nothing: logs, and reads through a `proxy`. Commands
-/// in a container, and bytes to one of its ports, change this one object.
+/// Returns whether a request that is forwarded unchanged is a read: logs, and reads through a `proxy`. Commands in a
+/// container, and bytes to its ports, change the object.
 fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
     match request.resource.subresource.as_deref() {
         Some("log") => true,
@@ -116,7 +114,7 @@ fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
     }
 }
 
-/// The object behind a request that passes untouched.
+/// Returns the object of a request that is forwarded unchanged.
 fn proxied_object(resource: &ResourceRequest) -> ResourceRequest {
     ResourceRequest { name: resource.name.as_ref().map(|_| proxied_name(resource).to_owned()), ..resource.clone() }
 }

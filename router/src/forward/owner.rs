@@ -1,12 +1,12 @@
-//! The cluster that owns the object of a request.
+//! Search for the cluster that owns the object of a request.
 //!
 //! ```text
 //! Write ──(grounds, evidence)──▶ Claim ──┐
 //! Search ──(memory, clusters)──▶ Searched ──▶ Complete ──▶ Result<FoundObject, NoOwner>
 //! ```
 //!
-//! `decision` is pure: it judges the [`Evidence`](decision::Evidence) that the other files gather. Only a
-//! [`Complete`] search names an owner.
+//! `decision` is pure: it judges the [`Evidence`](decision::Evidence) that the other files gather. Only a [`Complete`]
+//! search names an owner.
 
 pub(crate) mod answers;
 pub(crate) mod decision;

@@ -1,5 +1,5 @@
-//! The versions in a write of one object. Tributary reads them before it looks for the object: memory may lack a new
-//! object, and a version that can never match is refused either way.
+//! Versions in a write of one object. Tributary decodes them before it searches the object: memory may lack a new
+//! object, and a version that can never match is refused in any case.
 
 use tributary_answers::refusal::{PreconditionRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
@@ -8,7 +8,7 @@ use super::buffered::BufferedRequest;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// Reads the versions in a write.
+/// Decodes the versions in a write.
 ///
 /// # Errors
 /// 409 for an unreadable version, and for a version without a component of the cluster that the annotation names.
@@ -39,7 +39,7 @@ pub(super) fn decode_version(request: ClientRequest<'_>, text: &str) -> Result<C
     Ok(request.versions().decode(text).map_err(not_handed_out)?)
 }
 
-/// Builds the 409 for a version without a component of the object's cluster.
+/// Makes the 409 for a version without a component of the object's cluster.
 pub(super) fn refuse_other_cluster(request: ClientRequest<'_>, owner: &ClusterName) -> Refusal {
     let (resource, name) = object(request);
     PreconditionRefusal::OfAnotherCluster { resource, name, owner: owner.clone() }.into()

@@ -10,8 +10,8 @@ use tributary_sharing::flow::large_bodies::LargeBodies;
 use super::buffered::BufferedRequest;
 
 impl BufferedRequest {
-    /// Makes the request for a member: `version` translates the versions, the annotation is removed, and the answer is
-    /// to be JSON.
+    /// Makes the request for a member: `version` translates the versions, the annotation is removed, and `Accept`
+    /// requests JSON.
     ///
     /// # Errors
     /// The refusal of `version`; 400 for a body that does not match its format.
@@ -26,7 +26,7 @@ impl BufferedRequest {
     }
 
     /// Rewrites the body for all members at once. `None` for a body with a resourceVersion, which differs by member.
-    /// YAML goes as the JSON that Tributary read, so that no member reads the YAML in another way.
+    /// YAML is sent as the JSON that Tributary read, so that no member reads the YAML in another way.
     ///
     /// # Errors
     /// 400 for a body that does not match its format.
@@ -51,11 +51,11 @@ impl BufferedRequest {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();
-        // For most members the URI stays as it is, and need not be written and parsed again.
+        // For most members the URI stays unchanged, and needs no formatting and parsing.
         *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
         let headers = request.headers_mut();
-        // Tributary rewrites the answer, so it has to be JSON without compression.
+        // Tributary rewrites the answer, so it must be JSON without compression.
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         headers.remove(header::ACCEPT_ENCODING);
         headers.remove(header::CONTENT_LENGTH);

@@ -1,4 +1,4 @@
-//! Reviews of the caller's rights and identity. Every cluster is asked, and the answers become one.
+//! Reviews of the caller's rights and identity. Every cluster gets the review, and Tributary merges the answers.
 
 mod asked;
 mod concerned;
@@ -34,20 +34,20 @@ use super::send::send;
 use crate::request::ClientRequest;
 use crate::response;
 
-/// The time for a cluster's answer to a review. kube-apiserver answers reviews from memory.
+/// Time limit for a cluster's answer to a review. kube-apiserver answers reviews from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// The part of the limit of held bytes for an answer, kept as long as the answer.
+/// Part of the limit of body bytes for an answer, kept as long as the answer.
 type ReviewRoom = Result<Portion, Exceeded>;
 
-/// Asks every cluster that the caller may know.
+/// Sends the review to every cluster that the caller may know.
 ///
-/// Clusters that are out of reach are not asked. With `partial: Allow` the others decide, and the answer names the
+/// Unreachable clusters get no review. With `partial: Allow` the other clusters decide, and the answer names the
 /// missing clusters: each of them decides about its own requests.
 ///
 /// # Errors
 /// 406 if the client accepts only a Table; a cluster's refusal of the request itself. 503 with the missing clusters,
-/// with `partial: Deny` or if no cluster answers. 409 if the clusters know the caller by different names.
+/// with `partial: Deny` or if no cluster answers. 409 if the clusters have different names for the caller.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { caller, resource, served, preferences, .. } = request;
     let form = preferences.form(ResponseKind::Review)?;
@@ -68,17 +68,17 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     Ok(response)
 }
 
-/// A review: the right to check, the clusters to ask, and the rule that joins their answers.
+/// A review: the right to check, the clusters, and the rule that merges their answers.
 struct ReviewScope {
     asked: AskedRight,
-    /// The clusters that the review concerns and the caller may know; `None` for all clusters of the request.
+    /// Clusters that the review concerns and the caller may know; `None` for all clusters of the request.
     candidates: Option<Candidates>,
     joining: Joining,
 }
 
 impl ReviewScope {
-    /// Reads a review. Each cluster that it concerns has to allow the action; with many users, one cluster is enough
-    /// for a read.
+    /// Reads a review. Each cluster that the review concerns has to allow the action; in shared mode, one cluster is
+    /// sufficient for a read.
     ///
     /// # Errors
     /// 400 for a malformed body.
@@ -98,7 +98,8 @@ impl ReviewScope {
     }
 }
 
-/// The clusters whose existence the answer may show to one of many users; `None` for all clusters of the request.
+/// Returns the clusters whose existence the answer may show to a user in shared mode; `None` for all clusters of the
+/// request.
 async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
     let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
     let itself = Attributes::from_request(request.info);
@@ -114,7 +115,7 @@ async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> 
     }
 }
 
-/// The joined answer of the clusters.
+/// Returns the merged answer of the clusters.
 ///
 /// # Errors
 /// As [`self_review`].
@@ -143,8 +144,8 @@ async fn of_clusters(
     Ok((joined.review, warnings))
 }
 
-/// Asks one cluster, unless it is out of reach: a client that sends a review before each of its views must not wait for
-/// the cluster each time.
+/// Sends the review to one cluster, unless the cluster is unreachable: a terminal UI that sends a review before each
+/// screen must not wait for the cluster each time.
 async fn review_in_cluster(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,

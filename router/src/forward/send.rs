@@ -1,4 +1,4 @@
-//! Sends a request to one cluster.
+//! Sending of a request to one cluster.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::not_let::check_impersonation;
 use crate::caller::Caller;
 use crate::request_trace::BegunStage;
 
-/// Sends a request to one cluster, and returns its answer, both streamed. Its path and `query` replace those of the
-/// message. A long-running request ends with its credentials, rights or policies.
+/// Sends a request to one cluster, and streams its answer. The path in `info` and `query` replace those of the message.
+/// A long-running request ends with its credentials, rights or policies.
 ///
 /// # Errors
-/// The cause of a missing answer. 429 if the client has too many requests at the cluster, if its schema has no place
-/// there, or if the cluster gets no requests. 403 by the cluster's policies. 401 and 403 if a long-running request has
-/// to end before the answer.
+/// The cause of a missing answer. 429 if the client has too many requests at the cluster, if the client's flow-control
+/// schema has no free permit, or if the cluster has `dispatch: DenyAll`. 403 by the cluster's policies. 401 and 403 if
+/// a long-running request has to end before the answer.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -33,13 +33,13 @@ pub(crate) async fn send(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    // First, so that the refusal of a policy has the policy's text.
+    // Checked first, so that the refusal of a policy has the policy's text.
     let endpoints = endpoints(cluster, caller)?;
     let mut lasting = Lasting::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
     let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
-    // Pinned in place: each move of a future takes its size again.
+    // Pinned in place: each move of a future copies it.
     let answer = pin!(send_and_wait(cluster, caller, message));
     match lasting {
         None => answer.await,
@@ -50,11 +50,9 @@ pub(crate) async fn send(
     }
 }
 
-/// Request to one cluster.
 struct OutgoingRequest<'a> {
     request: Request<Body>,
     info: &'a RequestInfo,
-    /// The query that takes the place of the request's own.
     query: Option<&'a str>,
     endpoints: Option<EndpointSubset>,
     tunnel_end: Option<TunnelEnd>,
@@ -88,10 +86,10 @@ async fn send_and_wait(
     drop(stage);
     let answer = check_impersonation(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
-        // A switched connection is counted as a tunnel from now on.
+        // From the switch on, the connection counts as a tunnel.
         StatusCode::SWITCHING_PROTOCOLS => answer,
-        // The place is held until the answer has ended. For a request without an upgrade the proxy does that. The text
-        // of a refusal may be read already, and is held for the client.
+        // The permit lasts until the answer has ended. For a request without an upgrade, the proxy keeps the permit.
+        // The text of a refusal may be in memory already, for the client.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             answer.map(|body| body::holding(body, Permit::keeping(place)))
         }
@@ -99,8 +97,8 @@ async fn send_and_wait(
     })
 }
 
-/// Asks one cluster a question that this process needs to answer a client, under the client's identity. It gets a
-/// connection even if clients occupy all others, so the callers limit the number of questions at once.
+/// Sends a lookup to one cluster under the client's identity, before the answer to the client. The lookup gets a
+/// connection even if clients occupy all others, so the callers of this function limit the number of parallel lookups.
 ///
 /// # Errors
 /// The cause of a missing answer.
@@ -110,7 +108,7 @@ pub(crate) async fn ask_cluster(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    // Before the question about the user's rights there.
+    // Precedes the review of the user's rights in the cluster.
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
@@ -125,7 +123,8 @@ pub(crate) async fn ask_cluster(
     check_impersonation(cluster, caller, &sent, answer).await
 }
 
-/// Asks one cluster under our own identity. The answer depends on no client, and may be shown to all of them.
+/// Sends a lookup to one cluster under Tributary's own identity. The answer depends on no client, and all clients may
+/// see it.
 ///
 /// # Errors
 /// The cause of a missing answer.
@@ -147,7 +146,7 @@ async fn ask_as(
     Ok(client.send_question(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
-/// The endpoints that the policies allow; `None` for all.
+/// Returns the endpoints that the policies allow; `None` for all.
 ///
 /// # Errors
 /// 429 if the policies refuse every request to the cluster.
@@ -158,13 +157,13 @@ fn endpoints(cluster: &Cluster, caller: &Caller) -> Result<Option<EndpointSubset
     }
 }
 
-/// Notes the cluster for logs and metrics, and names our request for the cluster's own audit log. Returns the stage of
-/// a traced request.
+/// Records the cluster for logs and metrics, and sets the audit ID for the cluster's own audit log. Returns the stage
+/// of a traced request.
 fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
     caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
-/// Gives a request its path and query at a cluster, unless it has them already. Returns the client of the cluster.
+/// Sets path and query of a request to a cluster, unless they are already set. Returns the client of the cluster.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,
@@ -178,7 +177,6 @@ fn addressed<'a>(
     Ok(client)
 }
 
-/// Returns whether a URI has exactly this path and query.
 fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     let rest = uri.path_and_query().and_then(|target| target.as_str().strip_prefix(path));
     match query {
@@ -187,7 +185,6 @@ fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
     }
 }
 
-/// Joins a path and its query.
 fn target(path: &str, query: Option<&str>) -> String {
     let mut target = String::with_capacity(path.len() + query.map_or(0, |query| query.len() + 1));
     target.push_str(path);
@@ -198,11 +195,12 @@ fn target(path: &str, query: Option<&str>) -> String {
     target
 }
 
-/// Takes a place among the requests to the cluster. An upgrade needs one, too: the member may answer it in any other
-/// way. The place is taken before the member can act on the request. It keeps the request's place in its schema. Both
-/// are free when the member has finished the request, which may be later than the client's end.
+/// Takes a permit for a request to the cluster. An upgrade needs one, too, because the member may answer without a
+/// switch. The permit is taken before the member can act on the request, and contains the permit of the request's
+/// flow-control schema. The permits are released when the member has finished the request, which may be after the
+/// client has gone.
 fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
-    // The caller may have been authenticated by the earlier cluster.
+    // An earlier cluster of this name may have authenticated the caller.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
@@ -213,17 +211,17 @@ fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<Requ
     })
 }
 
-/// The refusal of a request for a cluster whose name has come to mean another cluster.
+/// Refuses a request for a cluster whose name now means another cluster.
 pub(crate) fn refuse_replaced(cluster: &Cluster) -> Refusal {
     not_forwarded(cluster, ForwardError::AnotherCluster { cluster: cluster.name().clone() }).into()
 }
 
-/// The refusal of a request without an answer from its cluster, with the cluster's state.
+/// Makes the refusal of a request without an answer from its cluster, with the cluster's state.
 fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
     MemberRefusal::Forward { error, is_out_of_reach: cluster.is_out_of_reach(), silent_for: silent_for(cluster) }
 }
 
-/// The time without an answer of the cluster: since its last answer, or since it was configured.
+/// Returns the time since the cluster's last answer, or since its configuration.
 fn silent_for(cluster: &Cluster) -> Duration {
     let answered = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer);
     answered.unwrap_or_else(|| cluster.age())
@@ -242,7 +240,7 @@ mod tests {
             ("/api/v1/pods", Some("")),
             ("/api/v1/pods", Some("labelSelector=a%3Db&x")),
             ("/a%2Fb//c", Some("?")),
-            // The questions of this process come with their query.
+            // Tributary's own requests contain their query.
             ("/api/v1/pods?limit=1", None),
         ] {
             let target = target(path, query);

@@ -1,8 +1,8 @@
 //! Hashes of the versions in which members store their objects.
 //!
-//! Clients compare the hashes to see whether stored objects have to be migrated. Aggregated discovery lacks them, so
-//! they are fetched from one member when a client reads the legacy document of one version. Newer clients do not read
-//! it.
+//! Clients compare the hashes to see whether stored objects have to be migrated. Aggregated discovery lacks the hashes.
+//! Tributary fetches them from one member when a client reads the legacy document of one version. Newer clients do not
+//! read the legacy document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +21,9 @@ use tributary_sharing::body;
 use super::send::ask_as_ourselves;
 use crate::dispatch::Dispatch;
 
-/// The time limit for a member. A document without hashes is better than no document.
+/// Time limit for a member. A document without hashes is better than no document.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The fields that are read from a legacy document.
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "null_is_default")]
@@ -39,8 +38,8 @@ struct ResourceStorageVersion {
     storage_version_hash: String,
 }
 
-/// Fetches the hashes of one version. Each resource is read from the first member that serves it, is in reach and is
-/// not frozen by its dispatch policy. The resources of a member that does not answer have no hashes.
+/// Fetches the hashes of one version. Each resource is read from the first member that serves it, is reachable, and
+/// does not have `dispatch: DenyAll`. The resources of a member that does not answer have no hashes.
 pub(crate) async fn hashes(
     fleet: &Fleet,
     union: &Union,

@@ -1,4 +1,4 @@
-//! Sending a request to its cluster with versions in that cluster's own form.
+//! Sending of a request to its cluster with versions in that cluster's own form.
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
@@ -14,11 +14,11 @@ use super::send::send;
 use super::{integers, preconditions, room};
 use crate::request::ClientRequest;
 
-/// Sends a held request to a cluster, and returns its answer.
+/// Sends a buffered request to a cluster, and returns its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster. 400 if the answer to a write could not carry its version. 429 without room for
-/// the answer. 503 and 504 without an answer.
+/// 409 for a version of another cluster. 400 if the answer to a write could not carry its version. 429 at the limit of
+/// body bytes. 503 and 504 without an answer.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &OwnerTarget,
@@ -37,11 +37,11 @@ pub(crate) async fn send_translated(
     let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
     let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
-        // With a body the member ignores the options in the query.
+        // With a body, the member ignores the options in the query.
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
-        // A live read needs the newest object: a version of the merged view has no meaning for the member.
+        // A get that is forwarded needs the newest object: a version of the merged view has no meaning for the member.
         Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
         query => query.map(str::to_owned),
     };
@@ -53,10 +53,10 @@ pub(crate) async fn send_translated(
 
 /// Translates a version from a client into the member's own version, by the object in memory.
 ///
-/// Without an object it is the component of the member. A member without the object ignores the version, and a member
-/// with a newer object refuses it (apiserver `Store.Update` compares only with an existing object, and
-/// `GuaranteedUpdate` removes the version before it stores the object; an apply does the same). Memory may lack a new
-/// object, so a version without a component of the member is refused here.
+/// Without an object in memory, the result is the component of the member. A member without the object ignores the
+/// version, and a member with a newer object refuses it (apiserver `Store.Update` compares only with an existing
+/// object, and `GuaranteedUpdate` removes the version before it stores the object; an apply does the same). Memory may
+/// lack a new object, so Tributary refuses a version without a component of the member.
 ///
 /// # Errors
 /// 409 for a version of another cluster, a plain number, or garbage.

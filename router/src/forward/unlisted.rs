@@ -1,4 +1,5 @@
-//! Forwards paths that no discovery document lists to the only cluster that serves their group and version.
+//! Requests for paths that no discovery document lists, forwarded to the only cluster that serves their group and
+//! version.
 
 use http::{Request, Response};
 use tributary_answers::refusal::Refusal;
@@ -8,7 +9,7 @@ use super::owner::UnknownClusters;
 use super::send::send;
 use crate::request::ClientRequest;
 
-/// Forwards a request and its answer untouched.
+/// Forwards a request and its answer unchanged.
 ///
 /// # Errors
 /// 404 if the cluster is no candidate; 503 for a write if another cluster may serve the path, too.

@@ -1,9 +1,9 @@
-//! Reads a member's answer whole, within limits of bytes and of time.
+//! Reading of a member's whole answer, within limits of bytes and of time.
 //!
-//! A member that has begun to answer may have acted on the request. So no obstacle to its answer may make a client
-//! repeat the request by itself. The room for the likely size of the answer is taken before the request is sent, when a
-//! refusal is still possible. Further room is taken as the answer arrives. If many members answer one request at once,
-//! a [`Reserve`] has room for answers that find no more.
+//! A member that has begun to answer may have acted on the request. So a failure to read the answer must not make a
+//! client repeat the request automatically. Tributary reserves bytes for the likely size of the answer before it sends
+//! the request, when a refusal is still possible. Further bytes are reserved as the answer arrives. If many members
+//! answer one request, a [`Reserve`] provides memory for answers beyond the limit.
 
 use std::time::Duration;
 
@@ -23,65 +23,62 @@ use tributary_sharing::limits::WHOLE_WITHIN;
 use crate::Router;
 use crate::caller::Caller;
 
-/// The reason why an answer is not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupted {
-    /// The answer broke off.
     #[error("it broke off: {0}")]
     Broken(BoxError),
-    /// The answer took too long: [`WHOLE_WITHIN`], or its time in a [`Reserve`].
+    /// The answer took longer than [`WHOLE_WITHIN`], or than its time in a [`Reserve`].
     #[error("it was not complete within {} s", WHOLE_WITHIN.as_secs())]
     Late,
-    /// The answer is too large to be held.
+    /// The answer exceeds the size limit for whole answers.
     #[error("it is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
     TooLarge,
-    /// The answer is larger than expected, and the limit of held bytes is reached.
+    /// The answer is larger than expected, and the limit of body bytes is reached.
     #[error("{0}")]
     NoRoom(Exceeded),
 }
 
-/// The step by which the room for an answer grows, in bytes: a member decides how small its frames are.
+/// Step by which the reservation for an answer grows, in bytes: a member decides how small its frames are.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Room for one answer of [`WHOLE_BODY_BYTES_MAX`], for answers to one request that find no further room. They have it
-/// one after the other, each for half of the remaining time of the request. So a slow answer leaves time for the
-/// others.
+/// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`], for answers to one request that exceed the limit of body bytes.
+/// The answers use the reserve one after the other, each for half of the request's remaining time, so that a slow
+/// answer leaves time for the other answers.
 pub(crate) struct Reserve {
     room: Mutex<Portion>,
-    /// The end of the request's time.
     until: Instant,
 }
 
-/// The largest part of the limit of held bytes that a [`Reserve`] has. One client alone may have three eighths.
+/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter. A single client may have three eighths.
 const RESERVED: usize = 4;
 
 impl Reserve {
-    /// Takes the room for a request that ends at `until`. Call before the request is sent.
+    /// Reserves the bytes for a request that ends at `until`. Must be called before the request is sent.
     ///
     /// # Errors
-    /// 429 without room. Then no member has acted on the request.
+    /// 429 at the limit of body bytes. No member has acted on the request.
     pub(crate) fn for_request(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
         Ok(Self { room: Mutex::new(all.acquire(caller.holder, bytes)?), until })
     }
 
-    /// The time for which the next answer may have the reserve.
+    /// Returns the time for which the next answer may use the reserve.
     fn share(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()) / 2
     }
 }
 
-/// The room of one answer.
+/// Reserved bytes of one answer.
 struct AnswerMemory<'a> {
     own: Portion,
     reserve: Option<&'a Reserve>,
-    /// The reserve while it is this answer's, and the end of its time.
+    /// Lock of the reserve while this answer uses the reserve, and the deadline of the use.
     reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
 }
 
 impl AnswerMemory<'_> {
-    /// Makes room for `bytes` bytes. May wait for the reserve.
+    /// Reserves `bytes` bytes. May wait for the reserve.
     async fn grow_to(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if let Some((reserved, _)) = &mut self.reserved {
             return reserved.grow_in_steps_to(bytes, STEP_BYTES);
@@ -96,7 +93,7 @@ impl AnswerMemory<'_> {
         }
     }
 
-    /// Gives the reserve back if there is room for `bytes` bytes without it now.
+    /// Releases the reserve if the limit now allows `bytes` bytes without it.
     fn leave_reserve(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.own.amount());
         if self.reserved.is_some() && self.own.try_grow(missing).is_ok() {
@@ -104,28 +101,26 @@ impl AnswerMemory<'_> {
         }
     }
 
-    /// The time until which the answer may use the room; `None` without the reserve, which alone has an end.
+    /// Returns the deadline of the reserved bytes; `None` if the answer does not use the reserve.
     fn until(&self) -> Option<Instant> {
         self.reserved.as_ref().map(|(_, until)| *until)
     }
 }
 
 impl Interrupted {
-    /// The 502 for the client. Clients do not repeat a 502 by themselves.
+    /// Returns the 502 for the client. Clients do not repeat a 502 automatically.
     pub(crate) fn refusal(&self, cluster: &ClusterName) -> Refusal {
         MemberRefusal::Interrupted { cluster: cluster.clone(), cause: self.to_string() }.into()
     }
 }
 
-/// The result of reading an answer within its limits.
 enum Begun {
-    /// The whole answer, and its room.
     Whole(Bytes, Portion),
-    /// A larger answer, from its first byte, and the reason why it is not held.
+    /// A larger answer, from its first byte, and the reason why memory cannot store the answer.
     Longer(Body, Interrupted),
 }
 
-/// Reads an answer whole, in room that grows with it. Keep the room as long as the answer.
+/// Reads a whole answer. `room` grows with the answer, and must be kept as long as the answer.
 ///
 /// # Errors
 /// [`Interrupted`].
@@ -136,14 +131,14 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
     }
 }
 
-/// Reads one of many answers to a request whole, and returns the result of `look`. The answer has room of its own that
-/// grows with it, and the reserve if it cannot grow. A look at a large answer waits for a turn, for half of the
-/// remaining time at most: then it goes without one. The member's action has to be noted before the request ends, and
-/// the reserve given back.
+/// Reads one of many answers to a request, and returns the result of `look`. The answer has its own growing
+/// reservation, and uses the reserve at the limit of body bytes. For a large answer, `look` waits for a CPU slot for at
+/// most half of the remaining time, and then runs without one. The member's action has to be recorded before the
+/// request ends, and the reserve released.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
-/// [`Interrupted::Late`] earlier if others may wait for the reserve.
+/// [`Interrupted::Late`] earlier if other answers may wait for the reserve.
 pub(crate) async fn seen_whole<T>(
     mut body: Body,
     own: Portion,
@@ -168,9 +163,9 @@ pub(crate) async fn seen_whole<T>(
     }
 }
 
-/// Calls `look` with an answer before it is passed on. An answer that cannot be held is passed on without a look. A
-/// look at a large answer needs no turn, because a client that gives up waiting for a turn has written all the same.
-/// Another thread takes over this one's tasks meanwhile.
+/// Calls `look` with an answer before it is passed on. An answer that does not fit into memory is passed on without the
+/// call. `look` needs no CPU slot, because the write also counts if the client gives up waiting. Another thread takes
+/// over this thread's tasks meanwhile.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -184,8 +179,8 @@ pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce
     }
 }
 
-/// Reads an answer whole if it can be held. A larger answer is returned to be passed on. At most
-/// [`WHOLE_BODY_BYTES_MAX`] and one frame are held.
+/// Reads a whole answer if it fits into memory, and otherwise returns the body to be passed on. At most
+/// [`WHOLE_BODY_BYTES_MAX`] and one frame are in memory.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -200,8 +195,8 @@ async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
     })
 }
 
-/// Reads an answer, and returns the reason if it is not read to its end. Waiting for room does not count as the
-/// member's time.
+/// Reads an answer, with the reason if the end was not reached. Waiting for memory does not count towards the member's
+/// time limit.
 async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
     let mut deadline = Instant::now() + WHOLE_WITHIN;
     let mut text = Gathered::default();
@@ -222,7 +217,7 @@ async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered,
     }
 }
 
-/// The read bytes and the rest of the body. The room is kept until the rest is read.
+/// Returns a body of the read bytes and the remaining body. The reservation lasts until the end of the body.
 fn from_its_beginning(read: Bytes, room: Portion, rest: Body) -> Body {
     let read = stream::iter([read]).map(move |text| {
         let _held = &room;
@@ -252,7 +247,6 @@ mod tests {
         StreamBody::new(stream::iter(frames)).boxed_unsync()
     }
 
-    /// The limit of held bytes.
     fn share(max: usize) -> (Arc<FairSemaphore>, ShareMetrics) {
         let metrics = ShareMetrics::default();
         (FairSemaphore::new("bytes of bodies", max, metrics.clone()), metrics)
@@ -264,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_whole_or_interrupted() {
+    async fn answer_is_read_whole_or_ends_with_a_cause() {
         assert_eq!(whole(body::full("x")).await.unwrap(), "x");
         assert_eq!(whole(body::empty()).await.unwrap(), "");
         assert_eq!(whole(body_of(vec![chunk(3), chunk(4)])).await.unwrap().len(), 7);
@@ -277,7 +271,6 @@ mod tests {
         assert_eq!(begun.elapsed(), WHOLE_WITHIN);
     }
 
-    /// An answer that arrives byte by byte for `seconds` seconds.
     fn trickling(seconds: u64) -> Body {
         let bytes = stream::iter(0..seconds).then(|_| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -287,13 +280,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reserve_is_free_before_the_request_ends_however_slow_others_are() {
+    async fn slow_answers_release_the_reserve_before_the_request_ends() {
         let (share, _) = share(80 << 10);
         let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
         let reserve = Reserve { room, until };
         let turns = LargeBodies::default();
-        // The other clients hold the rest.
+        // The other clients use the remainder of the limit.
         let _others = share.acquire(Holder::Unknown, 10 << 10).unwrap();
         let seen = |body| seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len);
         let slow = (0..5).map(|_| seen(trickling(29)));
@@ -317,14 +310,14 @@ mod tests {
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
     }
 
-    /// The ways to look at an answer.
+    /// Functions under test.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         OneOfMany,
         InPassing,
     }
 
-    /// Calls `look` with an answer of `bytes` bytes in one of the ways.
+    /// Calls `look` with an answer of `bytes` bytes, by one of the functions.
     async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
         let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
         let reserved = Mutex::new(share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap());
@@ -344,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answer_among_many_is_examined_in_its_turn() {
+    async fn large_answer_among_many_waits_for_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::OneOfMany, 1 << 10, &turns, || ()).now_or_never().is_some(), "a small one at once");
@@ -355,7 +348,7 @@ mod tests {
         large.await;
     }
 
-    /// A reserve of `bytes` bytes, and portions that hold all the rest.
+    /// Makes a reserve of `bytes` bytes, and portions that use up the limit.
     fn all_but_a_reserve(share: &Arc<FairSemaphore>, bytes: usize) -> (Reserve, Vec<Portion>) {
         let room = Mutex::new(share.acquire(Holder::Unknown, bytes).unwrap());
         let others = std::iter::from_fn(|| share.acquire(Holder::Unknown, 1 << 10).ok()).collect();
@@ -363,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_are_examined_in_time_although_others_have_the_turns() {
+    async fn large_answers_are_examined_in_time_without_a_free_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -379,14 +372,14 @@ mod tests {
             [share.acquire(Holder::Unknown, 0), share.acquire(Holder::Unknown, 0), roomy.acquire(Holder::Unknown, 0)]
                 .map(Result::unwrap);
         let seen = portions.map(|own| seen_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &turns, look));
-        // Then the request ends, and every look with it.
+        // At the end of the request, every call ends.
         let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
         assert_eq!(looks.load(Ordering::Relaxed), 3);
         all.expect("in time").unwrap();
     }
 
     #[tokio::test]
-    async fn answer_with_room_leaves_the_reserve_while_waiting_for_a_turn() {
+    async fn answer_releases_the_reserve_while_waiting_for_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -408,13 +401,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answer_to_a_write_is_noted_although_others_have_the_turns() {
+    async fn large_answer_to_a_write_is_recorded_without_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, 1 << 20).await;
         assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
     }
 
-    /// With a single worker thread, busy with an answer, another task still runs.
+    /// The runtime has a single worker thread, which examines an answer while another task runs.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn examination_of_a_large_answer_blocks_no_worker_thread() {
         for way in [Way::OneOfMany, Way::InPassing] {
@@ -437,10 +430,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_in_tiny_pieces_takes_no_more_than_its_bytes() {
+    async fn answer_in_tiny_frames_takes_only_its_own_bytes() {
         const PIECES: usize = 100 << 10;
         let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
-        // One client may have three eighths, 48 KiB. A longer answer is passed on, its read part in one piece.
+        // One client may have three eighths, 48 KiB. A longer answer is passed on, with its read part in one piece.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
             begun(tiny(), narrow.acquire(Holder::Unknown, 0).unwrap()).await
@@ -460,13 +453,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_of_an_answer_count_until_they_are_released() {
+    async fn bytes_of_an_answer_count_until_their_release() {
         let (share, metrics) = share(80 << 10);
         let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
         drop(held);
-        // Half of three quarters is 30 KiB. A longer answer is not held, and passed on if it may stay unchanged.
+        // Half of three quarters is 30 KiB. A longer answer does not fit, and is passed on if it may stay unchanged.
         let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);
         assert!(matches!(super::whole(large(), room()).await, Err(Interrupted::NoRoom(_))));
         assert_eq!(metrics.used.get(), 0);

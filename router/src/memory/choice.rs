@@ -1,5 +1,5 @@
-//! The choice of the view for a read: the view of all namespaces, or the view of one namespace if a member forbids to
-//! read all of them.
+//! Choice of the cached view for a read: the view of all namespaces, or the view of one namespace if a member forbids
+//! reading all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,50 +16,47 @@ use tributary_views::views::Views;
 use crate::configuration::ConfigurationSnapshot;
 use crate::request::ClientRequest;
 
-/// The lifetime of a read.
+/// Kind of a read, by its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// A single list, which does not wait for a missing namespace.
+    /// A single list, which does not wait for the creation of a missing namespace.
     Once,
-    /// A request for one name. A cluster whose first list takes long can be asked for the name.
+    /// A request for one name. If a cluster's first list takes long, Tributary can forward the request to the cluster.
     Name,
-    /// A watch, which waits for a missing namespace to be created.
+    /// A watch, which waits for the creation of a missing namespace.
     Follows,
 }
 
-/// The time that a request for one name waits for first lists of clusters that can be asked for it. 3 s: the time that
-/// a read waits for a version, and the limit of such a question.
+/// Time that a request for one name waits for first lists of clusters before Tributary forwards the request. 3 s is the
+/// time that a read waits for a version, and the time limit of the forwarded lookup.
 const NAME_ASKED_AFTER: Duration = Duration::from_secs(3);
 
-/// A read, and its caller.
 #[derive(Clone, Copy)]
 struct ViewRead<'a> {
-    /// The configuration that the request sees.
     configuration: &'a ConfigurationSnapshot,
     served: &'a ServedResource,
-    /// The requested namespace; `None` for all namespaces, and for resources without a namespace.
+    /// Requested namespace; `None` for all namespaces, and for cluster-scoped resources.
     namespace: Option<&'a str>,
-    /// The clusters that the request selects.
     wanted: &'a ClusterSelector,
-    /// Whether clusters may be missing.
+    /// Policy for missing clusters: a partial answer, or a refusal.
     partial: Partial,
-    /// The lifetime of the read.
     lifetime: Lifetime,
-    /// The holder whose share of the views the read takes.
+    /// Client whose share of namespace views the read uses.
     user: Holder,
-    /// The holder whose writes the read waits for.
+    /// Client whose writes the read waits for.
     by: WrittenBy,
 }
 
-/// The namespaces that the view of namespaces holds.
+/// The cached namespaces, to check whether a namespace exists.
 struct Namespaces {
     view: Arc<View>,
     standings: Arc<Standings>,
 }
 
 impl Namespaces {
-    /// Returns whether all of these clusters are known to lack the namespace. A namespace exists if a write to it, or
-    /// its own creation, went through this process, even if its event has not arrived. `of` is the requested view.
+    /// Returns whether all of these clusters are known to lack the namespace. A namespace exists if a write to the
+    /// namespace, or its creation, passed through this process, even if its event has not arrived. `of` is the cached
+    /// view of the requested resource.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
@@ -70,20 +67,21 @@ impl Namespaces {
 }
 
 impl ClientRequest<'_> {
-    /// The view for a read of one name, and the standings of its clusters. Waits only for first attempts.
+    /// Returns the cached view for a read of one name, and the state of its clusters. Waits only for the first list of
+    /// each cluster.
     ///
     /// # Errors
-    /// 429 if the limit of held namespaces is reached.
+    /// 429 if the limit of namespace views is reached.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
         let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Name).await;
         Ok((view, before?))
     }
 
-    /// The view for a read of the wanted clusters, and their standings.
+    /// Returns the cached view for a read of the selected clusters, and the state of the clusters.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and a partial answer is denied, or if the limit of held namespaces
-    /// is reached.
+    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
+    /// namespace views is reached.
     pub(crate) async fn read(
         &self,
         wanted: &ClusterSelector,
@@ -98,20 +96,20 @@ impl ClientRequest<'_> {
     }
 }
 
-/// The standings of the wanted clusters, at `deadline` at the latest. A partial answer is allowed, so no refusal is
-/// possible.
+/// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
+/// answer is allowed, so no refusal is possible.
 async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
     let standings = view.wait_until_known(Partial::Allow, wanted, deadline).await;
     standings.unwrap_or_else(|_| view.standings_of(wanted))
 }
 
 impl ViewRead<'_> {
-    /// The view for a read of the wanted clusters, and their standings. If a member forbids to read all namespaces and
-    /// the request names one, the view of that namespace is used instead.
+    /// Returns the view for a read of the wanted clusters, and the state of the clusters. If a member forbids reading
+    /// all namespaces and the request names a namespace, the result is the view of the namespace.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and a partial answer is denied, or if the limit of held namespaces
-    /// is reached.
+    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
+    /// namespace views is reached.
     async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.cached_view(views).await;
@@ -145,8 +143,9 @@ impl ViewRead<'_> {
                         };
                         (part, standings)
                     }
-                    // At the limit, the view of all namespaces still serves its held objects. But not if a view of the
-                    // namespace existed: that view may have sent newer events, and no client goes back behind them.
+                    // At the limit of namespace views, the cached view of all namespaces still serves its objects. But
+                    // not if a view of the namespace existed: that view may have sent newer events, and a client must
+                    // not see older objects afterwards.
                     Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
                         let standings = view.wait_until_known(partial, wanted, deadline).await;
                         (view, standings)
@@ -154,7 +153,7 @@ impl ViewRead<'_> {
                     Err(refusal) => (view, Err(refusal.into())),
                 };
             }
-            // Memory has no objects of a missing namespace, and the list of them is known to be empty.
+            // Memory has no objects of a missing namespace, so a list of the namespace is empty.
             for cluster in forbidding {
                 if !standings.standing_of(&cluster).is_some_and(Standing::is_known) {
                     Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
@@ -168,8 +167,8 @@ impl ViewRead<'_> {
         (view, standings)
     }
 
-    /// The standings after the first attempt at each cluster. A request for a name does not wait long for clusters that
-    /// can be asked for it.
+    /// Waits for the first list of each cluster, and returns the state of the clusters. A request for one name waits
+    /// less for clusters that can get the request directly.
     async fn wait_for_attempts(self, view: &View, deadline: Instant) -> Arc<Standings> {
         let Self { configuration, served, wanted, lifetime, .. } = self;
         let can_be_asked = |name: &ClusterName| {
@@ -185,10 +184,10 @@ impl ViewRead<'_> {
         standings_until(view, wanted, deadline).await
     }
 
-    /// The view of one namespace beside that of all namespaces, which these clusters forbid to read. At the limit, a
-    /// view of a missing or long forbidden namespace is ended to make room, so that watches of invented names cannot
-    /// fill the limit. A missing namespace ends no view, and a new forbidden view is not ended: two of them would take
-    /// turns for ever.
+    /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit, the view of a
+    /// missing or long forbidden namespace ends, so that watches of invented names cannot fill the limit. A missing
+    /// namespace replaces no other view. A recently forbidden namespace keeps its view; otherwise two such views would
+    /// replace each other for ever.
     async fn of_namespace(
         self,
         views: &Arc<Views>,
@@ -213,8 +212,8 @@ impl ViewRead<'_> {
         views.get_or_start_part(whole, namespace, user)
     }
 
-    /// The namespaces of these clusters; `None` if memory does not hold them. Waits only for the first attempts at
-    /// these clusters: another cluster that does not answer would delay the read by half a minute.
+    /// Returns the cached view of the resource `namespaces`; `None` if memory does not cache namespaces. Waits only for
+    /// the first lists of these clusters: another silent cluster would delay the read by half a minute.
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
@@ -224,8 +223,8 @@ impl ViewRead<'_> {
         Some(Namespaces { view, standings })
     }
 
-    /// Returns whether none of these clusters has the namespace, as far as the view of namespaces knows. A namespace
-    /// exists if a write to it went through this process, even if its event has not arrived.
+    /// Returns whether none of these clusters has the namespace, according to the cached namespaces. A namespace exists
+    /// if a write to the namespace passed through this process, even if its event has not arrived.
     async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let Some(known) = self.namespaces(views, clusters).await else { return false };
         let key = ObjectKey::new("", namespace);

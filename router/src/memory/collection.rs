@@ -1,4 +1,4 @@
-//! The collection that a list or a watch reads.
+//! Collection that a list or a watch reads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,24 +18,22 @@ use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::selection::Selection;
 
-/// The time for which a caller's readable clusters and namespaces stay valid during a read. One second: an answer must
+/// Time for which the readable clusters and namespaces of a caller stay valid during a read. One second: an answer must
 /// use rights that members gave within the last two seconds.
 const READABLE_FOR: Duration = Duration::from_secs(1);
 
-/// The collection that a list or watch reads.
 pub(crate) struct Collection {
-    /// The resource over all clusters, or one namespace of it.
+    /// Cached view of the resource in all clusters, or of one namespace.
     pub(crate) view: Arc<View>,
-    /// The current standing of each wanted cluster.
+    /// State (fresh, stale or unknown) of each selected cluster before the read.
     pub(crate) before: EarlierStandings,
-    /// The clusters that serve the resource and are not part of the view.
+    /// Clusters that serve the resource and are excluded from its merged view.
     pub(crate) left_out: Vec<ClusterName>,
-    /// The selected objects, limited to those that the caller may read.
     pub(crate) filter: Selection,
 }
 
 impl ClientRequest<'_> {
-    /// The place of the read, for authorization.
+    /// Returns the resource and namespace of the read, for authorization.
     pub(crate) fn read_place(&self) -> ReadPlace {
         ReadPlace {
             resource: self.served.resource.clone(),
@@ -45,8 +43,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// The wanted clusters whose objects the answer may have. Also clusters whose objects are not in the view: their
-    /// objects are missing with a Warning, or are older ones.
+    /// Returns the selected clusters whose objects may be in the answer. Includes clusters whose objects memory lacks:
+    /// the answer has a Warning, or older objects.
     pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
@@ -57,10 +55,10 @@ impl ClientRequest<'_> {
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }
 
-    /// The clusters whose policies do not refuse the request.
+    /// Returns the clusters whose policies do not refuse the request.
     ///
     /// # Errors
-    /// In personal mode the refusal of a policy, if no cluster is left.
+    /// In personal mode the refusal of a policy, if no cluster remains.
     fn let_in<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
         let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
         let left: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
@@ -70,7 +68,7 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// The readable clusters in personal mode, if policies leave out clusters.
+    /// Returns the readable clusters in personal mode, if policies exclude clusters.
     fn readable_by_owner(&self, wanted: &ClusterSelector) -> Result<Option<Readable>, Refusal> {
         if self.caller.denied_clusters().is_none() {
             return Ok(None);
@@ -82,12 +80,12 @@ impl ClientRequest<'_> {
         Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
     }
 
-    /// The wanted clusters and namespaces that the caller may read; `None` in personal mode if no policy leaves out a
-    /// cluster.
+    /// Returns the wanted clusters and namespaces that the caller may read; `None` in personal mode if no policy
+    /// excludes a cluster.
     ///
     /// # Errors
-    /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 for a collection that would be
-    /// limited, if the resource's policy denies that.
+    /// As [`CallerRights::readable`](tributary_rights::CallerRights::readable); 403 for a limited collection, if the
+    /// resource's policy forbids limited answers.
     pub(crate) async fn readable(
         &self,
         verb: &'static str,
@@ -104,13 +102,13 @@ impl ClientRequest<'_> {
         let place = self.read_place();
         let find = |rights: &CallerRights| {
             let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
-            // Reads with a selector, or with refusing clusters, are not cached. Few users are refused by some clusters
-            // and not by others.
+            // Reads with a selector, or with refusing clusters, are not cached. Policies that refuse a user in some
+            // clusters only are rare.
             match wanted.is_everything() && denied.is_none() {
                 true => {
                     self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
                 }
-                // A selector names few clusters, so the search is cheap.
+                // A selector matches few clusters, so the search is cheap.
                 false => find(&place),
             }
         };
@@ -121,7 +119,7 @@ impl ClientRequest<'_> {
             Err(refusal) => refusal.is_of_unknown_rights(),
         };
         let found = rights.with_joining(|| rights.settled(find), lacks).await;
-        // If policies alone refuse the read, their refusal is the answer for callers who may know of the cluster.
+        // If only policies refuse the read, callers who may know the cluster get the refusal of the policies.
         if let (Err(_), Some(denied)) = (&found, denied)
             && let Ok(without) = Box::pin(rights.settled(|rights| {
                 rights.readable(SelectedClusters { all: &all, selector: wanted }, verb, &place, partial)
@@ -140,13 +138,14 @@ impl ClientRequest<'_> {
 }
 
 impl ClientRequest<'_> {
-    /// Returns whether the clusters have changed since the request arrived: a name may mean another cluster by now.
+    /// Returns whether the configured clusters have changed since the request arrived: a name may mean another cluster
+    /// by now.
     fn has_other_clusters(&self) -> bool {
         !Arc::ptr_eq(&self.configuration.clusters, &self.router.fleet().clusters())
     }
 
-    /// The clusters and namespaces that the caller may read now, if they differ from `before`. A read may wait for
-    /// clusters, and shows the objects that memory holds afterwards. Results younger than a second stay valid.
+    /// Returns the clusters and namespaces that the caller may read now, if they differ from `before`. A read may wait
+    /// for clusters, and then shows objects of a later time. Results younger than a second stay valid.
     ///
     /// # Errors
     /// As [`readable`](Self::readable).
@@ -169,8 +168,9 @@ impl ClientRequest<'_> {
 /// Selects the objects of a list or watch.
 ///
 /// # Errors
-/// [`Refusal::NotCached`] for a list that the clusters have to answer; 405 for a watch of versions that are not
-/// numbers; 429 for unknown clusters under `partial: Deny`; 400 for selectors that the resource does not support.
+/// [`Refusal::NotCached`] for a list that Tributary has to forward to the clusters; 405 for a watch of versions that
+/// are not numbers; 429 for unknown clusters under `partial: Deny`; 400 for selectors that the resource does not
+/// support.
 pub(crate) async fn collection(
     request: ClientRequest<'_>,
     label_selector: &LabelSelector,

@@ -1,4 +1,4 @@
-//! One object from memory.
+//! Answers to gets from memory.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::request::ClientRequest;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 
-/// Answers a get. Before a 404, Tributary asks the clusters where the caller may get the object for their discovery
-/// again.
+/// Answers a get from memory. Before a 404, Tributary renews the discovery of the clusters where the caller may get the
+/// object.
 ///
 /// # Errors
 /// [`Refusal::NotCached`] if a reachable cluster has objects that memory lacks; 404, with a Warning for each cluster
@@ -40,7 +40,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
 }
 
-/// Answers a get by the known discovery of the clusters.
+/// Answers a get by the current discovery of the clusters.
 ///
 /// # Errors
 /// The errors of [`get`].
@@ -106,16 +106,15 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     Ok(answer)
 }
 
-/// The view in which the object is searched, once it has reached the requested version.
+/// Cached view that has reached the requested version, and the clusters in which to look up the object.
 struct HeldObject {
     view: Arc<View>,
     before: EarlierStandings,
     versions: Versions,
-    /// The clusters that the caller may read.
     clusters: ClusterSelector,
 }
 
-/// Waits until the view has reached the requested version, in the clusters that the caller may read.
+/// Waits until the cached view has reached the requested version, in the clusters that the caller may read.
 ///
 /// # Errors
 /// As [`get`].

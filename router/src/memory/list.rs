@@ -1,4 +1,4 @@
-//! A collection from memory.
+//! Answers to lists from memory.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -33,19 +33,19 @@ use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 
-/// The state that a list shows.
+/// State of the collection that a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequestedState {
-    /// The newest state, with the client's own writes.
+    /// The newest state, including the client's own writes.
     Newest,
-    /// The state that memory holds now.
+    /// The current state in memory.
     Any,
     /// At least this version.
     NotOlderThan(CompositeResourceVersion),
-    /// This version in the clusters that it names. For the other clusters the held state, if the version is older than
-    /// their joining, or an object's own version.
+    /// Exactly this version, in the clusters that have a component in the version. The current state in clusters that
+    /// joined later. With the version of a single object, the current state in all other clusters.
     Exact(CompositeResourceVersion),
-    /// The state that a continue token names, or the present one for an inconsistent token.
+    /// The state of a continue token, or the present state for an inconsistent token.
     Continue(ContinueToken),
 }
 
@@ -53,8 +53,8 @@ enum RequestedState {
 ///
 /// # Errors
 /// 400, 410, 422 and 504 as kube-apiserver answers for resourceVersion, resourceVersionMatch, limit and continue
-/// (reference: kubernetes/apiserver `pkg/storage/interfaces.go`); [`Refusal::NotCached`] for a list that the clusters
-/// have to answer; 429 for unknown clusters under `partial: Deny`.
+/// (reference: kubernetes/apiserver `pkg/storage/interfaces.go`); [`Refusal::NotCached`] for a list that Tributary has
+/// to forward to the clusters; 429 for unknown clusters under `partial: Deny`.
 pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
@@ -62,7 +62,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     let mut readable = request.readable("list", &wanted, partial).await?;
-    // With resourceVersion `0`, and behind a continue token, the limit does not apply: the whole list is in memory.
+    // With resourceVersion `0` the limit does not apply, as in kube-apiserver: the whole list is in memory.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (list, (cursor, share), mixed) = loop {
@@ -107,7 +107,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// The answer, cut off once its caller must not get more. Only a streamed answer takes long; a whole answer is returned
+/// Cuts off the answer once its caller must not get more. Only a streamed answer takes long; a whole answer is returned
 /// unchanged.
 fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
@@ -117,7 +117,6 @@ fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     answer.map(|body| ended_by(body, false, over.map(|why| Ending::AtOnce(why.into())).boxed()))
 }
 
-/// The parts of a list, once memory has reached the requested state.
 struct ReadList {
     view: Arc<View>,
     before: EarlierStandings,
@@ -129,7 +128,7 @@ struct ReadList {
     version: CompositeResourceVersion,
 }
 
-/// The facts about a list that do not depend on its page.
+/// Facts about a list that do not depend on the page.
 struct OpenedList {
     view: Arc<View>,
     standings: Arc<Standings>,
@@ -140,10 +139,10 @@ struct OpenedList {
 }
 
 impl ReadList {
-    /// The search for the page, and the facts about the list.
+    /// Returns the search for the page, and the facts about the list.
     ///
     /// # Errors
-    /// 429 if a cluster has become unknown, and a partial answer is denied.
+    /// 429 if a cluster has become unknown, and the policy forbids partial answers.
     fn opening(self, limit: usize) -> Result<(OpenedList, OpeningList<Selection>), Refusal> {
         let Self { view, before, left_out, filter, versions, state, snapshots, version } = self;
         let clusters = filter.clusters.clone();
@@ -185,8 +184,8 @@ async fn read(
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
 }
 
-/// The Warning for a list of Helm that has records of one release in several clusters. The first page has it for all
-/// pages.
+/// Returns the Warning for a list of Helm records with one release in several clusters. The first page has the Warning
+/// for all pages.
 async fn mixed_releases_warning(
     read: &ReadList,
     resource: &GroupVersionResource,
@@ -200,8 +199,7 @@ async fn mixed_releases_warning(
     tributary_answers::warnings::warning_header(&found.warning()?)
 }
 
-/// Adds the Warning that an answer shows only the objects that its caller may list. The Warning has neither names nor
-/// counts.
+/// Adds the Warning that rights limit the answer to some objects. The Warning contains neither names nor counts.
 pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>, caller: &Caller) {
     let Some(readable) = readable else { return };
     let limited = readable
@@ -214,7 +212,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     }
 }
 
-/// Adds a Warning for each cluster that the selector names and that does not exist for the caller.
+/// Adds a Warning for each selected cluster that does not exist for the caller.
 pub(crate) fn warn_of_names(
     answer: &mut Response<Body>,
     request: &ClientRequest<'_>,
@@ -225,11 +223,11 @@ pub(crate) fn warn_of_names(
     selected_names::warn(answer.headers_mut(), request, wanted, is_shown);
 }
 
-/// Searches the end of the page. A short search needs no turn. A longer search takes a turn, as writing does, with a
-/// yield after each piece. The turn is returned for the writer of the page.
+/// Searches the end of the page. A short search needs no write permit. A longer search waits for a write permit, and
+/// yields after each piece. The writer of the page continues with the returned write permit.
 ///
 /// # Errors
-/// 429 if no turn is free in time.
+/// 429 if no write permit is free in time.
 async fn open(
     opening: OpeningList<Selection>,
     answer_turns: &Arc<AnswerTurns>,
@@ -251,7 +249,7 @@ async fn open(
     }
 }
 
-/// The state that the options ask for.
+/// Returns the state that the list options request.
 fn state(
     versions: &Versions,
     resource: &GroupVersionResource,
@@ -281,7 +279,7 @@ fn state(
     let text = options.resource_version.as_deref();
     let wanted = versions.read_wanted(resource, text, refuse_list)?;
     versions.in_scope(text, &wanted)?;
-    // Before there was a match, a limit pinned the version (`LegacyExact`).
+    // Without `resourceVersionMatch`, a limit pins the version (`LegacyExact`).
     let is_exact = match options.resource_version_match {
         Some(ResourceVersionMatch::Exact) => true,
         Some(ResourceVersionMatch::NotOlderThan) => false,
@@ -299,8 +297,8 @@ fn state(
     })
 }
 
-/// The snapshots of a state in the wanted clusters, and the state's vector over all clusters: a client that resumes
-/// from the vector may want other clusters.
+/// Returns the snapshots of a state in the selected clusters, and the composite version over all clusters: a client
+/// that resumes from the version may select other clusters.
 async fn snapshots(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -339,7 +337,7 @@ async fn snapshots(
     })
 }
 
-/// Waits until the view has reached a state.
+/// Waits until the cached view has reached a state.
 async fn reach(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -372,19 +370,18 @@ async fn reach(
     Ok(())
 }
 
-/// The refusal of a page whose version is gone. Its token continues without a version.
+/// Refuses a page whose version is no longer in memory. The token in the refusal continues at a newer version.
 fn expired(versions: &Versions, token: &ContinueToken) -> Refusal {
     let fresh = ContinueToken::inconsistent(token.position.clone());
     VersionRefusal::ExpiredToken { fresh: Some(versions.encode_token(fresh)) }.into()
 }
 
-/// The components of a token's version for the clusters that are still to be listed. The other clusters are finished.
+/// Returns the components of a token's version for the clusters that are not listed completely.
 fn remaining_components(version: &CompositeResourceVersion, token: &ContinueToken) -> CompositeResourceVersion {
     let rest = version.iter().filter(|(cluster, _)| **cluster >= token.position.cluster);
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
 }
 
-/// The heads of the wanted clusters.
 fn heads_of(heads: &Heads, wanted: &ClusterSelector) -> Heads {
     if wanted.is_everything() {
         return heads.clone();

@@ -1,44 +1,40 @@
-//! The decision on a list or watch of a collection that memory does not have in full, as a pure function for a table of
-//! tests.
+//! Decision on a list or watch of a collection that memory lacks in part. A pure function, for a table of tests.
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use tributary_views::view::{CollectionObstacle, Standing, Standings};
 
-/// A read of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectionRead {
-    /// A list of the newest state: no version, no continue token.
+    /// A list of the newest state: no resourceVersion, no continue token.
     NewestList,
-    /// A list at a version, or a further page from memory.
+    /// A list at a resourceVersion, or a further page from memory.
     List,
-    /// A further page of a live list.
+    /// A further page of a list that is forwarded to the clusters.
     LivePage,
     /// A watch, with or without initial events.
     Watch,
 }
 
-/// The source of an answer.
+/// Source of an answer to a list or watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CollectionSource {
     /// Memory. The answer lacks the clusters that memory lacks.
     Memory,
-    /// A list of each cluster. These clusters have no version from which memory could continue.
+    /// Lists that Tributary forwards to each cluster. Memory has no version of these clusters to continue from.
     Clusters(Vec<ClusterName>),
-    /// No source: memory cannot follow this cluster's objects.
+    /// No source: memory cannot watch this cluster's objects.
     Nobody(ClusterName),
 }
 
-/// Chooses the source for a read, by the standings of the wanted clusters and by the reachable ones.
+/// Chooses the source for a read, by the states of the wanted clusters and by the reachable clusters.
 ///
-/// - A collection with versions that are not numbers has no place in memory. A server of custom resources may write
-///   such versions. A cluster that writes them for a built-in resource is faulty: it is missing, and the other clusters
-///   keep cache and watch.
-///
+/// - Memory cannot cache a collection with versions that are not numbers. A server of custom resources may write such
+///   versions. A cluster that writes such versions for a built-in resource is faulty: the cluster is missing, and the
+///   other clusters keep cache and watch.
 /// - A collection that is too large for memory, or whose first list takes long, is listed live if the client wants the
 ///   newest state. If another cluster is stale, a live list would lack that cluster's objects, so memory answers.
-///
-/// - A collection that Tributary may not list is missing, because the clusters would refuse the list, too.
+/// - A collection that Tributary may not list is missing, because the clusters would refuse a live list, too.
 pub(super) fn choose_source(
     resource: &GroupVersionResource,
     read: CollectionRead,
@@ -77,7 +73,6 @@ mod tests {
         text.split_whitespace().map(|name| ClusterName::new(name).unwrap()).collect()
     }
 
-    /// Parses a standing from a word.
     fn standing(word: &str) -> Standing {
         let since = Instant::now();
         let unknown =
@@ -95,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn source_of_a_collection_follows_from_its_standings() {
+    fn source_of_a_collection_follows_from_the_states_of_clusters() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
-        // The clusters are a, b and c; the third column tells whether c is reachable.
+        // The clusters are a, b and c; in the third column, c is reachable.
         for (standings, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
@@ -125,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_versions_leave_built_in_resources_in_memory() {
+    fn non_numeric_versions_leave_built_in_resources_in_memory() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         for (group, version, resource) in
             [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]

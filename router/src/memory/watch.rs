@@ -1,4 +1,4 @@
-//! The answer to a watch: an initial state, and the events after it.
+//! Answers to watches: an initial state, and subsequent events.
 
 mod ahead;
 mod bookmarks;
@@ -42,11 +42,11 @@ use source::{EVENTS_PER_TURN, LogPosition};
 use start::{NotStarted, StartedWatch, start};
 use stream::{StreamPhase, WatchStream};
 
-/// The range of a watch's default timeout, in seconds (`minRequestTimeout` and twice that).
+/// Range of a watch's default timeout, in seconds (kube-apiserver's `minRequestTimeout`, and twice that).
 const TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 
-/// Answers a watch. An error about its version is an event in the stream: clients take an HTTP 410 for a failed
-/// request, and repeat it for ever with the same version.
+/// Answers a watch. An error about the resourceVersion is an event in the stream: clients repeat a watch after an HTTP
+/// 410 for ever with the same version.
 ///
 /// # Errors
 /// 400, 406 and 422 for an invalid request; 405 for versions that are not numbers; 429 for unknown clusters.
@@ -57,7 +57,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    // Before the rights are read, so that no later change of them is missed.
+    // The policies are read before the rights, so that no later change of the policies is missed.
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });
@@ -104,7 +104,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// The bookmarks and the end of a watch with these parameters. The watch ends after its own timeout, and at `until` at
+/// Returns the schedule of bookmarks and the end of a watch. The watch ends after its own timeout, and at `until` at
 /// the latest.
 fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<Instant>) -> BookmarkSchedule {
     let kind = match (options.allow_watch_bookmarks, items) {
@@ -118,7 +118,7 @@ fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<
     BookmarkSchedule::new(kind, now, Timeout::new(left.min(timeout.duration())))
 }
 
-/// The stream as a body. Boxed, because each frame moves the stream in and out of a future.
+/// Returns the stream as a body. Boxed, because each frame moves the stream in and out of a future.
 fn frames(stream: WatchStream) -> Body {
     let frames = unfold(Box::new(stream), |mut stream| async move {
         Some((Ok::<_, BoxError>(Frame::data(stream.next().await?)), stream))
@@ -126,8 +126,8 @@ fn frames(stream: WatchStream) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// The length of the initial state; `None` without a state, or if one turn has room for it. Only the scope filters
-/// here, not the selectors: most watches with selectors have many objects, too.
+/// Returns the length of the initial state; `None` without a state, or if one batch of events contains the state.
+/// Ignores selectors: most watches with selectors match many objects, too.
 fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Length> {
     if !watcher.starts_with_state() {
         return None;

@@ -1,5 +1,5 @@
-//! The media types that kube-apiserver's routes of built-in kinds demand before any handler runs: those of the
-//! request's body and of the answer.
+//! Media types that kube-apiserver's routes of built-in kinds demand before any handler runs, in the request's body and
+//! in the answer.
 //!
 //! Source: go-restful `jsr311.go` (`detectRoute`): path, method, `Content-Type`, `Accept`, in this order.
 //! [`plan`](crate::plan) checks path and method.
@@ -11,7 +11,6 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 
 use crate::plan::{OwnerRequest, ResourcePlan};
 
-/// The media types of patches.
 const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -22,7 +21,7 @@ const PATCHES: [&str; 4] = [
 /// Checks that a route for the resource accepts the media types of a request.
 ///
 /// # Errors
-/// 415 for a patch of an unknown media type; 406 if the client accepts no media type that the route can give.
+/// 415 for a patch of an unknown media type; 406 if the client accepts no media type that the route can produce.
 pub(crate) fn check_media_types(
     verb: Verb,
     resource: &GroupVersionResource,
@@ -31,7 +30,7 @@ pub(crate) fn check_media_types(
     preferences: &Preferences,
 ) -> Result<(), RouteRefusal> {
     let answer = match plan {
-        // Bodies that are no objects have other media types, which the member checks.
+        // Bodies that are no Kubernetes objects have other media types, which the member checks.
         ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
         ResourcePlan::List | ResourcePlan::ListLive => ResponseKind::List,
         ResourcePlan::Watch => ResponseKind::Watch,
@@ -55,7 +54,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn routes_ask_for_the_body_before_the_answer() {
+    fn routes_check_content_type_before_accept() {
         let nodes = GroupVersionResource::new("", "v1", "nodes");
         let gadgets = GroupVersionResource::new("example.test", "v1", "gadgets");
         let object = ResourcePlan::Owner(OwnerRequest::Object);

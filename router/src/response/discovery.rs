@@ -1,4 +1,4 @@
-//! The answers with documents of discovery.
+//! Answers with discovery documents.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tributary_answers::answer;
@@ -9,7 +9,7 @@ use tributary_fleet::discovery::document::Document;
 use tributary_fleet::discovery::documents::DiscoveryForm;
 use tributary_fleet::discovery::model::AGGREGATED_PARAMETERS;
 
-/// Answers with a document of discovery, or 304 if the client has the document already.
+/// Answers with a discovery document, or 304 if the client already has the document.
 pub(crate) fn answer_document(headers: &HeaderMap, document: Document, wish: DiscoveryForm) -> Response<Body> {
     if !wish.aggregated {
         // Legacy documents have no ETag, and no cache headers.

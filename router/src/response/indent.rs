@@ -1,9 +1,9 @@
-//! Indents JSON text for people, piece by piece, so that a list of 60 MB is never held whole.
+//! Indentation of JSON text for people, in pieces, so that a list of 60 MB is never whole in memory.
 //!
 //! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
-//! with a newline. Numbers and strings keep their spelling.
+//! with a newline. Numbers and strings stay unchanged.
 
-/// The state of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
+/// State of the indentation. A chunk of JSON may end at any byte, so the state lasts between calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indent {
     depth: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Indent {
 }
 
 impl Indent {
-    /// Appends the next piece of text, indented. For text that is no JSON the layout is undefined.
+    /// Appends the next piece of text, indented. For invalid JSON the layout is undefined.
     pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for &byte in text {
             if self.in_string {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_laid_out_as_go_does() {
+    fn json_is_indented_as_by_go() {
         let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}";
         assert_eq!(laid_out(&[text, b"\n"]), expected);
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_laid_out_as_the_whole(value in values(), cut in any::<prop::sample::Index>()) {
+        fn json_in_pieces_is_indented_like_the_whole_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = serde_json::to_vec(&value).unwrap();
             let (left, right) = text.split_at(cut.index(text.len() + 1));
             prop_assert_eq!(laid_out(&[left, right]), serde_json::to_string_pretty(&value).unwrap());

@@ -1,4 +1,4 @@
-//! The answer to a list, written frame by frame from snapshots.
+//! Answer to a list, written frame by frame from snapshots.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -32,31 +32,30 @@ use super::indent::Indent;
 use super::{Columns, ObjectContext, ObjectWriter};
 use crate::selection::Selection;
 
-/// Chunk of JSON that is turned into YAML without a pause, in bytes. Writing YAML takes a hundred times as long as
-/// copying JSON. A frame of 64 KiB took 10 ms, and with ten such lists another client's get took 23 ms (p50) instead of
-/// 0.4.
+/// Bytes of JSON converted to YAML without a yield to other tasks. Writing YAML takes a hundred times as long as
+/// copying JSON. A frame of 64 KiB took 10 ms, and ten such lists raised another client's get from 0.4 ms to 23 ms
+/// (p50).
 const YAML_BYTES: usize = 8 << 10;
 
-/// Pieces of work between two yields to other tasks. 4: copying a piece of JSON takes 10 µs, printing a piece of a
-/// Table 80 µs. With a yield after each piece, a list of ten woke the other threads 8 times in vain, and its head was
-/// sent alone.
+/// Pieces of work between two yields to other tasks. Copying a piece of JSON takes 10 µs, printing a piece of a Table
+/// 80 µs. With a yield after each piece, a list of ten objects woke the other threads 8 times in vain, and its head was
+/// sent separately.
 const PIECES_PER_TURN: usize = 4;
 
-/// The list's own metadata.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMetadata {
-    /// The vector of the snapshots, encoded.
+    /// Composite version of the snapshots, as text.
     pub resource_version: String,
-    /// The start of the next page; `None` on the last page.
+    /// Token of the next page; `None` on the last page.
     pub continue_token: Option<String>,
-    /// The number of objects after this page, if known.
+    /// Number of objects after this page, if known.
     pub remaining_item_count: Option<u64>,
-    /// The form of the versions that the items carry.
+    /// Form of the items' resourceVersions.
     pub items: ItemVersions,
 }
 
 impl ListMetadata {
-    /// The JSON text between the metadata's braces. Tokens need no escapes.
+    /// Returns the JSON text between the metadata's braces. Tokens need no escapes.
     fn json(&self) -> String {
         let mut text = format!("\"resourceVersion\":\"{}\"", self.resource_version);
         if let Some(token) = &self.continue_token {
@@ -69,15 +68,14 @@ impl ListMetadata {
     }
 }
 
-/// The state of a list while it is written.
 struct ListWriter {
     view: Arc<View>,
     cursor: ListCursor<Selection>,
     writer: ObjectWriter,
     item_texts: ItemTexts,
-    /// Reused for the text of each item whose layout changes.
+    /// Buffer for the text of an item whose layout changes.
     item: Vec<u8>,
-    /// The length of all items in bytes, if the format needs it before the first item.
+    /// Length of all items in bytes, if the format needs the length before the first item.
     length: Option<usize>,
     indent: Option<Indent>,
     begun: bool,
@@ -86,30 +84,26 @@ struct ListWriter {
     metadata: ListMetadata,
 }
 
-/// The parts of a list's answer.
 pub(crate) struct ListAnswer<'a> {
-    /// The view whose objects are listed.
+    /// Cached view whose objects are listed.
     pub view: Arc<View>,
-    /// The position in the view's snapshots.
     pub cursor: ListCursor<Selection>,
-    /// Writes the objects in the form that the client asked for.
     pub writer: ObjectWriter,
-    /// The list's own metadata.
     pub metadata: ListMetadata,
-    /// The turn that was taken already, to find the end of the page.
+    /// Write permit that the search for the end of the page has already taken.
     pub share: Option<AnswerTurn>,
-    /// The turns: an answer of more than one frame takes one.
+    /// Write permits: an answer of more than one frame needs a write permit.
     pub answer_turns: &'a Arc<AnswerTurns>,
-    /// The connection that gets the answer.
+    /// Client (connection or user) whose share of write permits the answer uses.
     pub holder: Holder,
 }
 
 impl ListAnswer<'_> {
-    /// The answer. An answer of one frame is made at once. A longer answer waits for its turn, and holds no bytes until
-    /// then.
+    /// Makes the answer. An answer of one frame is made at once. A longer answer waits for its write permit, without
+    /// bytes in memory.
     ///
     /// # Errors
-    /// 429 if no turn is free in time.
+    /// 429 if no write permit is free in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
         let Self { view, cursor, writer, metadata, share, answer_turns, holder } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
@@ -128,7 +122,7 @@ impl ListAnswer<'_> {
                 let mut turn = pin!(answer_turns.acquire(if is_long { Length::Long } else { Length::Medium }, holder));
                 match poll!(turn.as_mut()) {
                     Poll::Ready(turn) => turn?,
-                    // A waiting answer holds no bytes.
+                    // A waiting answer keeps no bytes in memory.
                     Poll::Pending => {
                         made.clear();
                         list.restart(start);
@@ -163,16 +157,15 @@ impl ListAnswer<'_> {
     }
 }
 
-/// An answer that is written frame by frame, as the client reads it.
+/// An answer that is written frame by frame, at the speed of the client.
 struct LongAnswer {
     /// Frames made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
-    /// Whether the last frame was returned.
+    /// True once the last frame was returned.
     is_last: Arc<AtomicBool>,
     share: AnswerTurn,
-    /// The pieces of work since the last yield.
     pieces: usize,
 }
 
@@ -189,7 +182,7 @@ impl LongAnswer {
         ListBody { frames: Box::pin(frames), is_last }.boxed_unsync()
     }
 
-    /// The next frame to send; `None` after the last.
+    /// Returns the next frame to send; `None` after the last.
     async fn next(&mut self) -> Result<Option<Bytes>, NoTurn> {
         if self.is_last.load(Relaxed) {
             return Ok(None);
@@ -199,7 +192,7 @@ impl LongAnswer {
             self.is_last.store(self.frames.is_empty() && self.list.done, Relaxed);
             return Ok(text);
         };
-        // No yield from here on: a compressor is not kept while other tasks run.
+        // From this point on, no yield: the compressor must be free before other tasks run.
         let mut packed = gzip.frame();
         loop {
             let Some(frame) = text else {
@@ -207,7 +200,7 @@ impl LongAnswer {
                 return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
-            // If a long search gave little text, the frame is sent now.
+            // If a long search found little text, the frame is sent now.
             if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
                 return Ok(Some(packed.end().into()));
             }
@@ -215,14 +208,14 @@ impl LongAnswer {
         }
     }
 
-    /// The next piece of text, never empty; `None` after the last. Writing many megabytes is work without a pause, and
-    /// so is searching many objects for a few selected ones. The function yields after each few pieces.
+    /// Returns the next piece of text, never empty; `None` after the last. Writing many megabytes runs without a pause,
+    /// and so does a search of many objects for few matches. Therefore the function yields after a few pieces.
     async fn text(&mut self) -> Result<Option<Bytes>, NoTurn> {
         loop {
             self.share.go_on().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
-            // YAML takes a hundred times as long, and compression ten times.
+            // YAML takes a hundred times as long as copying, and compression ten times.
             let is_slow = self.gzip.is_some() || self.list.writer.form().encoding == Encoding::Yaml;
             if is_slow || self.pieces >= PIECES_PER_TURN {
                 self.pieces = 0;
@@ -236,7 +229,7 @@ impl LongAnswer {
     }
 }
 
-/// The frames of a list. The last frame itself carries HTTP/2's end of stream, so that no further frame is needed.
+/// Frames of a list. The last frame itself carries HTTP/2's end of stream, so that no additional frame is needed.
 struct ListBody<S> {
     frames: Pin<Box<S>>,
     is_last: Arc<AtomicBool>,
@@ -255,8 +248,8 @@ impl<S: Stream<Item = Result<Frame<Bytes>, BoxError>>> http_body::Body for ListB
     }
 }
 
-/// One frame's worth of work; empty if it found no object. The cost of an answer is the length of its text, compressed
-/// or not.
+/// Returns the text of one frame; empty if no object matched. The answer's length for the write permit counts
+/// uncompressed bytes.
 fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerTurn) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
     share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });
@@ -272,14 +265,14 @@ impl ListWriter {
         Self { view, cursor, writer, item_texts, item, length: None, indent, begun, any, done, metadata }
     }
 
-    /// Starts again, as if no frame was written.
+    /// Resets the writer to the state before the first frame.
     fn restart(&mut self, cursor: ListCursor<Selection>) {
         self.cursor = cursor;
         self.indent = self.indent.as_ref().map(|_| Indent::default());
         (self.begun, self.any, self.done) = (false, false, false);
     }
 
-    /// The next frame; `None` after the last.
+    /// Returns the next frame; `None` after the last.
     fn next_frame(&mut self) -> Option<Vec<u8>> {
         if self.done {
             return None;
@@ -316,7 +309,7 @@ impl ListWriter {
         out
     }
 
-    /// Writes the items one by one: a parsed value of the whole list would be ten times its text.
+    /// Writes the items one by one: a parsed value of the whole list would take ten times its text in memory.
     fn yaml_frame(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
         if !std::mem::replace(&mut self.begun, true) {
@@ -340,8 +333,8 @@ impl ListWriter {
         out
     }
 
-    /// The YAML text before the items, and the text behind them. YAML keys are sorted: a list's kind and metadata stand
-    /// behind its `items`, and a Table's `rows` are last.
+    /// Returns the YAML text before the items, and the text after the items. YAML keys are sorted: a list's kind and
+    /// metadata follow its `items`, and a Table's `rows` are last.
     fn around_yaml_items(&self) -> (String, String) {
         let mut empty = Vec::new();
         self.head(&mut empty);
@@ -352,7 +345,7 @@ impl ListWriter {
         (format!("{before}\n{items}:"), behind.to_owned())
     }
 
-    /// The first frame has the length of the whole list. The frame is empty until the length is measured.
+    /// The first frame contains the length of the whole list. The frame is empty until the length is measured.
     fn protobuf_frame(&mut self) -> Vec<u8> {
         let Some(length) = self.length.or_else(|| self.measured_at_once()) else { return Vec::new() };
         let mut out = Vec::with_capacity(FRAME_BYTES);
@@ -374,7 +367,8 @@ impl ListWriter {
         out
     }
 
-    /// Measures all items, with a yield after each frame's worth: the cost of an answer that is not held whole.
+    /// Measures all items, with a yield after each frame of text. Costs a second pass, because the answer is never
+    /// complete in memory.
     async fn measure(&mut self) {
         let (mut cursor, mut length) = (self.cursor.clone(), 0);
         while self.measure_frame(&mut cursor, &mut length) {
@@ -383,14 +377,14 @@ impl ListWriter {
         self.length = Some(length);
     }
 
-    /// The length of all items in bytes, if they fit one frame.
+    /// Returns the length of all items in bytes, if the items fit into one frame.
     fn measured_at_once(&mut self) -> Option<usize> {
         let (mut cursor, mut length) = (self.cursor.clone(), 0);
         self.length = (!self.measure_frame(&mut cursor, &mut length)).then_some(length);
         self.length
     }
 
-    /// Adds the length of one frame's worth of items; false after the last.
+    /// Adds the length of one frame of items. Returns false after the last item.
     fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
         let Self { view, writer, item_texts, item, metadata, .. } = self;
         item_texts.visit(FRAME_BYTES, cursor, view, &metadata.items, |object, version, mark| {
@@ -412,18 +406,17 @@ impl ListWriter {
     }
 }
 
-/// The version and the cluster of each item, as text.
 #[derive(Default)]
 struct ItemTexts {
-    /// The form of versions for the cluster whose items are written now.
+    /// Form of versions for the current cluster.
     of_cluster: Option<ClusterItemVersions>,
-    /// Reused for the version of each item.
+    /// Buffer for the version of each item.
     version: String,
 }
 
 impl ItemTexts {
-    /// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's mark. Returns
-    /// false after the last item.
+    /// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's annotation.
+    /// Returns false after the last item.
     fn visit(
         &mut self,
         bytes: usize,
@@ -444,7 +437,6 @@ impl ItemTexts {
     }
 }
 
-/// Kind and apiVersion of a list.
 fn list_kind(kind: &str, resource: &GroupVersionResource, form: AnswerForm) -> (String, String) {
     match form.shape {
         Representation::PartialMetadata(version) => ("PartialObjectMetadataList".into(), version.api_version().into()),

@@ -1,4 +1,4 @@
-//! Writes one object in the form that a client asked for, by splicing its text.
+//! Writing of an object in the form that a client requests, by splicing its JSON text.
 
 use jiff::Timestamp;
 use tributary_answers::negotiate::{AnswerForm, Encoding, IncludeObject, MetaVersion, Representation};
@@ -8,36 +8,34 @@ use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Printer, Row, column};
 
-/// Whether an object stands alone or among the items of a list.
+/// Position of an object: alone, or among the items of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectContext {
-    /// The answer to a get or a write, or the object of a watch event. As a Table it has one row.
+    /// The answer to a get or a write, or the object of a watch event. In Table form it is a Table with one row.
     Alone(Columns),
-    /// An item of a list.
     Item,
 }
 
-/// Whether a Table defines its columns. A watch does so only in its first event.
+/// Presence of column definitions in a Table. A watch defines columns only in its first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Columns {
     Defined,
     Omitted,
 }
 
-/// Writes objects of one resource in one form. Made per request; holds the buffers that objects of one answer share.
+/// Writes objects of one resource in one form. Created for each request. Owns buffers that are reused for each object.
 pub(crate) struct ObjectWriter {
     form: AnswerForm,
     include: IncludeObject,
     printer: Printer,
     row: Row,
-    /// Reused for the text of metadata that is written in protobuf.
+    /// Buffer for the JSON of metadata that is encoded in protobuf.
     metadata: Vec<u8>,
-    /// The time at which time-dependent cells are right.
+    /// Time for which time-dependent cells, such as ages, are computed.
     pub now: Timestamp,
 }
 
 impl ObjectWriter {
-    /// A writer for one answer.
     pub(crate) fn new(kind: &ResourceKind, form: AnswerForm, include: IncludeObject) -> Self {
         Self {
             form,
@@ -49,17 +47,15 @@ impl ObjectWriter {
         }
     }
 
-    /// The form of the written objects.
     pub(crate) fn form(&self) -> AnswerForm {
         self.form
     }
 
-    /// The object that each row of a Table includes.
     pub(crate) fn include(&self) -> IncludeObject {
         self.include
     }
 
-    /// The version of `meta.k8s.io` of a Table or of partial metadata.
+    /// Returns the version of `meta.k8s.io` of a Table or PartialObjectMetadata.
     pub(crate) fn meta_version(&self) -> MetaVersion {
         match self.form.shape {
             Representation::Table(version) | Representation::PartialMetadata(version) => version,
@@ -67,7 +63,7 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends one object. In a Table the object is a row of a list, or a Table of one row alone.
+    /// Appends one object. In Table form the object is a row of a list, or a Table of one row.
     pub(crate) fn write(
         &mut self,
         object: &Object,
@@ -101,8 +97,8 @@ impl ObjectWriter {
         }
     }
 
-    /// Appends the object of a bookmark: its kind and version, and the annotation that ends the initial events. In a
-    /// Table the bookmark is a row like any other, with empty cells.
+    /// Appends the object of a bookmark: kind, version, and the annotation that ends the initial events. In Table form
+    /// the bookmark is a row with empty cells.
     pub(crate) fn write_bookmark(
         &mut self,
         kind: &ResourceKind,

@@ -1,4 +1,4 @@
-//! The frames of a watch: one JSON object and a newline each.
+//! Frames of a watch: JSON objects, each with a newline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,35 +13,32 @@ use tributary_views::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
 use super::{Columns, ObjectContext, ObjectWriter};
 
-/// Writes the frames of one watch.
 pub(crate) struct EventWriter {
     view: Arc<View>,
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
     items: ItemVersions,
     by_cluster: HashMap<ClusterName, ClusterItemVersions>,
-    /// Whether the next Table still has to define its columns.
+    /// Presence of column definitions in the next Table.
     columns: Columns,
 }
 
-/// The input for an event's frame, resolved while the caller still has the log.
+/// Input for an event's frame, computed while the caller has locked the log.
 pub(crate) enum Prepared {
-    /// A frame from the cache, encoded by another watch.
+    /// A cached frame, encoded for another watch with the same form.
     Encoded(Bytes),
-    /// The text of the event's version.
     Version(String),
 }
 
 impl EventWriter {
-    /// A writer for one watch.
     pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemVersions) -> Self {
         Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: Columns::Defined }
     }
 
-    /// Finds an event's encoding, or the text of its version. `log` is the log that returned the event: positions in
-    /// the log become versions here.
+    /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event, and
+    /// converts positions into versions.
     ///
-    /// The log cannot have dropped the position of an event that it has just returned.
+    /// The log still has the position of an event that it has just returned.
     pub(crate) fn prepare(&mut self, log: &Log, event: &ObjectEvent) -> Prepared {
         self.writer.now = jiff::Timestamp::now();
         if let Some(found) = self.shared(event).and_then(|key| self.view.encodings.get(&key)) {
@@ -55,14 +52,12 @@ impl EventWriter {
         })
     }
 
-    /// The version of an event's object alone.
     fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
         let mut text = String::new();
         self.versions_for(&event.cluster).write(version, &mut text);
         text
     }
 
-    /// The text of a vector.
     fn vector(&self, version: &CompositeResourceVersion) -> String {
         match self.items.audience() {
             Some(audience) => audience.encode(version, &self.epochs),
@@ -70,7 +65,7 @@ impl EventWriter {
         }
     }
 
-    /// The frame of an event. A frame that other watches can use is stored for them.
+    /// Returns the frame of an event. A frame that other watches can use is cached for them.
     pub(crate) fn frame(&mut self, event: &ObjectEvent, prepared: Prepared) -> Bytes {
         let version = match prepared {
             Prepared::Encoded(frame) => return frame,
@@ -100,7 +95,7 @@ impl EventWriter {
         frame
     }
 
-    /// The frame of a bookmark; `end` marks the end of the initial events.
+    /// Returns the frame of a bookmark; `end` marks the end of the initial events.
     pub(crate) fn bookmark(&mut self, version: &Arc<CompositeResourceVersion>, end: bool) -> Bytes {
         let is_table = matches!(self.writer.form().shape, Representation::Table(_));
         let columns = std::mem::replace(&mut self.columns, Columns::Omitted);
@@ -123,14 +118,14 @@ impl EventWriter {
             out.into()
         };
         match told {
-            // The text is for one audience only, so the frame is not shared.
+            // The text depends on the rights of the users who may see it, so other users do not share the frame.
             Some(told) => make(&told),
             None => view.bookmarks.frame(version, shape, epochs, make),
         }
     }
 
-    /// The key under which watches share an event's encoding. A Table's ages change each second, so its key has the
-    /// second. The first event of a Table defines the columns, and is not shared.
+    /// Returns the key under which watches share an event's frame. A Table's ages change each second, so its key
+    /// contains the second. The first event of a Table defines the columns, and is not shared.
     fn shared(&self, event: &ObjectEvent) -> Option<EncodingKey> {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Representation::Table(_));
@@ -141,7 +136,6 @@ impl EventWriter {
             .map(|key| (key, form, self.items.form(), row, self.items.audience().map(|audience| audience.key())))
     }
 
-    /// The frame of an error that ends the stream.
     pub(crate) fn error(&self, status: &Status) -> Bytes {
         error(status, self.writer.form())
     }
@@ -155,7 +149,6 @@ impl EventWriter {
     }
 }
 
-/// The frame of an error that ends a stream of this form.
 pub(crate) fn error(status: &Status, form: AnswerForm) -> Bytes {
     if form.encoding == Encoding::Protobuf {
         let mut out = Vec::new();

@@ -4,7 +4,7 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
 
-/// The YAML of a JSON text; `None` for text that is no JSON.
+/// Converts JSON text to YAML; `None` for invalid JSON.
 ///
 /// Long texts, such as continue tokens, stay on one line.
 pub(crate) fn of_json(text: &[u8]) -> Option<String> {
@@ -13,7 +13,7 @@ pub(crate) fn of_json(text: &[u8]) -> Option<String> {
     serde_saphyr::to_string_with_options(&Yaml(&value), options).ok()
 }
 
-/// A value in YAML that Go's parser reads correctly, too. kubectl and kube-apiserver use that parser.
+/// JSON value displayed as YAML that Go's parser, used by kubectl and kube-apiserver, also reads correctly.
 struct Yaml<'a>(&'a Value);
 
 impl Serialize for Yaml<'_> {
@@ -34,7 +34,7 @@ impl Serialize for Yaml<'_> {
 }
 
 /// Returns whether a text must not be a YAML block. Go's parser takes a tab at the start of a line for indentation, and
-/// kube-apiserver writes no tab there either.
+/// kube-apiserver writes no tab at the start of a line.
 fn is_no_block(text: &str) -> bool {
     text.contains('\n') && text.contains('\t')
 }
@@ -48,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_stays_on_one_line() {
+    fn long_yaml_text_stays_on_one_line() {
         let words = "word ".repeat(60) + "end";
         assert_eq!(of(&serde_json::json!({"a": words})), format!("a: {words}\n"));
     }
 
     #[test]
-    fn a_block_has_no_tab() {
+    fn text_with_tabs_is_not_a_yaml_block() {
         let text = of(&serde_json::json!({"a": "\ta\nb", "b": ["\n\ta"], "c": "a\n b\n"}));
         assert_eq!(text, "a: \"\\ta\\nb\"\nb:\n- \"\\n\\ta\"\nc: |\n  a\n   b\n");
     }

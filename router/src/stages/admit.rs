@@ -1,10 +1,10 @@
-//! Admits a request, by these checks in this order.
+//! Admission of a request, by these checks in this order.
 //!
 //! ```text
-//! bounds    names and parameters have a size that the router looks at        400
-//! caller    the identity is clear, and the user is not denied everything     400, 403, 431
-//! place     there is room among the requests in flight; in shared mode also  429
-//!           among long-running requests, if the request is or may become one
+//! bounds    names and parameters are within the size limits                    400
+//! caller    the identity is unambiguous, and the user is not denied            400, 403, 431
+//! permits   a permit of requests in flight is free; in shared mode also one    429
+//!           of long-running requests, if the request is or may become one
 //! ```
 
 use http::{HeaderMap, Response};
@@ -22,29 +22,26 @@ use crate::received::Received;
 use crate::request_context::RequestContext;
 use crate::{Router, health};
 
-/// The sender and the places of an admitted request.
 pub(crate) struct Admitted {
-    /// The sender of the request.
     pub(crate) caller: Caller,
-    /// The places of the request.
     pub(crate) place: AdmissionPermit,
 }
 
-/// The places that a request takes. A health check takes none, so that it is answered however busy the process is.
+/// Permits of a request. A health check needs none, so that a busy process still answers.
 #[derive(Default)]
 pub(crate) struct AdmissionPermit {
-    /// Place among the requests in flight, until the answer begins; `None` for a long-running request.
+    /// Permit of requests in flight, until the answer begins; `None` for a long-running request.
     #[expect(dead_code, reason = "it is dropped, never read")]
     in_flight: Option<Portion>,
-    /// Place among the long-running requests, until the request ends: for long-running requests and for requests that
-    /// may switch their connection. `None` in personal mode.
+    /// Permit of long-running requests, until the request ends: for long-running requests, and for requests that may
+    /// switch protocols. `None` in personal mode.
     lasting: Option<LongRunningPlace>,
 }
 
 /// Admits a request.
 ///
 /// # Errors
-/// 400, 403, 429 and 431, as the table above says.
+/// 400, 403, 429 and 431, as in the table of this file's head.
 pub(crate) fn admit_request(
     request: &StagedRequest<'_>,
     headers: &HeaderMap,
@@ -80,14 +77,14 @@ fn admit(
 }
 
 impl AdmissionPermit {
-    /// Has the tunnel of a long-running request keep the place until the tunnel ends.
+    /// Attaches the permit of a long-running request to its tunnel, until the tunnel ends.
     pub(crate) fn keep_for_tunnel(&self, permits: &TunnelPermits) {
         if let Some(lasting) = &self.lasting {
             lasting.keep_for_tunnel(permits);
         }
     }
 
-    /// Has the answer's body keep the place of a long-running request. The request is no longer in flight.
+    /// Attaches the permit of a long-running request to the answer's body. Releases the permit of requests in flight.
     pub(crate) fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
         match self.lasting {
             Some(lasting) => lasting.kept_by_body(answer),
@@ -96,11 +93,10 @@ impl AdmissionPermit {
     }
 }
 
-/// Refuses names and queries that are too large to look at. Requests for a cluster's own view or for a workload are
-/// bounded by their receiver.
+/// Refuses names and queries that exceed the size limits. A cluster or workload itself limits requests to its own path.
 ///
 /// # Errors
-/// 400 that names the bound.
+/// 400 with the limit.
 fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal> {
     if info.cluster.is_some() {
         return Ok(());
@@ -134,9 +130,9 @@ mod tests {
 
     const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
 
-    /// All ServiceAccounts of one member, and all of their tokens, share one part of the places.
+    /// All ServiceAccounts of one member, and all of their tokens, share one part of each limit.
     #[tokio::test]
-    async fn configured_user_is_admitted_however_many_accounts_a_member_has() {
+    async fn configured_user_is_admitted_despite_many_service_accounts_of_a_member() {
         let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, limits, ..RouterConfig::default() });
@@ -161,10 +157,10 @@ mod tests {
         }
     }
 
-    /// An aggregated server may switch the connection of a short request. The request is in flight until then, and
-    /// long-running from then on.
+    /// An aggregated server may switch the connection of a short request. The request is in flight until the switch,
+    /// and long-running afterwards.
     #[tokio::test]
-    async fn a_tunnel_has_its_places_until_it_ends_whatever_its_request() {
+    async fn tunnel_keeps_its_permits_until_its_end() {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();

@@ -1,4 +1,4 @@
-//! Carries out the plan of a request: memory answers it, or members are asked.
+//! Execution of a request's plan: an answer from memory, or requests to members.
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
@@ -22,11 +22,11 @@ use crate::received::Received;
 use crate::request::ClientRequest;
 use crate::{Router, forward, health, memory, response};
 
-/// Carries out a plan. A future that asks a member is boxed: only answers from memory decide the size of each request's
-/// future.
+/// Executes a plan. A future that sends requests to members is boxed: only answers from memory decide the size of each
+/// request's future.
 ///
 /// # Errors
-/// Those of memory, of a member or of this process's own documents.
+/// Errors of memory, of a member or of Tributary's own documents.
 pub(crate) async fn answer_planned(
     request: &StagedRequest<'_>,
     caller: &Caller,
@@ -62,7 +62,6 @@ pub(crate) async fn answer_planned(
     }
 }
 
-/// A plan for a resource.
 #[derive(Clone, Copy)]
 struct PlannedResource<'a> {
     configuration: &'a ConfigurationSnapshot,
@@ -71,7 +70,7 @@ struct PlannedResource<'a> {
 }
 
 impl Router {
-    /// Answers a health check: about this process and, for users who may see the report, about the clusters.
+    /// Answers a health check: about Tributary and, for users who may see the report, about the clusters.
     async fn health(
         &self,
         info: &RequestInfo,
@@ -81,12 +80,12 @@ impl Router {
         let draining = self.is_leaving();
         let asks_of_clusters = health::asks_of_clusters(&info.path, query);
         let mut tells_of_clusters = health::tells_of_clusters(&info.path, query, draining);
-        // Health checks are open to every user, but the names of clusters are not. An answer of one word (`ok`) has no
+        // Every user may send health checks, but not every user may see names of clusters. The plain answer `ok` has no
         // names.
         if asks_of_clusters || tells_of_clusters {
             match caller.may_visit(report::PATH).await {
                 Err(refusal) if asks_of_clusters => return Err(refusal),
-                // While the process drains, all users get the same answer, which names no cluster.
+                // While the process drains, all users get one answer, which names no cluster.
                 may_visit => tells_of_clusters &= may_visit.is_ok(),
             }
         }
@@ -94,7 +93,6 @@ impl Router {
         Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
-    /// Finds the candidates for a resource, and carries out the plan.
     async fn answer_resource(
         &self,
         message: Request<Body>,
@@ -108,7 +106,7 @@ impl Router {
             dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
         }
         let candidates = match plan {
-            // Memory goes by the rights in each object.
+            // Answers from memory check the rights for each object.
             ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
             _ => {
                 let _authorizing = caller.stage("authorize");
@@ -172,7 +170,7 @@ impl Router {
         }
     }
 
-    /// Asks clusters for an object that memory does not show. Clusters of which memory shows no objects are asked, too.
+    /// Sends a get to clusters for an object that memory does not show, also to clusters outside of memory.
     async fn get_elsewhere(
         &self,
         request: ClientRequest<'_>,
@@ -185,7 +183,7 @@ impl Router {
         forward::one_object::to_owner(request, message, OwnerRequest::Object).await
     }
 
-    /// Answers a list of a collection that memory does not have in full, by lists of the clusters.
+    /// Answers a list of a collection that memory lacks in part, by lists of the clusters.
     async fn list_from_clusters(
         &self,
         request: ClientRequest<'_>,
@@ -197,7 +195,7 @@ impl Router {
         forward::list::list(request.about(resource, served, &candidates), unheld).await
     }
 
-    /// The version of the oldest server: its features exist in every cluster.
+    /// Answers `/version` with the version of the oldest server, whose features exist in every cluster.
     fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
@@ -206,12 +204,12 @@ impl Router {
         }
     }
 
-    /// A refusal that does not depend on the user. In shared mode it names no cluster.
+    /// Returns the refusal for every user. In shared mode the refusal names no cluster.
     fn told_to_all(&self, refusal: Refusal) -> Refusal {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
-    /// The 503 as long as no cluster has answered. It has the troubles of the clusters.
+    /// Returns the 503 while no cluster has answered, with the failures of the clusters.
     fn nobody(&self, what: &'static str) -> MemberRefusal {
         let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
         MemberRefusal::Untold { what, troubles }

@@ -1,4 +1,4 @@
-//! The rights of the user during the answer: refusals because rights are unknown, and Warnings about unknown rights.
+//! Rights of the user during the answer: refusals because of unknown rights, and Warnings about unknown rights.
 //! `candidates_by_plan` finds the clusters for forwarded requests, and [`memory`](crate::memory) the objects for reads.
 
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use crate::caller::Caller;
 use crate::request_context::RequestContext;
 use crate::{Router, response, unknown_rights};
 
-/// The answer, unless too many questions about rights are open already. If rights are unknown in some clusters, a user
-/// who may see the report is told the clusters and the causes.
+/// Returns the answer, unless too many reviews of rights wait already. If rights are unknown in some clusters, a user
+/// who may see the report gets the clusters and the causes.
 ///
 /// # Errors
 /// 429; those of the answer.
@@ -36,7 +36,7 @@ pub(crate) async fn answer_by_rights(
     }
 }
 
-/// Adds the clusters whose rights are unknown, if the user may see the report.
+/// Adds the clusters with unknown rights to the answer, if the user may see the report.
 async fn name_unknown_rights(
     router: &Router,
     caller: &Caller,
@@ -53,11 +53,11 @@ async fn name_unknown_rights(
 }
 
 impl Router {
-    /// Refuses metrics and the report to users without the right to visit their path: they describe all clusters at
-    /// once, and are no part of the API. The owner of a personal endpoint may see both.
+    /// Checks that the user may get metrics or the report, by the right to get their path. Metrics and report describe
+    /// all clusters, and are not part of the Kubernetes API. In personal mode the user may see metrics and report.
     ///
     /// # Errors
-    /// The answer to give instead: 403, in kube-apiserver's words.
+    /// The answer to send instead: 403 with kube-apiserver's message.
     pub async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
         let (path, query) = (head.uri.path(), head.uri.query());
         let preferences = Preferences::from_headers(&head.headers, query);

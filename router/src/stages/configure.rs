@@ -1,4 +1,4 @@
-//! The configuration that a request sees. [`Router::configuration`](crate::Router) takes the snapshot.
+//! Configuration snapshot of a request, taken by [`Router::configuration`](crate::Router).
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
@@ -7,8 +7,8 @@ use tributary_sharing::body::Body;
 use super::staged_request::StagedRequest;
 use crate::forward::send::refuse_replaced;
 
-/// Refuses the answer to a user for whom an earlier cluster of a name has vouched: in the cluster that now has the
-/// name, the same user name means another user.
+/// Refuses a user whom an earlier cluster of a reused name has authenticated: in the cluster that now has the name, an
+/// equal user name means another user.
 ///
 /// # Errors
 /// Those of the answer; 503 for such a user.

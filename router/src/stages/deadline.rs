@@ -1,4 +1,4 @@
-//! The time that a request may take until its answer begins.
+//! Time limit until a request's answer begins.
 
 use std::pin::Pin;
 
@@ -8,12 +8,12 @@ use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 use crate::time_limit::limit_for;
 
-/// The answer, if it begins within the request's time. The future is borrowed: each place that a future is moved to
-/// takes its size, and this future is the largest part of a request's. The future still lives when the time is over, so
-/// the refusal can name the clusters that have not answered.
+/// Returns the answer, if the answer begins within the request's time limit. The future is borrowed, because each move
+/// copies it, and it is the largest part of a request's future. The future is still alive after the time limit, so the
+/// refusal can name the clusters that have not answered.
 ///
 /// # Errors
-/// 400 for a limit that is no duration, 504 after the limit; those of the answer.
+/// 400 for a limit that is not a duration, 504 after the limit; those of the answer.
 pub(crate) async fn answer_in_time<T>(
     request: &StagedRequest<'_>,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! The dispatch policies of the place where a request comes in. They may refuse the request, and they choose its
-//! flow-control schema.
+//! Dispatch policies of the request's entry point. The policies may refuse the request, and choose its flow-control
+//! schema.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -16,11 +16,11 @@ use crate::dispatch::{Dispatched, SchemaName};
 use crate::request_context::RequestArrival;
 use crate::{Router, health, response};
 
-/// Applies the policies, and notes the schema that the request passes. Without policies only requests that are
-/// long-running, or may become so, keep the outcome: later policies may refuse them.
+/// Applies the policies, and sets the schema of the request. Without policies, only requests that are or may become
+/// long-running keep the outcome, because later policies may refuse them.
 ///
 /// # Errors
-/// 403, 429 and 500 that name the policy; 400 for an impersonated user that is no text.
+/// 403, 429 and 500 with the name of the policy; 400 for an impersonated user that is not valid text.
 pub(crate) fn apply_policies(
     request: &mut StagedRequest<'_>,
     headers: &HeaderMap,
@@ -41,13 +41,13 @@ pub(crate) fn apply_policies(
     Ok(())
 }
 
-/// Notes the Warning about clusters that refuse the request, for its answer.
+/// Sets the answer's Warning about clusters that refuse the request.
 pub(crate) fn note_denied_clusters(request: &mut StagedRequest<'_>, caller: &Caller) {
     request.warning = denied_warning(caller).map(Box::new);
 }
 
-/// The Warning about clusters whose policies refuse a request. In shared mode the Warning names no cluster, because a
-/// user may not know of every cluster.
+/// Returns the Warning about clusters whose policies refuse a request. In shared mode the Warning names no cluster,
+/// because a user may not know every cluster.
 fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
     let denied = caller.denied_clusters()?;
     let whose = match caller.rights() {
@@ -58,8 +58,8 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
 }
 
 impl Router {
-    /// The answer to a request for a cluster whose policy refuses every request, before the user is known. `None` for
-    /// other requests. Costs one load without policies.
+    /// Answers a request for a cluster with `dispatch: DenyAll`, before authentication. `None` for other requests.
+    /// Costs one load without policies.
     pub fn refuse_frozen(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {
         let started = Instant::now();
         let dispatch = self.dispatch.current()?;

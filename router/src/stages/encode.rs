@@ -1,4 +1,4 @@
-//! Writes the answer: a refusal as a Status, and the headers that the stages add.
+//! Writing of the answer: a refusal as a Status, and the headers that the stages add.
 
 use http::{Response, StatusCode, header};
 use tributary_answers::negotiate::Preferences;
@@ -14,8 +14,8 @@ use crate::request_context::Answer;
 use crate::request_trace::RequestTrace;
 use crate::{Router, confinement, response};
 
-/// The answer to a request that was read. The headers name the schema that the request passed, and warn of clusters
-/// that are missing in the answer.
+/// Writes the answer to a valid request. The headers name the schema of the request, and warn of clusters that are
+/// missing in the answer.
 pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<Body>, Refusal>) -> Response<Body> {
     let StagedRequest { router, received, schema, warning, .. } = request;
     let mut answer = answer.unwrap_or_else(|refusal| router.refuse(&refusal, received.preferences, received.info));
@@ -26,13 +26,12 @@ pub(crate) fn encode_answer(request: StagedRequest<'_>, answer: Result<Response<
     answer
 }
 
-/// The answer to a request that cannot be read.
 pub(crate) fn encode_unread(parsed: &ParsedRequest<'_>, status: &Status) -> Response<Body> {
     response::status(status, parsed.preferences.error_form())
 }
 
-/// The last step of every answer: no body for HEAD, and no scripts of members in browsers. A watch of a cluster's own
-/// view that the cluster has answered is marked as such.
+/// Last step of every answer: removes the body for HEAD, and adds the sandbox for browsers. Marks a cluster's own
+/// watch.
 pub(crate) fn finish_answer(
     router: &Router,
     parsed: &ParsedRequest<'_>,
@@ -54,7 +53,6 @@ pub(crate) fn finish_answer(
 }
 
 impl Router {
-    /// A refusal as the answer.
     fn refuse(&self, refusal: &Refusal, preferences: &Preferences, info: &RequestInfo) -> Response<Body> {
         if matches!(refusal, Refusal::NoRoute) && info.cluster.is_none() && !self.has_root(&info.path) {
             return response::page_not_found();
@@ -62,16 +60,16 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            // Warnings name clusters, and a user may not know of every cluster.
+            // Warnings name clusters, and a user may not know every cluster.
             Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
-                // Refused reads are warned of a deprecated version, too.
+                // Refused reads get the Warning about a deprecated version, too.
                 if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
                     view.warnings.add_to(response.headers_mut());
                 }
             }
-            // client-go shows nobody the message of such a Status (`newUnstructuredResponseError`), but prints
-            // Warnings. kubectl reads discovery first of all.
+            // client-go hides the message of such a Status (`newUnstructuredResponseError`), but prints Warnings.
+            // kubectl reads discovery before any other request.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response.headers_mut().extend(
                     tributary_answers::warnings::warning_header(&status.message).map(|it| (header::WARNING, it)),

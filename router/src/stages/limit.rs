@@ -1,4 +1,4 @@
-//! The place of a request in its flow-control schema. [`flow_control`](crate::flow_control) has the schemas.
+//! Permit of a request in its flow-control schema. [`flow_control`](crate::flow_control) has the schemas.
 
 use http::Response;
 use tributary_answers::refusal::Refusal;
@@ -8,10 +8,10 @@ use tributary_sharing::body::{self, Body};
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 
-/// The place of a request in its schema; empty without a schema.
+/// Permit of a request in its schema; empty without a schema.
 pub(crate) struct SchemaPlace(Option<Permit>);
 
-/// Waits for a place, as the schema provides. Cancel: a request that gives up leaves nothing behind.
+/// Waits for a permit of the schema. Cancellation is safe: the request leaves the queue.
 ///
 /// # Errors
 /// 429.
@@ -24,7 +24,7 @@ pub(crate) async fn wait_for_place(request: &StagedRequest<'_>, caller: &Caller)
 }
 
 impl SchemaPlace {
-    /// Has the answer's body keep the place until its end.
+    /// Attaches the permit to the answer's body.
     pub(crate) fn keep_for_body(self, answer: Result<Response<Body>, Refusal>) -> Result<Response<Body>, Refusal> {
         match self.0 {
             Some(permit) => answer.map(|answer| answer.map(|body| body::holding(body, permit))),

@@ -1,4 +1,4 @@
-//! Counts and traces a request: by its source, its decision and its cluster.
+//! Metrics and traces of a request, by source, decision and cluster.
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -14,28 +14,25 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 
-/// The observation of a request, from its arrival to its answer.
 pub(crate) struct Observation<'a> {
     started: Instant,
     client: ClientClass,
-    /// The facts for logs, metrics and traces.
     trace: &'a RequestTrace,
 }
 
 impl<'a> Observation<'a> {
-    /// Begins with the arrival.
     pub(crate) fn begin(trace: &'a RequestTrace, headers: &HeaderMap) -> Self {
         Self { started: Instant::now(), client: ClientClass::from_headers(headers), trace }
     }
 
-    /// Notes the request in the log, and the resource in the trace.
+    /// Records the request in the log, and the resource in the trace.
     pub(crate) fn note_read(&self, request: &StagedRequest<'_>) {
         let info = request.received.info;
         tracing::debug!(user = request.user.info.username, verb = %info.verb, path = info.path, "request");
         self.trace.note_served(|| served_resource(info, &request.configuration.union));
     }
 
-    /// The series in which a request that was read is counted. Notes the decision in the trace, too.
+    /// Returns the metric labels of a valid request. Records the decision in the trace, too.
     pub(crate) fn counted<'b>(&self, request: &StagedRequest<'b>, refusal: Option<&Refusal>) -> CountedRequest<'b> {
         let (info, configuration) = (request.received.info, request.configuration);
         let (source, asked) = (self.trace.source(), self.trace.asked_clusters());
@@ -49,19 +46,17 @@ impl<'a> Observation<'a> {
         CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
     }
 
-    /// The series in which an unreadable request is counted. Notes the decision in the trace, too.
+    /// Returns the metric labels of an unparsable request. Records the decision in the trace, too.
     pub(crate) fn counted_unread(&self) -> CountedRequest<'static> {
         self.trace.note_decision(Decision::Refused);
         CountedRequest::unread(Decision::Refused, self.client)
     }
 
-    /// Ends with the head of the answer.
     pub(crate) fn finish(&self, router: &Router, counted: &CountedRequest<'_>, status: StatusCode) {
         router.metrics.observe(counted, status, self.started.elapsed());
     }
 }
 
-/// The decision about a request, for metrics and traces.
 fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
     match (refusal, source) {
         (Some(Refusal::Policy(_)), _) => Decision::Denied,
@@ -74,12 +69,13 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
     }
 }
 
-/// The requested resource, as kubectl names it; `None` if no member serves it.
+/// Returns the requested resource, as kubectl names it; `None` if no member serves the resource.
 fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
     union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
-/// The cluster that a request is counted at, if it exists: requests for other names must not create series.
+/// Returns the cluster label of a request, if the cluster exists: requests for other names must not create metric
+/// series.
 fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> CountedCluster {
     match (&info.cluster, asked) {
         (Some(named), _) if configuration.clusters.contains_key(named) => CountedCluster::One(named.clone()),
@@ -90,7 +86,6 @@ fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, as
 }
 
 impl Router {
-    /// Counts a request that was refused before authentication.
     pub(crate) fn count_frozen(&self, head: &Parts, reading: &RequestReading, status: StatusCode, started: Instant) {
         let (configuration, client) = (self.configuration(), ClientClass::from_headers(&head.headers));
         let (source, decision) = (RequestSource::Refused, Decision::Denied);

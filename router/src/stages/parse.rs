@@ -1,4 +1,4 @@
-//! Reads the method, path and query of a request, once.
+//! Parsing of the method, path and query of a request, once for all stages.
 
 use http::uri::PathAndQuery;
 use http::{Method, Request};
@@ -10,18 +10,17 @@ use crate::received::Received;
 use crate::request_reading::RequestReading;
 use crate::switching;
 
-/// The reading of a request, and the form of its answer.
+/// Parsed request, and the form of its answer.
 pub(crate) struct ParsedRequest<'a> {
     reading: &'a RequestReading,
-    /// The path and the query, shared with the message.
+    /// Path and query, shared with the message.
     target: Option<PathAndQuery>,
     is_head: bool,
-    /// The form of the answer that the client asks for.
     pub(crate) preferences: Preferences,
 }
 
 impl<'a> ParsedRequest<'a> {
-    /// Takes the reading from the server, which has read the path already for audit and policies.
+    /// Takes the parsed request from the server, which has parsed the path for audit and policies.
     pub(crate) fn new(reading: &'a RequestReading, message: &Request<Body>) -> Self {
         let target = message.uri().path_and_query().cloned();
         let query = target.as_ref().and_then(PathAndQuery::query);
@@ -29,25 +28,22 @@ impl<'a> ParsedRequest<'a> {
         Self { reading, target, is_head: message.method() == Method::HEAD, preferences }
     }
 
-    /// The class of the request; [`RequestClass::Short`] for an unreadable request.
     pub(crate) fn class(&self) -> RequestClass {
         self.reading.info().map_or(RequestClass::Short, RequestInfo::class)
     }
 
-    /// Returns whether the request is for the own view of one cluster.
     pub(crate) fn is_of_one_cluster(&self) -> bool {
         self.reading.info().is_ok_and(|info| info.cluster.is_some())
     }
 
-    /// Returns whether the client asks for the head of the answer only.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// The request without its body. Removes `Upgrade` from the message if nobody can switch the connection.
+    /// Returns the request without its body. Removes `Upgrade` from the message if the target cannot switch protocols.
     ///
     /// # Errors
-    /// The Status for a path or query that cannot be read.
+    /// The Status for an unparsable path or query.
     pub(crate) fn received(&self, message: &mut Request<Body>) -> Result<Received<'_>, &Status> {
         let info = self.reading.info()?;
         let may_switch = switching::asks_to_switch(message.headers_mut(), info);

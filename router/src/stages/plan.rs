@@ -1,4 +1,4 @@
-//! Plans the answer to a request. [`plan`](crate::plan) has the pure function that decides.
+//! Planning of the answer to a request. [`plan`](crate::plan) has the pure function that decides.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{Plan, ResourcePlan, plan};
 use crate::{Router, asked, forward};
 
-/// The `Retry-After` of a refusal because a cluster that was not asked yet may serve the resource, in seconds.
+/// `Retry-After` in seconds of a refusal because a cluster without discovery may serve the resource.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
-/// A plan, and the configuration that it goes by.
+/// Plan, and the configuration that the plan uses.
 pub(crate) struct PlannedAnswer<'a> {
     pub(crate) plan: Plan<'a>,
-    /// The newer configuration, if all clusters were asked for their discovery again. Boxed, because this is rare.
+    /// The newer configuration after a renewal of all clusters' discovery. Boxed, because a renewal is rare.
     pub(crate) renewed: Option<Box<ConfigurationSnapshot>>,
 }
 
-/// Plans the answer, and notes its source for logs and metrics. If no known cluster serves the path, asks all clusters
-/// for their discovery again first: a cluster may serve the path since a moment ago.
+/// Plans the answer, and records its source for logs and metrics. If no known cluster serves the path, renews the
+/// discovery of all clusters first: a cluster may have begun to serve the path.
 ///
 /// # Errors
 /// Those of [`plan`](crate::plan::plan); for a resource that a cluster may serve: 404, 429 or 503.
@@ -48,7 +48,6 @@ pub(crate) async fn plan_answer<'a>(
     Ok(planned)
 }
 
-/// Plans the answer after all clusters were asked for their discovery again.
 async fn plan_anew<'a>(
     request: &StagedRequest<'a>,
     caller: &Caller,
@@ -68,8 +67,8 @@ async fn plan_anew<'a>(
 }
 
 impl Router {
-    /// Refuses a resource that no discovery has. If discovery of a cluster is missing, out of date, or without a
-    /// description of the version, the cluster may serve the resource: then the answer must not look like a deleted
+    /// Refuses a resource that no discovery contains. If discovery of a cluster is missing, out of date, or without a
+    /// description of the version, the cluster may serve the resource. The answer must then not look like a deleted
     /// object, and a client may repeat a list or watch.
     async fn unless_undiscovered(
         &self,

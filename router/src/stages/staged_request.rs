@@ -10,20 +10,16 @@ use crate::received::Received;
 use crate::request_trace::RequestTrace;
 use crate::{Router, User};
 
-/// A request that was read, and the results of the stages.
+/// A valid request, and the results of the stages.
 pub(crate) struct StagedRequest<'a> {
-    /// The router that answers the request.
     pub(crate) router: &'a Arc<Router>,
-    /// The request without its body.
     pub(crate) received: Received<'a>,
-    /// The configuration that the request sees.
     pub(crate) configuration: &'a ConfigurationSnapshot,
-    /// The authenticated user.
     pub(crate) user: &'a User,
-    /// The facts for logs, metrics and traces.
+    /// Facts about the request for logs, metrics and traces.
     pub(crate) trace: &'a RequestTrace,
-    /// The flow-control schema that the request passes; `None` before the stage `dispatch`, and without a schema.
+    /// Flow-control schema of the request; `None` before the stage `dispatch`, and without a schema.
     pub(crate) schema: Option<&'a PassedSchema>,
-    /// The Warning about clusters whose policies refuse the request. Boxed, because few requests have one.
+    /// Warning about clusters whose policies refuse the request. Boxed, because few requests have one.
     pub(crate) warning: Option<Box<HeaderValue>>,
 }

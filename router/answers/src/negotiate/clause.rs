@@ -1,12 +1,12 @@
-//! The clauses of an `Accept` header, taken apart and put in order as goautoneg does it.
+//! Parsing and sorting of the clauses of an `Accept` header, as in goautoneg.
 
 use smallvec::SmallVec;
 
-/// Clauses of a header that are parsed. Clients send up to three; to sort the half a million of a header of 1 MiB would
-/// take hours.
+/// Maximum of parsed clauses of a header. Clients send up to three. Sorting the half a million clauses of a 1 MiB
+/// header would take hours.
 const CLAUSES_MAX: usize = 64;
 
-/// One clause: `application/json;as=Table;v=v1;q=0.5`.
+/// One clause of an `Accept` header, for example `application/json;as=Table;v=v1;q=0.5`.
 #[derive(Debug)]
 pub struct Clause<'a> {
     kind: &'a str,
@@ -16,11 +16,11 @@ pub struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// Valid clauses of an `Accept` header, in order of preference.
+    /// Returns the valid clauses of an `Accept` header in order of preference.
     pub fn parse_all(accept: &'a str) -> SmallVec<[Self; 4]> {
         let mut clauses: SmallVec<[Self; 4]> = accept.split(',').filter_map(Self::parse).take(CLAUSES_MAX).collect();
-        // goautoneg's comparison is no order, so the result depends on the algorithm. Go sorts up to twelve items by
-        // insertion.
+        // goautoneg's comparison is not a total order, so the result depends on the sort algorithm. Go sorts up to
+        // twelve items by insertion sort.
         for end in 1..clauses.len() {
             let mut at = end;
             while at > 0 && clauses[at].comes_before(&clauses[at - 1]) {
@@ -49,7 +49,7 @@ impl<'a> Clause<'a> {
         Some(clause)
     }
 
-    /// Whether this media type is meant.
+    /// Returns whether the clause matches this media type.
     pub fn names(&self, media_type: &str) -> bool {
         let (kind, subtype) = media_type.split_once('/').unwrap_or((media_type, ""));
         match (self.kind, self.subtype) {
@@ -59,8 +59,8 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The parameters beside the quality, names and values without the spaces around them.
-    /// Of a name given twice the last counts.
+    /// Returns the parameters without `q`, with names and values trimmed of spaces. The last of several parameters with
+    /// an equal name counts.
     pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.pairs().filter(|(name, _)| *name != "q").map(|(name, value)| (name, value.trim_matches(' ')))
     }
@@ -80,7 +80,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Splits at the first separator. The second part is empty if the text has no separator.
+/// Splits the text at the first separator. The second part is empty if the text has no separator.
 fn split(text: &str, separator: char) -> (&str, &str) {
     text.split_once(separator).unwrap_or((text, ""))
 }

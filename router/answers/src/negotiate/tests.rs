@@ -28,7 +28,7 @@ fn form_of(
 }
 
 #[test]
-fn first_clause_that_can_be_given_wins() {
+fn first_available_clause_of_accept_wins() {
     use MetaVersion::{V1, V1Beta1};
     let json = |shape| Some((Encoding::Json, shape));
     let yaml = Some((Encoding::Yaml, Representation::Object));
@@ -86,7 +86,7 @@ fn first_clause_that_can_be_given_wins() {
         (Some("APPLICATION/JSON"), ResponseKind::List, None),
         (Some("application/*"), ResponseKind::List, None),
         (Some(",,application/json"), ResponseKind::List, object),
-        // The last resort, in kube-apiserver's reading.
+        // kube-apiserver takes `q=0` as the last choice, not as a refusal.
         (Some("application/json;q=0"), ResponseKind::List, object),
     ];
     for (accept, answer, expected) in cases {
@@ -96,13 +96,13 @@ fn first_clause_that_can_be_given_wins() {
 }
 
 #[test]
-fn custom_resources_take_a_wildcard_for_the_subtype() {
+fn custom_resources_accept_a_wildcard_subtype() {
     let gadgets = GroupVersionResource::new("example.test", "v1", "gadgets");
     assert_eq!(form_of(Some("application/*"), ResponseKind::List, &gadgets), Ok(AnswerForm::JSON));
 }
 
 #[test]
-fn refusal_lists_the_available_representations() {
+fn refusal_406_lists_the_available_media_types() {
     let cases = [
         (
             "text/html",
@@ -146,7 +146,7 @@ fn refusal_lists_the_available_representations() {
 }
 
 #[test]
-fn people_get_indented_answers() {
+fn curl_and_browsers_get_indented_json() {
     let pretty = |accept, query, agent, answer| preferences(accept, query, agent).form(answer).unwrap().pretty;
     assert!(pretty(None, None, "curl/8", ResponseKind::List));
     assert!(pretty(None, Some("pretty=true"), "client-go", ResponseKind::Object));

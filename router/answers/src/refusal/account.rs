@@ -1,4 +1,4 @@
-//! Limits of this endpoint's account in a cluster, and the remedy for the cluster's administrator.
+//! Refusals because Tributary's account in a cluster lacks rights, with a remedy for the cluster's administrator.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::status::go_quote;
@@ -6,30 +6,30 @@ use tributary_apimachinery::{ClusterName, Status};
 
 use super::wording::leaves_out;
 
-/// The cluster does not let Tributary's account act in a user's name: 503 without Retry-After, because an administrator
+/// The cluster forbids Tributary's account to act in a user's name: 503 without Retry-After, because an administrator
 /// has to act first.
 #[derive(Clone, Debug)]
 pub struct NotLet {
     /// Name of the cluster.
     pub cluster: ClusterName,
-    /// Action beyond the limits of an account with constrained impersonation (KEP-5284), which its administrator has
-    /// chosen. `None` if the account may not act as the user at all.
+    /// Action outside the account's constrained impersonation (KEP-5284). `None` if the account may not impersonate the
+    /// user at all.
     pub beyond: Option<Beyond>,
-    /// Whether the client asks several clusters, and can leave this one out.
+    /// True if the request goes to several clusters, and the client can exclude this cluster with a label selector.
     pub is_one_of_several: bool,
 }
 
-/// An action beyond the limits of an account.
+/// An action that the profile of Tributary's account does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beyond {
-    /// Requested action: `list secrets`.
+    /// Requested action, for example `list secrets`.
     what: String,
-    /// Flags with which `tributary join` allows the action.
+    /// Arguments of `tributary join` that allow the action.
     flags: &'static str,
 }
 
 impl Beyond {
-    /// A request that the account may not make in a user's name, though its user may.
+    /// Describes a request that the cluster allows to the user, but forbids to Tributary's account in the user's name.
     pub fn from_request(info: &RequestInfo) -> Self {
         let verb = info.verb.as_str();
         let Some(request) = info.resource() else {
@@ -42,24 +42,26 @@ impl Beyond {
         let flags = match (info.verb.is_read(), subresource) {
             (true, None) if is_secret => " --profile read-with-secrets",
             (true, None) => AGAIN,
-            // A GET of a subresource may be more than a read: `exec`, `proxy`, a console.
+            // A GET of a subresource may be more than a read: `exec` and `proxy` allow any action.
             _ => " --profile write",
         };
         Self { what, flags }
     }
 
-    /// Command with which the cluster's administrator allows the action. Clients and the log get the same text.
+    /// Returns the command with which the cluster's administrator allows the action. Clients and the log get an equal
+    /// text.
     pub fn remedy(&self, cluster: &ClusterName) -> String {
         format!("{}{}", join(cluster), self.flags)
     }
 }
 
-/// The command that makes or changes the account in a cluster.
+/// Returns the command that creates or changes Tributary's account in a cluster.
 fn join(cluster: &ClusterName) -> String {
     format!("tributary join CONTEXT --name {cluster}")
 }
 
-/// Each profile lets users read all kinds that the cluster served when `join` was run last.
+/// Hint to run `join` again. Each profile lets users read only the kinds that the cluster served at the last run of
+/// `join`.
 const AGAIN: &str = ", which names the kinds that were added since";
 
 impl NotLet {
@@ -71,7 +73,7 @@ impl NotLet {
         Status::service_unavailable(message)
     }
 
-    /// Fault of the cluster and the remedy for its administrator: `does not let …`.
+    /// Returns the cluster's fault and the remedy for its administrator: `does not let …`.
     pub fn reason(&self) -> String {
         match &self.beyond {
             Some(beyond) => format!(
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_remedy_is_the_least_that_helps() {
+    fn remedy_is_the_smallest_sufficient_profile() {
         let of = |method: &str, path: &str| Beyond::from_request(&RequestInfo::parse(method, path, None).unwrap());
         for (method, path, what, flags) in [
             ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),
@@ -113,7 +115,7 @@ mod tests {
     fn refusal_of_a_limited_account_names_the_remedy() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
-        // The log has only the limits, and names the same remedy.
+        // The log contains only the remedy, with the text of the client's message.
         let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
         assert_eq!(Beyond::from_request(&info).remedy(&cluster), remedy);
         let beyond = NotLet { cluster, beyond: Some(Beyond::from_request(&info)), is_one_of_several: true };

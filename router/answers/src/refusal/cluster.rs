@@ -1,4 +1,4 @@
-//! Refusals about the cluster of a request.
+//! Refusals about the cluster of a request: unknown, ambiguous or wrong clusters.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
 use crate::ground::Ground;
 use crate::helm_record::is_record;
 
-/// A Helm release in a message.
+/// Name of a Helm release for a message.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseName {
     /// Namespace of the release.
     pub namespace: String,
-    /// Its name; `None` where any of the namespace may be meant.
+    /// Name of the release. `None` if any release of the namespace may be meant.
     pub name: Option<String>,
 }
 
@@ -31,75 +31,76 @@ pub enum ClusterRefusal {
         resource: GroupVersionResource,
         /// Name of the object.
         name: String,
-        /// Texts of the Warnings of the answer: stale clusters, which may have the object by now.
+        /// Texts of the answer's Warnings about stale clusters, which may have the object by now.
         warnings: Vec<String>,
     },
-    /// No known cluster has the object, or the resource, and other clusters cannot be asked: 503. Controllers would
-    /// read a 404 as a deletion.
+    /// No reachable cluster has the object or resource, and other clusters are unreachable: 503. Controllers would read
+    /// a 404 as a deletion.
     Unknown {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for a question about the resource.
+        /// Name of the object; empty if the request is about the resource.
         name: String,
-        /// Clusters that cannot be asked, with reasons.
+        /// Unreachable clusters, with reasons.
         unknown: Vec<Trouble>,
-        /// Whether one of them is known to be out of reach: coming again soon is in vain.
+        /// True if at least one of the clusters is known to be unreachable, so that an early retry is in vain.
         is_out_of_reach: bool,
     },
-    /// A write does not name its cluster, and unknown clusters may have the object: 503 without Retry-After, because
-    /// the answer would stay the same.
+    /// A write does not name its cluster, and unreachable clusters may have the object: 503 without Retry-After,
+    /// because a retry would fail as well.
     Unsure {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
-        /// Reason for the known cluster.
+        /// Ground for the reachable cluster.
         ground: Ground,
-        /// The known cluster that may be the owner.
+        /// The reachable cluster that may be the owner.
         known: ClusterName,
-        /// Clusters that cannot be asked, with reasons.
+        /// Unreachable clusters, with reasons.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release that none of the clusters that are known has: 503, as [`Self::Unsure`].
+    /// A write belongs to a Helm release that no reachable cluster has, and other clusters are unreachable: 503 without
+    /// Retry-After, as for [`Self::Unsure`].
     ReleaseUnsure {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// The Helm release of the object.
         release: Box<ReleaseName>,
-        /// Clusters that cannot be asked, with reasons.
+        /// Unreachable clusters, with reasons.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release, no cluster shows the client its records, and only a default says where the
-    /// release is: 403.
+    /// A write belongs to a Helm release whose records the client may not read, and only a default names a cluster:
+    /// 403.
     ReleaseForbidden {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Helm release of the object.
         release: Box<ReleaseName>,
-        /// The clusters that forbid the client to look.
+        /// Clusters that forbid the client to read the release's records.
         clusters: Vec<ClusterName>,
     },
-    /// Several clusters have an object of the name and uid that the write refers to: 409. A uid belongs to one object,
-    /// so the second is a copy.
+    /// Several clusters have an object of the write's name and uid: 409. A uid belongs to one object, so the second
+    /// object is a copy.
     UidInSeveral {
-        /// The resource of that object.
+        /// Resource of the object.
         resource: GroupVersionResource,
-        /// Name of that object.
+        /// Name of the object.
         name: String,
-        /// Clusters that have an object of the name.
+        /// Clusters that have an object of this name.
         clusters: Vec<ClusterName>,
     },
-    /// Clusters of a list or watch, or of a version, have not been read yet: 429.
+    /// Tributary has not yet read the objects of clusters that a list, a watch or its resourceVersion includes: 429.
     Unread {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Names of the clusters.
+        /// Clusters that Tributary has not read yet.
         clusters: Vec<ClusterName>,
-        /// Known reasons, by cluster.
+        /// Reasons for the delay, for the clusters with a known reason.
         reasons: Vec<(ClusterName, Arc<str>)>,
         /// Retry-After in seconds; `None` for a cause that lasts until an administrator acts.
         retry_after: Option<u32>,
@@ -110,10 +111,10 @@ pub enum ClusterRefusal {
         resource: GroupVersionResource,
         /// Name of the object; empty for a collection.
         name: String,
-        /// Clusters with unknown rights and the reasons. Empty unless the caller may know of all clusters.
+        /// Clusters with unknown rights, with reasons. Empty unless the caller may know all clusters.
         told: Vec<Trouble>,
     },
-    /// Several clusters have an object of the name: 409.
+    /// Several clusters have an object of this name: 409.
     NameInSeveral {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -121,7 +122,7 @@ pub enum ClusterRefusal {
         name: String,
         /// Clusters that have an object of the name.
         clusters: Vec<ClusterName>,
-        /// The request's Kubernetes path.
+        /// Path of the request, as kube-apiserver would see the path.
         path: String,
     },
     /// The annotation names a cluster, and a different cluster has the object: 409.
@@ -135,31 +136,31 @@ pub enum ClusterRefusal {
         /// The cluster that has the object.
         owner: ClusterName,
     },
-    /// A body on one cluster's own path names a different cluster: 409.
+    /// The annotation in a body names a cluster other than the cluster in the request's path: 409.
     OfOtherContext {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Cluster in the annotation.
         named: String,
-        /// Whether a cluster of that name is configured.
+        /// True if a cluster of that name is configured.
         is_configured: bool,
         /// Cluster of the request's path.
         cluster: ClusterName,
     },
-    /// The clusters know the caller by different names: 409.
+    /// The caller has different user names in different clusters: 409.
     DifferentUsers {
         /// Resource of the review.
         resource: GroupVersionResource,
         /// Name of the caller in each cluster.
         users: Vec<(ClusterName, String)>,
     },
-    /// A new object has no ground for a cluster: 400.
+    /// No ground names a cluster for a new object: 400.
     NotNamed {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
@@ -169,31 +170,31 @@ pub enum ClusterRefusal {
     ReleaseInSeveral {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Name of the object; empty for an object that gets its name from the cluster.
+        /// Name of the object; empty if the cluster generates the name.
         name: String,
         /// The Helm release of the object.
         release: Box<ReleaseName>,
         /// Clusters that have the release.
         clusters: Vec<ClusterName>,
     },
-    /// The cluster that a new object means does not have its namespace: 404.
+    /// The cluster of a new object does not have the object's namespace: 404.
     NoNamespace {
         /// The resource of the new object.
         resource: GroupVersionResource,
         /// Name of the namespace.
         namespace: Arc<str>,
-        /// Reason for this cluster.
+        /// Cluster of the new object.
         cluster: ClusterName,
         /// Ground for the cluster.
         ground: Ground,
-        /// The clusters that have the namespace and serve the resource.
+        /// Clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,
     },
     /// The cluster that a new object names does not serve the resource: 400.
     NotServing {
         /// Resource of the new object.
         resource: GroupVersionResource,
-        /// The cluster that is named.
+        /// Cluster that the new object names.
         named: String,
         /// Clusters that serve the resource.
         clusters: Arc<[ClusterName]>,
@@ -206,7 +207,7 @@ impl ClusterRefusal {
         Self::RightsUnknown { resource, name, told: Vec::new() }
     }
 
-    /// Refuses a request for clusters that have not been read yet, without further reasons.
+    /// Refuses a request for clusters that Tributary has not read yet, without reasons for the delay.
     pub fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
         Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after: Some(retry_after) }
     }
@@ -293,9 +294,9 @@ fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble])
     }
 }
 
-/// Status of a choice that only the client can make. The message begins with the command, because terminal UIs cut the
-/// end. The reason is `BadRequest`: kubectl repeats a request after `Conflict`, and after any 409 with an unknown
-/// reason (`IsConflict` in apimachinery's errors.go).
+/// Makes the Status of a conflict that only the client can solve. The message begins with the command, because terminal
+/// UIs cut the end. The reason is `BadRequest`: kubectl repeats a request after `Conflict`, and after any 409 with an
+/// unknown reason (`IsConflict` in apimachinery's errors.go).
 fn conflict_with_choices(
     message: String,
     resource: &GroupVersionResource,
@@ -308,7 +309,7 @@ fn conflict_with_choices(
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
-/// Makes a cause with the annotation `tributary.dev/cluster` as its field.
+/// Makes a StatusCause for the annotation `tributary.dev/cluster`.
 fn of_annotation(reason: &str, message: String) -> StatusCause {
     StatusCause { reason: reason.to_owned(), message, field: format!("metadata.annotations[{CLUSTER_ANNOTATION}]") }
 }
@@ -325,7 +326,7 @@ fn unsure(
     let (aim, doubt) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
-        // Records in Secrets would have decided.
+        // This branch concerns records in ConfigMaps: records in Secrets would have decided the cluster.
         Ground::Release => (
             format!("if you mean the Helm release in {known}, whose records are ConfigMaps, which anyone may make"),
             "may have the records in Secrets".to_owned(),
@@ -357,7 +358,7 @@ fn unavailable(message: String, resource: &GroupVersionResource, name: &str) -> 
     Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::for_object(resource, name))
 }
 
-/// Names of clusters, and the reasons why they cannot be asked: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s:
+/// Returns the names of unreachable clusters and the reasons: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s:
 /// …, c for 3 s: …`.
 fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     let clusters: Vec<_> = unknown.iter().map(|trouble| &trouble.cluster).collect();
@@ -368,8 +369,8 @@ fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     (listed(&clusters), why)
 }
 
-/// Status for a choice between several clusters: the command for each, the alternative `or`, and a description of the
-/// duplicate.
+/// Makes the Status for a choice between several clusters. The message has a command for each cluster, the alternative
+/// `or`, and a description of the duplicate.
 fn in_several(
     (resource, name): (&GroupVersionResource, &str),
     clusters: &[ClusterName],
@@ -387,7 +388,7 @@ fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     Status { message: format!("{}; the path of each is /clusters/<name>{path}", status.message), ..status }
 }
 
-/// Command for an object: `helm` for a record of a release, otherwise `kubectl`.
+/// Returns the command for an object: `helm` for a release record, otherwise `kubectl`.
 fn typed_for(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
     if is_record(resource, name.as_bytes()) { typed_for_helm(cluster) } else { typed(cluster) }
 }
@@ -449,7 +450,7 @@ fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     ))
 }
 
-/// Describes a release by its namespace and name, or all releases of a namespace if the name is unknown.
+/// Describes a release by namespace and name, or all releases of a namespace if the name is unknown.
 fn released(release: &ReleaseName) -> String {
     let of = format!(" of namespace {}", go_quote(&release.namespace));
     match &release.name {
@@ -458,7 +459,7 @@ fn released(release: &ReleaseName) -> String {
     }
 }
 
-/// A client that applies objects of a release without Helm may have no right to read Secrets.
+/// A client without Helm may apply a release's objects without the right to read Secrets.
 fn release_forbidden(
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,

@@ -1,4 +1,4 @@
-//! Limits that a request has reached.
+//! Refusals because a request exceeds a limit.
 
 use std::time::Duration;
 
@@ -9,82 +9,84 @@ use tributary_sharing::flow::long_answers::NoTurn;
 
 use super::wording::listed;
 
-/// Retry-After in seconds. kube-apiserver's max-in-flight filter and its flow control send the same.
+/// Retry-After in seconds, as in kube-apiserver's max-in-flight filter and flow control.
 const RETRY_AFTER: u32 = 1;
 
-/// Retry-After in seconds if no further namespace can be read. Watches last for minutes.
+/// Retry-After in seconds if the limit of namespace views is reached. Watches of namespaces last for minutes.
 const NAMESPACE_RETRY_AFTER: u32 = 5;
 
-/// The limit that is reached.
+/// Limit that a request exceeds.
 #[derive(Clone, Debug)]
 pub enum LimitRefusal {
-    /// The client's share of a common limit: 429.
+    /// The client's share of a limit of all clients is used up: 429.
     Share(Exceeded),
-    /// The limit of the request's flow-control schema: 429.
+    /// The flow-control schema of the request has reached its limit: 429.
     FlowControl {
         /// Cluster of the schema; `None` for the merged view.
         cluster: Option<ClusterName>,
-        /// The schema, and its limit.
+        /// Schema, and its limit.
         refused: Box<Refused>,
     },
-    /// There is no turn for a long answer: 429.
+    /// No capacity to write a long answer: 429.
     Turn(NoTurn),
-    /// The client's share of the open requests at a cluster: 429.
+    /// The client's share of a cluster's concurrent requests is used up: 429.
     ClusterPlaces {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The exceeded share.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
-        /// Whether the request is long-running.
+        /// True if the request is long-running.
         is_lasting: bool,
     },
-    /// The client's share of the bytes that long-running answers of all clusters may leave unread: 429.
+    /// The client's share of unread bytes of long-running answers is used up: 429. Answers of all clusters count
+    /// together.
     MemberUnread {
-        /// The cluster that the request is for.
+        /// Cluster of the request.
         cluster: ClusterName,
-        /// The exceeded share.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
     },
-    /// The client's share of bytes, for a cluster's answer about an object: 429.
+    /// The client's share of body bytes cannot take a cluster's answer about an object: 429.
     ClusterAnswer {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The exceeded share.
+        /// Client's share of the limit, and the use of the limit.
         exceeded: Exceeded,
     },
-    /// Too many requests to a cluster for objects: 429.
+    /// Too many concurrent lookups of objects in a cluster: 429.
     Questions {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// No further namespace can be read by itself (`--max-namespace-views`): 429.
+    /// All namespace views (`--max-namespace-views`) are in use: 429. A namespace view caches a single namespace of
+    /// clusters that forbid reading all namespaces.
     Namespaces {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Namespaces in use.
+        /// Number of cached namespace views.
         all: usize,
-        /// Namespaces that this connection uses.
+        /// Number of cached namespace views that this connection uses.
         own: usize,
-        /// Limit of namespaces.
+        /// Maximum of cached namespace views.
         max: usize,
     },
-    /// The body is too large: 413.
+    /// The request's body exceeds the size limit: 413.
     Body {
         /// Limit in bytes.
         max: usize,
     },
-    /// A list is too long for protobuf, which begins with the length: 406.
+    /// A list exceeds the size limit for protobuf, whose encoding begins with the length: 406.
     ProtobufList {
         /// Limit in bytes.
         max: usize,
     },
-    /// The time limit of the request: 504 without Retry-After, because the cluster may have acted.
+    /// The request has exceeded its time limit: 504 without Retry-After, because a cluster may have acted.
     Time {
         /// The time limit.
         limit: Duration,
-        /// Whether the limit is the request's own parameter `timeout`.
+        /// True if the time limit comes from the request's parameter `timeout`.
         is_own: bool,
-        /// Clusters that were asked and have not answered.
+        /// Clusters that got the request and have not answered.
         clusters: Vec<ClusterName>,
     },
 }
@@ -142,7 +144,7 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) 
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
-/// Long-running requests to all clusters share this limit.
+/// The limit covers long-running requests to all clusters, so the remedy does too.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
     let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)

@@ -1,4 +1,4 @@
-//! Errors of clusters, and missing answers.
+//! Refusals because of errors of clusters, and missing answers.
 //!
 //! client-go repeats each request with an answer of 429 or 5xx that carries Retry-After, with its body and up to ten
 //! times (`checkWait` in client-go's `rest/with_retry.go`). So Retry-After is set only if the cluster has certainly not
@@ -16,15 +16,15 @@ use super::account::NotLet;
 use super::wording::{first, leaves_out, listed};
 use super::{Refusal, Trouble};
 
-/// Retry-After in seconds if a cluster cannot be reached now.
+/// Retry-After in seconds for an unreachable cluster.
 const RETRY_AFTER: u32 = 1;
 
-/// Why members do not give the answer.
+/// Reason for which members do not give the answer.
 #[derive(Clone, Debug)]
 pub enum MemberRefusal {
-    /// The cluster's own Status. Tributary passes its code and reason on as data.
+    /// The cluster's own Status. Tributary passes its code and reason on unchanged.
     Said(Status),
-    /// A cluster does not let the user impersonate: 403, with the text of the cluster. The cluster is left out of the
+    /// A cluster forbids the user to impersonate: 403 with the cluster's text. Tributary excludes the cluster from the
     /// request.
     ForbidsActing(Status),
     /// A cluster gave no answer to a forwarded request: 429, 500, 502, 503 or 504 by [`ForwardError::status_code`]; 400
@@ -32,75 +32,74 @@ pub enum MemberRefusal {
     Forward {
         /// Cause of the failure.
         error: ForwardError,
-        /// Whether the cluster is known to be out of reach, so that a retry would fail as well.
+        /// True if the cluster is known to be unreachable, so that a retry would fail as well.
         is_out_of_reach: bool,
-        /// Time since the cluster's last answer, or since its configuration.
+        /// Time since the cluster's last answer, or since its configuration if the cluster has never answered.
         silent_for: Duration,
     },
-    /// The configuration of the cluster allows no request: 503.
+    /// The cluster's configuration allows no requests: 503.
     NotAskable(Trouble),
-    /// A cluster does not let this endpoint's account do it in the user's name: 503.
+    /// A cluster forbids Tributary's account to make the request in the user's name: 503.
     NotLet(NotLet),
-    /// The cluster began to answer, but the answer broke off, took too long or is too large: 502. The cluster may have
-    /// acted.
+    /// The cluster's answer broke off, took too long or is too large: 502. The cluster may have acted.
     Interrupted {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// State of the broken answer.
+        /// Cause of the interruption, for people.
         cause: String,
     },
-    /// One cluster does not answer a question: 503. The question changes nothing, or Tributary needs the answer before
-    /// it may send the request.
+    /// A cluster does not answer a lookup or review that the request depends on: 503. The lookup changes nothing in the
+    /// cluster.
     Unavailable {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Reason, for people.
         cause: String,
     },
-    /// The caller's rights depend on clusters that cannot be asked: 503 without Retry-After, because Tributary has
-    /// tried.
+    /// The caller's rights depend on clusters that do not answer: 503 without Retry-After, because Tributary has
+    /// already retried.
     Undecided {
-        /// The clusters and their causes; empty where none is configured.
+        /// Clusters and their causes; empty if no cluster is configured.
         unknown: Vec<String>,
     },
-    /// A part of a collection could not be deleted, so nothing is deleted: 503.
+    /// A deletion of a collection cannot reach all clusters, so Tributary deletes no object: 503.
     NothingDeleted {
-        /// Clusters that cannot be asked, with reasons.
+        /// Unreachable clusters, with reasons.
         troubles: Vec<Trouble>,
-        /// Whether a cluster is known to be unreachable: an early retry is in vain.
+        /// True if a cluster is known to be unreachable, so that an early retry is in vain.
         is_out_of_reach: bool,
     },
-    /// A collection is not deleted in all clusters. The code is that of the first cluster that failed.
+    /// A deletion of a collection failed in some clusters. The code comes from the first cluster that failed.
     PartlyDeleted {
         /// The clusters that completed the deletion.
         done: Vec<ClusterName>,
-        /// First cluster with a failed deletion, and the reason.
+        /// First cluster whose deletion failed, and the reason.
         first: (ClusterName, Refusal),
-        /// Further clusters with failed deletions, and the reasons.
+        /// Further clusters whose deletions failed, and the reasons.
         others: Vec<(ClusterName, Refusal)>,
     },
-    /// No cluster has reported a fact that each request needs: 503.
+    /// No cluster has yet reported a fact that the answer needs, for example its version: 503.
     Untold {
-        /// Step that no cluster has done: `said its version yet`.
+        /// Missing fact as a clause for the message, for example `said its version yet`.
         what: &'static str,
-        /// Reasons, by cluster.
+        /// Clusters without the fact or document, with reasons.
         troubles: Vec<Trouble>,
     },
-    /// No cluster can be asked for its OpenAPI document: 503.
+    /// No cluster is reachable for its OpenAPI document: 503.
     NoDocument {
-        /// Reasons, by cluster.
+        /// Clusters without the fact or document, with reasons.
         troubles: Vec<Trouble>,
     },
     /// An OpenAPI document changes faster than it can be read: 503.
     ChangingDocument,
-    /// No cluster gives an OpenAPI document that it has: 503.
+    /// No cluster returned an OpenAPI document that at least one cluster has: 503.
     DocumentNotGiven {
         /// Path of the document.
         path: String,
-        /// Why not, by cluster.
+        /// Causes, one for each cluster.
         causes: Vec<String>,
     },
-    /// OpenAPI documents cannot be joined: 503.
+    /// Tributary cannot merge the OpenAPI documents of the clusters: 503.
     DocumentNotJoined {
         /// Path of the documents.
         path: String,
@@ -110,7 +109,7 @@ pub enum MemberRefusal {
 }
 
 impl MemberRefusal {
-    /// Refuses a question that its only cluster does not answer.
+    /// Refuses a request because its only cluster does not answer.
     pub fn unavailable(cluster: &ClusterName, cause: impl Display) -> Self {
         Self::Unavailable { cluster: cluster.clone(), cause: cause.to_string() }
     }
@@ -146,7 +145,7 @@ impl MemberRefusal {
         }
     }
 
-    /// Removes the names of clusters, for users of shared mode. The list of clusters is not public.
+    /// Removes the names of clusters for users of shared mode, who may not know all clusters.
     pub(super) fn without_names(self) -> Self {
         match self {
             Self::Untold { what, .. } => Self::Untold { what, troubles: Vec::new() },
@@ -157,7 +156,6 @@ impl MemberRefusal {
         }
     }
 
-    /// See [`Refusal::is_of_request`].
     pub(super) fn is_of_request(&self) -> bool {
         match self {
             Self::Said(status) => status.code < 500 && status.code != 429,
@@ -166,40 +164,38 @@ impl MemberRefusal {
         }
     }
 
-    /// See [`Refusal::is_redirect`].
     pub(super) fn is_redirect(&self) -> bool {
         matches!(self, Self::Forward { error: ForwardError::Redirect { .. }, .. })
     }
 }
 
-/// Whether a cluster answers that it does not serve the requested resource.
+/// Returns whether a cluster's Status means that the cluster does not serve the resource.
 pub fn says_not_served(said: &Status) -> bool {
     said.code == 404
 }
 
-/// Whether the answer to a list concerns the request, or the cluster's own token. Other clusters would give the same
-/// answer, or cannot read the token.
+/// Returns whether a cluster's Status for a list concerns the request or the continue token. Other clusters would give
+/// the same error, or cannot decode the token.
 pub fn says_of_list(said: &Status) -> bool {
     matches!(said.code, 400 | 410 | 422)
 }
 
-/// Whether a cluster forbids the request.
+/// Returns whether a cluster's Status forbids the request: 403.
 pub fn says_forbidden(said: &Status) -> bool {
     said.code == 403
 }
 
-/// Whether a repeated request would fail as well, because the user or the kind of request is not allowed.
+/// Returns whether a retry would fail as well, because the cluster forbids the user or the method.
 pub fn says_never(said: &Status) -> bool {
     matches!(said.code, 401 | 403 | 405)
 }
 
-/// Appends the causes to a message, if there are any.
 fn because(what: String, causes: &str) -> String {
     if causes.is_empty() { what } else { format!("{what}; {causes}") }
 }
 
-/// Makes the Status of a request without an answer. Names the time since the cluster's last answer. Carries Retry-After
-/// only if the cluster has certainly not acted and may be back soon.
+/// Makes the Status of a request without an answer. The message has the time since the cluster's last answer. The
+/// Status has Retry-After only if the cluster has certainly not acted and may be back soon.
 fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
@@ -221,7 +217,7 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
     }
 }
 
-/// Retry-After in seconds: the time after which the state may have changed.
+/// Returns Retry-After in seconds: the time after which the cluster may be reachable again.
 fn retry_after(error: &ForwardError) -> u32 {
     let known = error.retry_after().map_or(0, |after| after.as_millis().div_ceil(1000));
     u32::try_from(known).unwrap_or(u32::MAX).max(RETRY_AFTER)
@@ -249,7 +245,7 @@ fn nothing_deleted(troubles: &[Trouble], is_out_of_reach: bool) -> Status {
     if is_out_of_reach { status } else { status.with_retry_after(RETRY_AFTER) }
 }
 
-/// The request as a whole is to be sent again only if no cluster can have acted on it.
+/// Sets Retry-After only if no cluster can have acted on the deletion.
 fn partly_deleted(done: &[ClusterName], first: &(ClusterName, Refusal), others: &[(ClusterName, Refusal)]) -> Status {
     let failed: Vec<_> = [first].into_iter().chain(others).map(|(cluster, own)| (cluster, own.status())).collect();
     let done_names: Vec<_> = done.iter().map(ClusterName::as_str).collect();
@@ -275,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn possibly_processed_request_gets_no_advice_to_retry() {
+    fn possibly_processed_request_gets_no_retry_after() {
         let forward = |error: ForwardError, is_out_of_reach| {
             of(MemberRefusal::Forward { error, is_out_of_reach, silent_for: Duration::from_secs(7) })
         };
@@ -283,7 +279,7 @@ mod tests {
         let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
         let unauthorized = || ForwardError::Unauthorized { cluster: eu(), remedy: "renew them" };
-        // A 401 is given before anything is carried out.
+        // kube-apiserver answers 401 before it executes a request, so Retry-After is safe.
         let unknown = || ForwardError::UnknownSender { cluster: eu() };
         let no_endpoint = |milliseconds| ForwardError::NoEndpoint {
             cluster: eu(),
@@ -341,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_gets_retry_advice_only_if_none_was_carried_out() {
+    fn failed_deletion_gets_retry_after_only_if_no_cluster_deleted() {
         let unavailable = || (eu(), Refusal::from(MemberRefusal::unavailable(&eu(), "it is silent")));
         let broken = || {
             let refusal = MemberRefusal::Interrupted { cluster: eu(), cause: "it broke off".to_owned() };

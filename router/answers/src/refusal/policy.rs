@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tributary_apimachinery::{Status, StatusReason};
 use tributary_policy::RulePlace;
 
-/// A policy, or that there is none, keeps a request from going on.
+/// The dispatch policies of an object refuse a request, or no policy matches the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRefusal {
-    /// Object that has the policies: `UpstreamCluster "eu"`.
+    /// Object that contains the policies, for example `UpstreamCluster "eu"`.
     pub object: Arc<str>,
     /// Reason of the refusal.
     pub cause: PolicyCause,
@@ -17,16 +17,16 @@ pub struct PolicyRefusal {
 /// Reason for which the policies of an object refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyCause {
-    /// A rule takes the request, and its policy denies it: 403.
+    /// A rule matches the request, and the rule's policy denies the request: 403.
     Denied {
-        /// Position of the rule.
+        /// Position of the rule in its policy.
         place: RulePlace,
         /// Message of the policy.
         message: String,
     },
     /// No policy of the object matches the request: 500.
     Unmatched {
-        /// The request that no rule matches: `create pods/exec`.
+        /// The unmatched request, for example `create pods/exec`.
         asked: String,
     },
     /// The cluster has `dispatch: DenyAll`: 429.
@@ -48,7 +48,7 @@ impl PolicyRefusal {
                      its administrator adds a policy with such a rule to spec.dispatchPolicies"
                 ),
             ),
-            // Without Retry-After: kubectl would wait silently for the whole emergency.
+            // No Retry-After: kubectl would wait silently until the end of the emergency.
             PolicyCause::Frozen => Status::new(
                 429,
                 StatusReason::TooManyRequests,

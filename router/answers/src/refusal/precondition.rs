@@ -1,20 +1,20 @@
-//! resourceVersions of writes that cannot be used.
+//! Refusals because the resourceVersion of a write cannot be used.
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::VersionDecodeError;
 
 use super::wording::can_be_typed;
 
-/// Why a write cannot be sent with the version that it names, or would have to be answered with.
+/// Reason for which Tributary cannot use the resourceVersion of a write or of its answer.
 #[derive(Clone, Debug)]
 pub enum PreconditionRefusal {
-    /// A write names a version that was not handed out here: 409.
+    /// A write contains a resourceVersion that Tributary did not issue: 409.
     NotHandedOut {
         /// Resource of the request.
         resource: GroupVersionResource,
         /// Name of the object.
         name: String,
-        /// Error in the version.
+        /// Decoding error of the resourceVersion.
         error: VersionDecodeError,
     },
     /// A write has a version of one cluster and goes to another cluster: 409.
@@ -26,42 +26,42 @@ pub enum PreconditionRefusal {
         /// The cluster of the object.
         owner: ClusterName,
     },
-    /// A write to a cluster's own path names a version of another cluster: 409.
+    /// A write to a cluster's own path contains a resourceVersion of another cluster: 409.
     OfOtherContext {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// The object; empty for a collection, or for one that has no name yet.
+        /// Name of the object; empty for a collection, and for an object without a name yet.
         name: String,
         /// Cluster of the request's path.
         cluster: ClusterName,
     },
-    /// The version of a deletion cannot be read: 400.
+    /// The resourceVersion of a deletion cannot be decoded: 400.
     Invalid(VersionDecodeError),
-    /// The version of a deletion is that of an object of another cluster: 409.
+    /// The resourceVersion of a deletion belongs to an object of another cluster: 409.
     OfOtherObject {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Version in the request.
+        /// resourceVersion in the request.
         text: String,
-        /// Cluster that the version belongs to.
+        /// Cluster that the resourceVersion belongs to.
         owner: ClusterName,
     },
-    /// The version of a deletion lacks a cluster: 400.
+    /// The composite resourceVersion of a deletion has no component for a cluster: 400.
     LacksCluster {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// Versions of the cluster are too high to have an integer form, which the answer to a write needs: 400.
+    /// The cluster's resourceVersions exceed the maximum of the integer form that the answer to a write needs: 400.
     NoIntegerForm {
         /// Resource of the request.
         resource: GroupVersionResource,
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Its newest known version.
+        /// Newest known resourceVersion of the cluster.
         newest: CollectionVersion,
-        /// The highest at which objects are still written.
+        /// Maximal resourceVersion that has an integer form.
         max: ResourceVersion,
-        /// The request's Kubernetes path.
+        /// Path of the request, as kube-apiserver would see the path.
         path: String,
     },
 }

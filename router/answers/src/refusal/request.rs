@@ -1,4 +1,4 @@
-//! Errors in the content of a request.
+//! Refusals because of the content of a request.
 
 use std::borrow::Cow;
 
@@ -17,15 +17,15 @@ use crate::stream_over::StreamOver;
 /// Error in the content of a request.
 #[derive(Clone, Debug)]
 pub enum RequestRefusal {
-    /// A parameter, a selector or the body cannot be read, in Kubernetes' words.
+    /// A parameter, a selector or the body is invalid; the Status has Kubernetes' message.
     Malformed(Status),
-    /// The parameter `timeout` is no duration: 400.
+    /// The parameter `timeout` is not a duration: 400.
     Timeout(InvalidDuration),
     /// The impersonation headers are invalid: 400.
     Impersonation(InvalidGivenIdentity),
     /// The impersonation headers are too long: 431.
     ImpersonatesTooMuch {
-        /// Unit of the numbers: `values`, `bytes`.
+        /// Unit of the numbers: `values` or `bytes`.
         what: &'static str,
         /// Number in the request.
         given: usize,
@@ -34,7 +34,7 @@ pub enum RequestRefusal {
     },
     /// The name or the namespace is too long: 400.
     TooLong {
-        /// Part that is too long.
+        /// Part of the request that is too long.
         what: &'static str,
         /// Limit in bytes.
         max: usize,
@@ -44,91 +44,90 @@ pub enum RequestRefusal {
         /// Limit of the length.
         max: usize,
     },
-    /// There is no such `includeObject`: 400.
+    /// The value of `includeObject` is unknown: 400.
     IncludeObject {
         /// Value in the request.
         value: String,
     },
-    /// The path cannot be sent to a member: 400.
+    /// Tributary cannot forward the path as a URI: 400.
     Path,
-    /// The body broke off: 400.
+    /// The request's body ended early: 400.
     BrokenOff {
         /// Cause, for people.
         cause: String,
     },
-    /// The body is of a media type that is not understood: 415.
+    /// The body has an unsupported media type: 415.
     BodyFormat,
-    /// A review has a resourceVersion, but its kind has none: 400.
+    /// A review contains a resourceVersion, but kinds of reviews have none: 400.
     VersionInReview,
-    /// A new object has a resourceVersion: 500, as kube-apiserver answers.
+    /// A new object contains a resourceVersion: 500, as kube-apiserver answers.
     VersionOfNew,
     /// No requested media type is available: 406.
     NotAcceptable(NotAcceptable),
-    /// All clusters are to be read in another user's name: 403.
+    /// A read of all clusters impersonates another user: 403.
     ReadForAnother {
         /// Resource of the read.
         resource: GroupVersionResource,
     },
-    /// No cluster may see the user, so no cluster can answer: 403.
+    /// Tributary sends the user's name to no cluster, so no cluster can answer: 403.
     NotSent(NotSent),
-    /// The user's name cannot be sent in headers: 403.
+    /// The user's name contains characters that a header cannot contain: 403.
     NotExpressible(InvalidImpersonation),
-    /// No cluster that the caller may know of allows it: 403.
+    /// No cluster visible to the caller allows the request: 403.
     Forbidden(Box<ForbiddenRequest>),
-    /// No cluster lets the user impersonate, or impersonate for this request: 403.
+    /// No cluster allows the user to impersonate the requested user, or to impersonate for this request: 403.
     Acting(Box<ForbiddenActing>),
-    /// The user may watch the resource in some clusters but list it in none: 403. A watch shows only objects that the
-    /// user may list.
+    /// The user may watch the resource in some clusters, but list the resource in none: 403. A watch shows only objects
+    /// that the user may list.
     OnlyWatched {
-        /// The list that is not allowed.
+        /// The list request that no cluster allows.
         request: Box<ForbiddenRequest>,
         /// Clusters that allow the watch.
         clusters: Vec<ClusterName>,
     },
-    /// A path about all clusters is forbidden for the user: 403.
+    /// The user may not read a path that concerns all clusters: 403.
     ForbiddenPath(ForbiddenPath),
-    /// The stream ended before an answer: 403, or 401 if the user is not known any more.
+    /// The stream ended before the answer began: 403, or 401 if the credentials are no longer valid.
     Over(StreamOver),
-    /// The resource can be listed and not watched: 405.
+    /// The resource supports list, but not watch: 405.
     NotWatched {
         /// Resource of the watch.
         resource: GroupVersionResource,
         /// Remedy for the client.
         remedy: String,
     },
-    /// A watch of a cluster with versions that are not numbers, which have no order among the versions of other
-    /// clusters: 405.
+    /// A watch includes a cluster whose resourceVersions are not numbers, and so have no order: 405.
     NotNumbered {
         /// The resource of the watch.
         resource: GroupVersionResource,
-        /// The cluster with such versions.
+        /// Cluster with resourceVersions that are not numbers.
         cluster: ClusterName,
     },
 }
 
-/// Missing right of a user that impersonates.
+/// Right that a user lacks for impersonation.
 #[derive(Clone, Debug)]
 pub enum ForbiddenActing {
-    /// The right to impersonate the user, or to request a resource as the user.
+    /// The right to impersonate a user, or to request a resource as the user.
     Resource(ForbiddenRequest),
-    /// The right to request a path without a resource as the user.
+    /// The right to request a non-resource path as the user.
     Path(ForbiddenPath),
 }
 
-/// A request for a path without a resource that is not allowed.
+/// A forbidden request for a non-resource path.
 #[derive(Clone, Debug)]
 pub struct ForbiddenPath {
     /// Name of the user.
     pub user: String,
-    /// Verb of the request: `get`.
+    /// Verb of the request, for example `get`.
     pub verb: Cow<'static, str>,
     /// Path of the request.
     pub path: String,
-    /// Further reason, or empty.
+    /// Additional reason; empty if none is known.
     pub reason: String,
 }
 
-/// A request that is not allowed.
+/// A forbidden request for a resource.
 #[derive(Clone, Debug)]
 pub struct ForbiddenRequest {
     /// Name of the user.
@@ -139,18 +138,19 @@ pub struct ForbiddenRequest {
     pub resource: GroupVersionResource,
     /// Subresource; empty for the object itself.
     pub subresource: String,
-    /// Namespace of the decision; empty for all namespaces and for cluster-scoped resources.
+    /// Namespace of the authorization check; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// Name of the object in the decision; empty for all objects.
+    /// Name of the object in the authorization check; empty for all objects.
     pub name: String,
-    /// Clusters that do not allow the request; empty if no cluster allows it.
+    /// Clusters that forbid the request; empty if no cluster allows the request.
     pub clusters: Vec<ClusterName>,
-    /// Further reason, or empty.
+    /// Additional reason; empty if none is known.
     pub reason: String,
 }
 
 impl RequestRefusal {
-    /// Whether the user may not impersonate: no cluster allows it, or no cluster may see the other user.
+    /// Returns whether the refusal is about impersonation: no cluster allows the impersonation, or Tributary sends the
+    /// user's name to no cluster.
     pub(super) fn is_of_acting(&self) -> bool {
         matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
     }
@@ -207,7 +207,7 @@ fn include_object(value: &str) -> Status {
     Status::bad_request(format!("Unable to convert to Table as requested: {error}"))
 }
 
-/// kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
+/// Returns kube-apiserver's own answer (`ErrResourceVersionSetOnCreate` in apiserver's `storage/errors.go`).
 fn version_of_new() -> Status {
     Status::new(500, StatusReason::Unknown, "resourceVersion should not be set on objects to be created")
 }
@@ -217,7 +217,8 @@ fn read_for_another(resource: &GroupVersionResource) -> Status {
     Status::forbidden(Some(resource), "", &cause)
 }
 
-/// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
+/// Returns kube-apiserver's own message (`forbiddenMessage` in apiserver's
+/// `endpoints/handlers/responsewriters/errors.go`).
 fn forbidden(request: &ForbiddenRequest) -> Status {
     let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters, reason } = request;
     let place = match &**namespace {
@@ -240,14 +241,14 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
     Status::forbidden(Some(resource), name, &cause)
 }
 
-/// Status of a forbidden path without a resource.
 fn forbidden_path(refused: &ForbiddenPath) -> Status {
     let ForbiddenPath { user, verb, path, reason } = refused;
     let cause = format!("User {} cannot {verb} path {}", go_quote(user), go_quote(path));
     Status::forbidden(None, "", &explained(&cause, reason))
 }
 
-/// Message of a 403: without characters that a browser takes for HTML, except in the reason (`ForbiddenStatusError`).
+/// Makes the message of a 403. Characters special in HTML are escaped, except in the reason, as in
+/// `ForbiddenStatusError`.
 fn explained(cause: &str, reason: &str) -> String {
     let cause = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     match reason {

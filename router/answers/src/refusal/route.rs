@@ -1,18 +1,18 @@
-//! Refusals by the route of a request's path.
+//! Refusals because the path's route does not support the method or a media type.
 
 use tributary_apimachinery::Status;
 
 use super::request::not_acceptable;
 use crate::negotiate::NotAcceptable;
 
-/// Why a route does not take a request.
+/// Reason for which a path's route rejects a request.
 #[derive(Clone, Debug)]
 pub enum RouteRefusal {
-    /// The route does not take the method: 405.
+    /// The route does not support the method: 405.
     Method,
-    /// The route takes no patch of this media type: 415.
+    /// The route does not support a patch of this media type: 415.
     PatchFormat,
-    /// The route gives none of the requested media types: 406.
+    /// The route supports none of the requested media types: 406.
     NotAcceptable(NotAcceptable),
 }
 

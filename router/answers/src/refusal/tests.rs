@@ -1,4 +1,4 @@
-//! Status and message of each refusal.
+//! Tests of each refusal's Status and message.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn refusal_type_stays_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
-/// kube-apiserver's `sanitizer` does the same: it escapes HTML in the user's request, and leaves the reason and the
-/// name before it unchanged.
+/// kube-apiserver's `sanitizer` also escapes HTML in the user's request, and leaves the reason and the preceding name
+/// unchanged.
 #[test]
 fn refusal_escapes_html_of_the_request() {
     let request = ForbiddenRequest {
@@ -54,7 +54,7 @@ fn refusal_escapes_html_of_the_request() {
 }
 
 #[test]
-fn refusals_name_the_clusters() {
+fn refusal_messages_name_the_clusters() {
     let clusters = names();
     let path = "/api/v1/namespaces/n/pods/p".to_owned();
     let name = || "p".to_owned();
@@ -106,7 +106,7 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
 }
 
 #[test]
-fn refusal_says_what_to_wait_for_and_how_long() {
+fn refusal_has_the_cause_of_a_wait_and_retry_after() {
     let clusters = names();
     let reasons = vec![(clusters[0].clone(), "it is silent".into())];
     let unread = |retry_after| {
@@ -138,14 +138,14 @@ fn refusal_says_what_to_wait_for_and_how_long() {
 }
 
 #[test]
-fn refusals_of_members_are_distinguished_from_our_own() {
+fn refusals_of_members_differ_from_refusals_of_tributary() {
     let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
     assert_eq!(said.status(), own.status());
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
-    // One cluster's refusal to impersonate says nothing about other clusters, nor does a cluster's own Status.
+    // A cluster's refusal to impersonate, and a cluster's own Status, do not concern the request itself.
     let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
     assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
     assert!(acting.said_by_member().is_none() && acting.status().code == 403);
@@ -157,7 +157,6 @@ fn refused_watch_gets_the_remedy() {
     assert!(status(refusal).message.ends_with(": register it"));
 }
 
-/// A cluster that cannot be asked.
 fn silent(cluster: &ClusterName) -> Trouble {
     Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Some(Duration::from_secs(12)) }
 }
@@ -186,7 +185,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
             unsure(Ground::Namespace, "p", one),
             format!("kubectl --context c0 … to create pods \"p\" in c0: c1 may have its namespace, too, {cannot}"),
         ),
-        // An object that gets its name from the cluster.
+        // The cluster generates the object's name.
         (
             unsure(Ground::Node, "", one),
             format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
@@ -205,7 +204,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
     ] {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
     }
-    // Trouble of one question has no age.
+    // The failure of a single request has no age.
     let met = |cluster: &ClusterName| Trouble { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
     for (unknown, why) in [
         (vec![met(&clusters[1])], "(it answered 500)"),
@@ -220,7 +219,7 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
 }
 
 #[test]
-fn a_release_is_named_as_helm_names_it() {
+fn refusal_names_a_helm_release_as_helm_does() {
     let clusters = names();
     let (resource, name) = (pods(), "p".to_owned());
     let release = Box::new(ReleaseName { namespace: "default".to_owned(), name: Some("r".to_owned()) });
@@ -308,7 +307,7 @@ fn refusal_names_the_clusters_that_have_a_missing_namespace() {
 }
 
 #[test]
-fn refusal_of_a_new_object_says_how_to_name_its_cluster() {
+fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
     let not_named = |name: &str, clusters: &[ClusterName]| {
         status(ClusterRefusal::NotNamed { resource: pods(), name: name.to_owned(), clusters: clusters.into() })
     };
@@ -344,7 +343,7 @@ fn refusal_of_a_new_object_says_how_to_name_its_cluster() {
 }
 
 #[test]
-fn refusal_of_a_wrong_path_names_the_right_one() {
+fn refusal_of_another_clusters_object_names_the_right_context() {
     let cluster = || names().remove(0);
     let annotated = |named: &str, is_configured| {
         let (resource, name, named) = (pods(), "p".to_owned(), named.to_owned());
@@ -380,7 +379,7 @@ fn refusal_of_a_wrong_path_names_the_right_one() {
 }
 
 #[test]
-fn a_cluster_is_named_once() {
+fn cluster_name_appears_once_in_a_message() {
     let cluster = &names()[1];
     for (cause, expected) in [
         (

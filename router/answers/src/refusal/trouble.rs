@@ -12,14 +12,14 @@ use super::wording::{object, without_name};
 pub struct Trouble {
     /// Name of the cluster.
     pub cluster: ClusterName,
-    /// The cause, in one line, for people.
+    /// Cause in one line, for people.
     pub cause: String,
-    /// Duration of the trouble. `None` for the failure of a single question.
+    /// Duration of the failure. `None` for the failure of a single request.
     pub age: Option<Duration>,
 }
 
 impl Trouble {
-    /// For how long, and why: `for 3 s: refused`, or `it answered 500`.
+    /// Returns duration and cause: `for 3 s: refused`, or `it answered 500`.
     pub(super) fn why(&self) -> String {
         let cause = without_name(&self.cause, &self.cluster);
         match self.age {
@@ -28,13 +28,13 @@ impl Trouble {
         }
     }
 
-    /// [`why`](Self::why) with the cluster's name: `eu for 3 s: refused`, or `eu: it answered 500`.
+    /// Returns the cluster's name, duration and cause: `eu for 3 s: refused`, or `eu: it answered 500`.
     pub(super) fn which_and_why(&self) -> String {
         let separator = if self.age.is_some() { " " } else { ": " };
         format!("{}{separator}{}", self.cluster, self.why())
     }
 
-    /// Text of the Warning for a get: this cluster may have an object of the name as well.
+    /// Returns the text of a get's Warning: this cluster may also have an object of the name.
     pub fn doubt(&self, resource: &GroupVersionResource, name: &str) -> String {
         let (cluster, what) = (&self.cluster, object(resource, name));
         format!("cluster {cluster} may have {what}, too: it cannot be asked ({})", self.why())

@@ -1,4 +1,4 @@
-//! resourceVersions and continue tokens of reads that cannot be used.
+//! Refusals because the resourceVersion or continue token of a read cannot be used.
 
 use std::time::Duration;
 
@@ -8,99 +8,102 @@ use tributary_merge::{ContinueError, SnapshotError, TooOld, VersionDecodeError};
 
 use super::Refusal;
 
-/// Why the version of a read cannot be honoured.
+/// Reason for which Tributary cannot use the resourceVersion or continue token of a read.
 #[derive(Clone, Debug)]
 pub enum VersionRefusal {
-    /// The text is no version: 400.
+    /// The text is not a resourceVersion: 400.
     Invalid {
-        /// Text of the client.
+        /// resourceVersion in the request.
         text: String,
         /// Error in the version.
         error: VersionDecodeError,
     },
-    /// A list's version means nothing here: 410, because an informer lists from scratch on that alone.
+    /// The resourceVersion of a list cannot be decoded: 410, because an informer lists from scratch only after 410.
     ForeignToList(VersionDecodeError),
-    /// The version of a watch cannot be parsed: 410 in the stream.
+    /// The resourceVersion of a watch cannot be decoded: 410 in the stream.
     ForeignToWatch(VersionDecodeError),
-    /// A version of the merged view lacks the cluster of the request: 410, for a watch in the stream.
+    /// A resourceVersion of the merged view has no component for the cluster of the request: 410, for a watch in the
+    /// stream.
     OfOtherCluster {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// The rights of the caller have changed since the version: 410, because an informer lists again only after 410. A
-    /// watch gets it in the stream.
+    /// The caller's rights have changed since the resourceVersion was issued: 410, because an informer lists again only
+    /// after 410. A watch gets the error in the stream.
     AnotherScope,
-    /// The version of a watch is older than the log: 410 in the stream.
+    /// The resourceVersion of a watch is older than the oldest remembered change: 410 in the stream.
     TooOld(TooOld),
-    /// A watch cannot resume from an item version: 410 in the stream.
+    /// A watch cannot start from the resourceVersion of this single object: 410 in the stream.
     NotAfterItem {
-        /// The object's cluster.
+        /// Cluster of the object.
         cluster: ClusterName,
         /// Reason, for people.
         cause: &'static str,
     },
-    /// A watch cannot resume from an item version that the cluster has not reached: 410 in the stream.
+    /// A watch starts from the resourceVersion of an object that the cluster's cacher has not reached: 410 in the
+    /// stream.
     ItemNotReached(Refusal),
-    /// The text is no continue token: 400.
+    /// The text is not a continue token: 400.
     InvalidToken(ContinueError),
-    /// A version besides a continue token: 400.
+    /// The request contains a resourceVersion besides a continue token: 400.
     BesidesToken,
     /// The state of the continue token is no longer in memory: 410.
     ExpiredToken {
-        /// A token to go on with at a newer version.
+        /// Token with which the client continues the list at a newer version.
         fresh: Option<String>,
     },
-    /// There is no state of exactly this version: 410 or 504.
+    /// No snapshot of exactly this resourceVersion is available: 410 or 504.
     NoSnapshot(SnapshotError),
-    /// A cluster has not come to the version in time: 504.
+    /// The cacher of a cluster has not reached the version in time: 504.
     NotReached {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The version that was waited for.
+        /// Version that the request waited for.
         version: CollectionVersion,
-        /// Current version of the cluster.
+        /// Version of the cluster's cacher at the end of the wait.
         current: CollectionVersion,
         /// Time limit of the wait.
         within: Duration,
     },
-    /// The cluster's revision is below the version of a get: 504, with kube-apiserver's text.
+    /// The cluster's revision is below the resourceVersion of a get, for example after a restore: 504 with
+    /// kube-apiserver's text.
     ObjectWentBack {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Component of the client's version.
+        /// Component of this cluster in the client's resourceVersion.
         version: CollectionVersion,
-        /// The member's own latest version.
+        /// Latest version of the member.
         latest: ResourceVersion,
     },
-    /// The cluster's revision is below the version of a list or watch: 410, because a client with undone changes has to
-    /// list again.
+    /// The cluster's revision is below the resourceVersion of a list or watch, for example after a restore: 410, so
+    /// that the client lists again.
     CollectionWentBack {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Component of the client's version.
+        /// Component of this cluster in the client's resourceVersion.
         version: CollectionVersion,
-        /// The member's own latest version.
+        /// Latest version of the member.
         latest: ResourceVersion,
     },
-    /// The version names a cluster that does not serve the resource: 410.
+    /// The resourceVersion includes a cluster that does not serve the resource: 410.
     ClusterNotServing {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// The version names a cluster that forbids reading the resource: 410.
+    /// The resourceVersion includes a cluster that forbids the caller to read the resource: 410.
     ClusterForbids {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Resource of the request.
         resource: GroupVersionResource,
     },
-    /// Clusters do not confirm that memory has their newest state: 504.
+    /// Clusters do not confirm in time that memory has their newest state: 504.
     NotConfirmed {
         /// Resource of the request.
         resource: GroupVersionResource,
-        /// Reasons, by cluster, up to a limit.
+        /// Reasons by cluster, up to a maximal number.
         reasons: String,
     },
 }

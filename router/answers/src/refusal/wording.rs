@@ -6,7 +6,7 @@ use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-/// Names in a list before a message only counts the rest.
+/// Maximum of names in a message; further names are only counted.
 pub(super) const NAMED_MAX: usize = 10;
 
 /// `configmaps "x"`, or `configmaps` for an object that has no name yet.
@@ -17,15 +17,15 @@ pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
     }
 }
 
-/// Whether a name of a client may stand in a command. Allows the characters of Kubernetes' names, and none that a shell
-/// interprets.
+/// Returns whether a client's name may appear in a suggested command. Allows the characters of Kubernetes names, and no
+/// character that a shell interprets.
 pub(super) fn can_be_typed(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
 }
 
-/// A cause without the name of its cluster, where that is named already: `unreachable: cluster eu at x is silent`
-/// becomes `unreachable: x is silent`.
+/// Removes the cluster's name from a cause, for texts that already contain the name: `unreachable: cluster eu at x is
+/// silent` becomes `unreachable: x is silent`.
 pub fn without_name(cause: &str, cluster: &ClusterName) -> String {
     let Some((before, after)) = cause.split_once(&format!("cluster {cluster}")) else { return cause.to_owned() };
     let forms = [(" at ", ""), (": ", ""), (" ", "it ")];
@@ -33,26 +33,26 @@ pub fn without_name(cause: &str, cluster: &ClusterName) -> String {
     told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
 }
 
-/// Shortens a cause for a table with the state of the cluster in a column: `cluster eu cannot be reached at x: refused`
+/// Shortens a cause for a table that has the cluster in another column: `cluster eu cannot be reached at x: refused`
 /// becomes `x: refused`.
 pub fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
 }
 
-/// The begin of a kubectl command for one cluster.
+/// Returns the beginning of a kubectl command for one cluster.
 pub(super) fn typed(cluster: &ClusterName) -> String {
     format!("kubectl --context {cluster} …")
 }
 
-/// The hint for clients on the view of one cluster: a kubectl context, or the path for other clients.
+/// Hint at the API of a single cluster: a kubectl context, or the path for other clients.
 pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<name>";
 
-/// Hint for a request to several clusters: a selector that leaves out a cluster.
+/// Returns the hint at a label selector that excludes a cluster.
 pub(super) fn leaves_out(cluster: &str) -> String {
     format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")
 }
 
-/// `a, b and 3 more`.
+/// Joins items like `a, b and 3 more`.
 pub fn listed(all: &[impl Display]) -> String {
     let mut text = first(all, ", ");
     if all.len() > NAMED_MAX {

@@ -1,4 +1,4 @@
-//! Bodies that are ended from outside.
+//! Bodies with an early end: code outside of the reader ends the body before its last frame.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,23 +12,25 @@ use tributary_apimachinery::WhenWoken;
 
 use super::{Body, BoxError, empty};
 
-/// How a body is ended.
+/// Way in which a body ends early.
 #[derive(Debug)]
 pub enum Ending {
-    /// Once the line that was begun is whole.
+    /// After the current line is complete.
     AfterLine,
-    /// At once: by the end of the body between two lines, or by this error, so that a reader notices a cut line.
+    /// Immediately. Between two lines, the body ends without an error. Within a line, the body ends with this error, so
+    /// that the reader notices the cut.
     AtOnce(BoxError),
 }
 
-/// The same body, until `end` is over. Of one that is made of `lines` each is passed on whole.
+/// Returns a body that ends early when `end` resolves. With `lines`, a line never ends in the middle unless the ending
+/// is [`Ending::AtOnce`].
 pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
     let end = Some(WhenWoken::new(end));
     EndedFromOutside { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
 }
 
-/// The same body, which breaks off once `over` is over, where it is still being written `from` then on. What is whole
-/// when it is first looked at, as most short answers are, costs no timer, and nobody asks whether it is over.
+/// Returns a body that fails with the error of `over`, if the body is still incomplete at `from`. A body that is
+/// complete at the first poll, as most short answers are, needs no timer.
 pub fn ended_late_by<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
 where
     E: Into<BoxError> + 'static,
@@ -37,9 +39,9 @@ where
 }
 
 struct EndedLate<E> {
-    /// From the second look on [ended from outside](ended_by), where it was not whole at the first.
+    /// Replaced after the first poll by a body [with an early end](ended_by), unless the body is already complete.
     body: Body,
-    /// From when on it breaks off, and by what; until the first look.
+    /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,
 }
 
@@ -60,7 +62,7 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
         let body = std::mem::replace(&mut self.body, empty());
         self.body = ended_by(body, false, Box::pin(end));
         match polled {
-            // The end of the body must wake the reader, too.
+            // Polls again, so that the end of the body wakes the reader, too.
             Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
             Poll::Ready(_) => polled,
         }
@@ -76,17 +78,17 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
 }
 
 struct EndedFromOutside {
-    /// `None` once it has been ended.
+    /// `None` after an early end.
     body: Option<Body>,
     end: Option<WhenWoken<BoxFuture<'static, Ending>>>,
     ending: Option<Ending>,
     lines: bool,
-    /// Whether all lines that were begun have ended.
+    /// True if the last frame ended with a newline.
     between: bool,
 }
 
 impl EndedFromOutside {
-    /// Looks whether it is to be ended.
+    /// Polls the future of the early end.
     fn look(&mut self, cx: &mut Context<'_>) {
         if let Some(end) = &mut self.end
             && let Poll::Ready(ending) = Pin::new(end).poll(cx)
@@ -101,7 +103,7 @@ impl http_body::Body for EndedFromOutside {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // First: a body that always has something would never be ended.
+        // The early end is polled first: a body that is always ready would otherwise never end early.
         self.look(cx);
         if self.ending.is_some() && self.between {
             self.body = None;
@@ -140,7 +142,7 @@ mod tests {
     use super::super::full;
     use super::*;
 
-    /// A body of what is sent.
+    /// Makes a body from the sent frames.
     fn sent() -> (mpsc::UnboundedSender<&'static str>, Body) {
         let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
         let frames = futures::stream::unfold(receiver, |mut receiver| async {
@@ -150,7 +152,7 @@ mod tests {
         (sender, StreamBody::new(frames).boxed_unsync())
     }
 
-    /// A body of what is sent, until an end is.
+    /// Makes a body from the sent frames, with a sender of its early end.
     fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
         let (sender, body) = sent();
         let (end, ended) = oneshot::channel();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_made_of_lines_ends_between_two() {
+    async fn body_of_lines_ends_early_between_two_lines() {
         for (at_once, begun, expected) in [
             (false, "{}\n{\"a\":", vec!["1}\n", "end"]),
             (false, "{}\n", vec!["end"]),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn anything_else_breaks_off() {
+    async fn body_without_lines_ends_early_with_an_error() {
         for begun in ["a line\n", "half"] {
             let (sender, end, mut stream) = body(false);
             sender.send(begun).unwrap();
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_by_itself_ends() {
+    async fn body_that_completes_has_no_early_end() {
         let (sender, _end, mut stream) = body(true);
         sender.send("{}\n").unwrap();
         drop(sender);
@@ -209,14 +211,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_what_is_whole_at_once_nobody_asks_whether_it_is_over() {
+    async fn complete_body_does_not_poll_its_early_end() {
         let over = poll_fn(|_| -> Poll<&'static str> { panic!("it is asked") }).boxed();
         let mut stream = BodyDataStream::new(ended_late_by(full("whole"), Instant::now(), over));
         assert_eq!([next(&mut stream).await, next(&mut stream).await], ["whole", "end"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_still_written_breaks_off_from_then_on_whether_it_has_begun_or_not() {
+    async fn incomplete_body_fails_at_its_time_limit() {
         for begun in [None, Some("begun")] {
             let (sender, body) = sent();
             let from = Instant::now() + Duration::from_secs(1);

@@ -1,9 +1,10 @@
-//! A line in which clients take turns: for work that few clients may cause at once.
+//! A concurrency limit with a fair queue, for work that few clients may cause at once.
 //!
-//! Each client has a queue of its own, so a client with many requests delays no other client. Clients share the places
-//! as a [`FairShare`] without a reserve: a new client finds a free place at once, even if the taken places are in use
-//! for long, and a client without a place may take the last one. Requests of [`Turn::First`] come before all others,
-//! for three quarters of the places at most while other requests wait. The two turns of a client count apart.
+//! Each client has its own queue, so a client with many requests delays no other client. Clients share the slots as a
+//! [`FairShare`] without a reserve. A new client finds a free slot at once, even if other slots are in use for long,
+//! and only a client without a slot may take the last one. Requests of [`Turn::First`] precede all other requests, for
+//! at most three quarters of the slots while other requests wait. The slots of a client's two priorities are counted
+//! separately.
 
 use std::sync::Arc;
 
@@ -15,20 +16,20 @@ use tributary_limiters::{FairShare, ShareHolder, Shares};
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::HolderQueues;
 
-/// Number of waiting requests at which abandoned ones are first looked for.
+/// Number of waiting requests at which the queue first removes abandoned requests.
 const SWEPT_FROM: usize = 64;
 
-/// Order among waiting requests.
+/// Priority of a waiting request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Turn {
-    /// Before all other requests, for three quarters of the places.
+    /// Before usual requests, for up to three quarters of the slots.
     First,
-    /// After requests of the first turn.
+    /// After requests of [`Turn::First`].
     #[default]
     Usual,
 }
 
-/// The holder of a place: a client, whose questions of the two turns count apart.
+/// Holder of a slot: a client with one of the two priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PlaceHolder {
     turn: Turn,
@@ -41,7 +42,7 @@ impl ShareHolder for PlaceHolder {
     }
 }
 
-/// Places, and queues of requests that wait for a place.
+/// Slots, and queues of requests that wait for a slot.
 #[derive(Debug)]
 pub struct FairLine {
     share: FairShare,
@@ -51,17 +52,17 @@ pub struct FairLine {
 #[derive(Debug)]
 struct FairLineQueue {
     taken: Shares<PlaceHolder>,
-    /// Number of places of the first turn.
+    /// Number of slots that requests of [`Turn::First`] occupy.
     taken_first: usize,
-    /// Queues of the first turn.
+    /// Queues of the requests of [`Turn::First`].
     first: HolderQueues<oneshot::Sender<Permit>>,
     waiting: HolderQueues<oneshot::Sender<Permit>>,
-    /// Number of waiting requests at the next look for abandoned ones.
+    /// Number of waiting requests at the next removal of abandoned requests.
     sweep_at: usize,
 }
 
 impl FairLine {
-    /// Creates a line with `at_once` places, at least 1. A client alone has half of several places.
+    /// Creates a queue with `at_once` slots, at least 1. A single client can take half of the slots.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state = FairLineQueue {
             taken: Shares::default(),
@@ -73,12 +74,12 @@ impl FairLine {
         Arc::new(Self { share: FairShare::without_reserve(at_once.max(1)), state: Mutex::new(state) })
     }
 
-    /// Waits for a place. Cancellation: dropping the future leaves the queue.
+    /// Waits for a slot with [`Turn::Usual`]. Cancellation: dropping the future leaves the queue.
     pub async fn acquire(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
         self.take_in(Turn::Usual, holder).await
     }
 
-    /// Waits for a place in one of the two turns.
+    /// Waits for a slot with the given priority. Cancellation: dropping the future leaves the queue.
     pub async fn take_in(self: &Arc<Self>, turn: Turn, holder: Holder) -> Option<Permit> {
         let (give, place) = oneshot::channel();
         {
@@ -94,13 +95,13 @@ impl FairLine {
             }
         }
         self.advance();
-        // Nobody's is dropped before it was given a place.
+        // The queue drops no sender before its receiver is dropped.
         place.await.ok()
     }
 
-    /// Gives free places to waiting requests.
+    /// Assigns free slots to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Places of abandoned requests are dropped after the lock is free, because the drop takes the lock.
+        // Permits of abandoned requests drop after the lock is released, because their drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while let Some((whose, give)) = state.next(self.share) {
@@ -122,7 +123,7 @@ impl FairLine {
 }
 
 impl FairLineQueue {
-    /// The next who waits and may have one of the places that are free.
+    /// Returns the next waiting request that may take a free slot.
     fn next(&mut self, share: FairShare) -> Option<(PlaceHolder, oneshot::Sender<Permit>)> {
         let Self { taken, taken_first, first, waiting, .. } = self;
         let may = |turn, holder| taken.check(share, PlaceHolder { turn, holder }, 1).is_ok();
@@ -164,7 +165,7 @@ mod tests {
 
     type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
 
-    /// Asks for `count` places. Returns the places, and the requests that wait.
+    /// Requests `count` slots. Returns the permits, and the futures that still wait.
     fn ask(line: &Arc<FairLine>, holder: Holder, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
         let (mut given, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..count {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_finds_a_place_though_another_asks_for_all_and_gives_none_back() {
+    fn new_client_gets_a_slot_despite_a_client_that_wants_all() {
         let line = FairLine::new(32);
         let (flood, _waiting) = ask(&line, client(1), 1000);
         assert_eq!(flood.len(), 16, "as many as it leaves");
@@ -186,14 +187,14 @@ mod tests {
         assert!(others.iter().all(|(given, _)| given.len() == 1));
         let (second, _waiting) = ask(&line, client(10), 1000);
         assert_eq!(second.len(), 4, "half of the eight that are left");
-        // The last places are for clients without places.
+        // Only clients without slots may take the last slots.
         let last: Vec<_> = (11..15).map(|port| ask(&line, client(port), 1)).collect();
         assert!(last.iter().all(|(given, _)| given.len() == 1));
         assert_eq!(ask(&line, client(15), 1).0.len(), 0);
     }
 
     #[test]
-    fn clients_are_served_in_turn() {
+    fn slots_go_to_clients_round_robin() {
         let line = FairLine::new(2);
         let (first, _) = ask(&line, client(1), 1);
         let (second, _) = ask(&line, client(2), 1);
@@ -208,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_does_not_wait_for_what_its_own_client_asked_before() {
+    fn priority_request_precedes_older_requests_of_its_client() {
         let line = FairLine::new(8);
         let (mut flood, mut waiting) = ask(&line, client(1), 1000);
-        // A second client takes all places except the last, which only a client without places may take.
+        // A second client takes all slots except the last, which only a client without slots may take.
         let (_others, _) = ask(&line, client(2), 2);
         let (_last, _) = ask(&line, client(3), 1);
         assert_eq!(line.state.lock().taken.total(), 7);
@@ -219,7 +220,7 @@ mod tests {
             (0..2).map(|_| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(1))) }).collect();
         let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
         assert_eq!(given.len(), 1, "the one place that is free, since it holds none of these");
-        // Requests of the first turn take returned places, before older requests.
+        // Requests of [`Turn::First`] take released slots before older requests.
         drop((flood.pop(), flood.pop(), flood.pop()));
         let second = first[1].as_mut().now_or_never().flatten();
         assert!(second.is_some());
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_leaves_something_to_the_others_however_many_want_it() {
+    fn priority_requests_leave_slots_to_usual_requests() {
         let line = FairLine::new(50);
         let first = |number: u16| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(number))) };
         let mut asked: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
@@ -258,12 +259,12 @@ mod tests {
                 break;
             }
         }
-        // The first turn still has most places.
+        // [`Turn::First`] still has most slots.
         assert!(line.state.lock().taken_first > 25);
     }
 
     #[test]
-    fn who_goes_away_leaves_nothing() {
+    fn cancelled_requests_leave_the_queue_and_take_no_slots() {
         let line = FairLine::new(2);
         let (given, waiting) = ask(&line, client(1), 100);
         assert_eq!((given.len(), waiting.len()), (1, 99));

@@ -1,11 +1,11 @@
-//! The semaphore whose amount clients share.
+//! Semaphore whose permits clients share fairly.
 
 pub use tributary_limiters::{Exceeded, ShareMetrics};
 
 use crate::flow::holder::Holder;
 
-/// A bounded amount that clients share.
+/// Semaphore whose permits clients share fairly.
 pub type FairSemaphore = tributary_limiters::FairSemaphore<Holder>;
 
-/// Amount of one request.
+/// Permits of one request, whose number can grow.
 pub type Portion = tributary_limiters::Portion<Holder>;

@@ -1,4 +1,4 @@
-//! Holders of parts of shared bounds.
+//! Holders: the clients between which limits are shared.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -8,23 +8,23 @@ use tributary_authentication::Authority;
 use tributary_limiters::ShareHolder;
 use tributary_proxy::Peer;
 
-/// Holder of a part of a shared bound: requests in flight, bytes, turns.
+/// Client with a share of a limit: requests in flight, bytes, or long answers.
 ///
-/// On a personal endpoint each connection is a holder: a program must not keep the other programs waiting. On a shared
-/// endpoint each user is a holder, with any number of connections, and also behind the single connection of a front
-/// proxy. kube-apiserver separates flows by user, too (API Priority and Fairness, `ByUser`).
+/// In personal mode each connection is a holder, so that one program does not delay the other programs. In shared mode
+/// each user is a holder across all connections, also behind the single connection of a front proxy. kube-apiserver
+/// separates flows by user, too (API Priority and Fairness, `ByUser`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A sender without an address. All such senders are one holder.
+    /// A client without an address. All clients without an address count as one holder.
     #[default]
     Unknown,
-    /// A connection, by its far end.
+    /// A connection, identified by the client's address.
     Connection(SocketAddr),
-    /// A user, by a keyed hash of who that is: 64 bits, so that of a million users two share a part once in
-    /// 37 million times, which costs them waiting and shows them nothing.
+    /// A user, as a keyed hash of authenticator and name. Two of a million users have equal 64-bit hashes with a
+    /// probability of 1 to 37 million. Such users share a limit, and see nothing of each other.
     User(u64),
-    /// A user for whom one member alone vouches, by keyed hashes. All such users of a member share a part, of which
-    /// each has a part: a person who can create one such user can create thousands.
+    /// A user whom only a member's authenticator verifies, by keyed hashes. All such users of a member divide one
+    /// share: a person who can create one such user can create thousands.
     OfMember {
         /// Hash of the member.
         member: u64,
@@ -33,16 +33,17 @@ pub enum Holder {
     },
 }
 
-/// Key of the hashes, so that no client chooses a name with the hash of another user.
+/// Secret key of the hashes, so that no client can choose a name with the hash of another user.
 static USERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Holder {
-    /// The connection that a request came by, where that is known.
+    /// Returns the holder for the request's connection. [`Self::Unknown`] if the peer's address is unknown.
     pub fn connection(peer: Option<Peer>) -> Self {
         peer.map_or(Self::Unknown, |Peer(address)| Self::Connection(address))
     }
 
-    /// Holder for an authenticated user, whomever the user impersonates: a user who may act as many users has one part.
+    /// Returns the holder for an authenticated user. Impersonation does not change the holder: a user who may act as
+    /// many users has one share.
     pub fn of_user(authority: &Authority, name: &str) -> Self {
         let verifier = authority.verifier.as_str();
         match authority.vouching_member() {
@@ -51,12 +52,12 @@ impl Holder {
         }
     }
 
-    /// Holder for a user of a verifier in the configuration.
+    /// Returns the holder for a user of a configured authenticator.
     pub fn user(verifier: &str, name: &str) -> Self {
         Self::User(USERS.hash_one((verifier, name)))
     }
 
-    /// Member whose users share a part.
+    /// Returns the hash of the member whose users divide one share.
     pub fn member(self) -> Option<u64> {
         match self {
             Self::OfMember { member, .. } => Some(member),
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_one_member_are_many_and_share_its_part() {
+    fn users_of_one_member_are_separate_holders_of_one_share() {
         let of = |member: &str, name| {
             let member = ClusterName::new(member).unwrap();
             let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_by_whatever_connection_and_another_of_the_name_is_another() {
+    fn equal_user_names_of_two_authenticators_are_two_holders() {
         assert_eq!(Holder::user("a", "ann"), Holder::user("a", "ann"));
         for (verifier, name) in [("b", "ann"), ("a", "bob"), ("aa", "nn"), ("", "aann")] {
             assert_ne!(Holder::user("a", "ann"), Holder::user(verifier, name), "{verifier} {name}");

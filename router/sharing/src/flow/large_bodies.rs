@@ -1,10 +1,9 @@
-//! Large bodies are read beside the other requests, and few at a time.
+//! CPU limit for large bodies: few large bodies are processed at a time, apart from other requests.
 //!
-//! A body of some megabytes takes a core for tenths of a second to be checked and taken apart. On the threads that
-//! answer requests, ten of them at once would leave nobody else a thread for as long; here each waits for its turn, and
-//! the runtime moves the other requests to another thread meanwhile. Connections are served in turn: what one has
-//! waiting, and it may be more than it holds bytes for, delays another's by one. The same goes for what is written for
-//! long: YAML, and text that is compressed or laid out as a whole.
+//! A core takes tenths of a second to validate and parse a body of some megabytes. Ten such bodies at once would block
+//! all threads that serve requests. Therefore each large body waits for a CPU slot, and the runtime moves other tasks
+//! to another thread during the work. Connections get slots round robin. The limit also applies to slow output: YAML,
+//! and text that is compressed or formatted as a whole.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -17,51 +16,52 @@ use tributary_apimachinery::Permit;
 use crate::flow::fair_line::FairLine;
 use crate::flow::holder::Holder;
 
-/// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds,
-/// and nearly all bodies are smaller.
+/// Minimal size of a large body, in bytes. Parsing 64 KiB takes one to two milliseconds, and nearly all bodies are
+/// smaller.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// The number of bytes of JSON that a thread reads while it converts a byte of YAML: a megabyte of short values takes
-/// one to two seconds.
+/// CPU cost of converting a byte of YAML to JSON, in bytes of JSON input. A megabyte of short YAML values takes one to
+/// two seconds.
 const YAML_CONVERSION_COST: usize = 64;
 
-/// The cost of converting YAML to JSON, in bytes of JSON that take the same time: 1 KiB of YAML is a large body.
+/// Returns the CPU cost of converting YAML to JSON, in bytes of JSON parsed in equal time. By this measure, 1 KiB of
+/// YAML is a large body.
 pub fn of_yaml(bytes: usize) -> usize {
     bytes.saturating_mul(YAML_CONVERSION_COST)
 }
 
-/// Runs long work while a second thread takes over the other tasks of this thread.
+/// Runs long work on this thread, while another thread takes over the thread's other tasks.
 pub fn beside<T>(work: impl FnOnce() -> T) -> T {
-    // A runtime of a single thread has none to take over.
+    // A single-threaded runtime has no other thread, and `block_in_place` would panic.
     let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others { block_in_place(work) } else { work() }
 }
 
-/// Runs a short look through a body without a turn. For looks that take a fraction of the time for parsing.
+/// Runs a short scan of a body without a CPU slot. For scans that take a fraction of the time of parsing.
 pub fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
     if bytes < LARGE_BYTES { look() } else { beside(look) }
 }
 
-/// The turns of large bodies.
+/// CPU slots for large bodies.
 pub struct LargeBodies(Arc<FairLine>);
 
-/// The permission to read one body. Its turn is over when this is dropped.
+/// Permit to process one body. Dropping the permit releases the CPU slot.
 pub struct BodyTurn(Option<Permit>);
 
 impl Default for LargeBodies {
-    /// Half of the cores at once, and at least one: the other half serves small requests.
+    /// Half of the cores, and at least one slot. The other half serves small requests.
     fn default() -> Self {
         Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }
 }
 
 impl LargeBodies {
-    /// A single turn, as on a machine with one core.
+    /// Returns a limit with a single CPU slot, as on a machine with one core.
     pub fn one_at_a_time() -> Self {
         Self(FairLine::new(1))
     }
 
-    /// Waits for the turn of a body. A small body needs no turn.
+    /// Waits for a CPU slot for a body. A small body needs no slot.
     ///
     /// Cancellation is safe: the request leaves the queue.
     pub async fn turn(&self, holder: Holder, bytes: usize) -> BodyTurn {
@@ -73,7 +73,7 @@ impl LargeBodies {
 }
 
 impl BodyTurn {
-    /// Runs the work. The work of a large body runs while a second thread takes over the other tasks.
+    /// Runs the work. During the work of a large body, another thread takes over this thread's other tasks.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         if self.0.is_some() { beside(work) } else { work() }
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_small_body_waits_for_no_large_one() {
+    async fn small_body_does_not_wait_for_a_large_body() {
         let bodies = LargeBodies::one_at_a_time();
         let large = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
         assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_take_turns() {
+    async fn cpu_slots_go_to_connections_round_robin() {
         let bodies = LargeBodies::one_at_a_time();
         let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
         let reading = ask(1).await;
@@ -123,10 +123,10 @@ mod tests {
         assert!(flood[1].as_mut().now_or_never().is_some());
     }
 
-    /// With one worker thread, and that one busy with a large body, another task still runs: without the move to
-    /// another thread this would wait for ever.
+    /// The runtime has one worker thread, which is busy with a large body. Without the move to another thread, the
+    /// second task would never run.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn who_reads_a_large_body_keeps_no_worker() {
+    async fn work_on_a_large_body_blocks_no_worker_thread() {
         let (begun, has_begun) = oneshot::channel();
         let (go_on, told) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());

@@ -1,14 +1,14 @@
-//! Turns for long answers: few answers are written at once, and clients take turns.
+//! Limit of concurrently written long answers, with a fair queue of clients.
 //!
-//! A list of 10,000 objects is gathered in milliseconds, but passes through the buffers of the frame, of HTTP/2 and of
-//! TLS, and a thousand lists at once would take the processor from all other requests. So an answer of more than one
-//! frame takes a turn first. A waiting request holds a snapshot (two words per cluster) and no bytes. Clients have
-//! turns round robin, so that a client with a thousand lists delays a list of a second client by one turn.
+//! A list of 10,000 objects is gathered in milliseconds, but then passes through buffers of HTTP/2 and TLS. A thousand
+//! such lists at once would take the CPU from all other requests. So an answer of more than one frame waits for a write
+//! permit, in code a turn. A waiting request keeps a snapshot (two words per cluster) and no bytes. Clients get write
+//! permits round robin: a client with a thousand lists delays a list of a second client by one list.
 //!
 //! ```text
-//! take ──▶ waiting (in its client's line) ──▶ active ──▶ done: given back when dropped
+//! acquire ──▶ waiting (in its client's queue) ──▶ active ──▶ done: released on drop
 //!             ▲                                     │
-//!             └───── next use ◀── overdue ◀─────────┘ not used for OVERDUE while somebody waits: its reader is slow
+//!             └───── next use ◀── overdue ◀─────────┘ unused for OVERDUE while a request waits: slow client
 //! ```
 
 mod answer_turns;
@@ -28,39 +28,38 @@ use tokio::time::Instant;
 pub use answer_turns::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
 pub(crate) use lines::HolderQueues;
 
-/// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken
-/// of it, and while a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s
-/// each. With 32 a storm of 1,000 lists of 62 MB took 35 MB above the 102 MB of rest, 1.35 times,
-/// where 1.3 is meant to hold.
+/// Maximum of concurrently written answers for each of the two lengths. A written answer may hold a frame of 64 KiB,
+/// the buffer of its HTTP/2 stream, and about 300 KiB during compression. Two answers keep two cores busy, but distant
+/// clients read only 10 MB/s each. With 32, a storm of 1,000 lists of 62 MB raised memory from 102 MB by 35 MB, a
+/// factor of 1.35; the goal is 1.3.
 pub const AT_ONCE: usize = 16;
 
-/// Maximal number of waiting requests. Each costs some 10 KiB (request, stream, place in the queue), so all cost 100
-/// MiB.
+/// Maximum of waiting requests. Each costs about 10 KiB (request, stream, queue entry), so all cost 100 MiB.
 pub const WAITING_MAX: usize = 10_000;
 
-/// Maximal wait, after which the client is told to come again. 50 s: less than the default timeout of a request, whose
+/// Maximal wait, after which the client gets a Retry-After. 50 s is less than the default timeout of a request, whose
 /// 504 has no Retry-After.
 pub(crate) const WAITS_MAX: Duration = Duration::from_secs(50);
 
-/// Time without use after which a waiting request takes a turn: the reader does not keep up. A frame of 64 KiB in this
-/// time is 256 KB/s, and only stuck clients read more slowly.
+/// Time without a write after which a waiting request takes the write permit of a slow client. A frame of 64 KiB in
+/// this time is 256 KB/s, and only stuck clients read more slowly.
 const OVERDUE: Duration = Duration::from_millis(250);
 
-/// Reasons for a missing turn.
+/// Reason for which a long answer gets no write permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
-    /// Too many wait already.
+    /// Too many requests wait.
     #[error("{WAITING_MAX} lists are waiting for their turn already")]
     Crowded,
-    /// The wait took too long.
+    /// The wait exceeded the time limit.
     #[error("the list had no turn within {} s, because of the lists that others asked for", WAITS_MAX.as_secs())]
     TimedOut,
 }
 
-/// Metrics of turns.
+/// Metrics of write permits.
 #[derive(Clone, Debug, Default)]
 pub struct TurnMetrics {
-    /// Long answers that are being written.
+    /// Number of long answers being written.
     pub active: Gauge,
     /// Number of waiting answers.
     pub waiting: Gauge,
@@ -68,7 +67,7 @@ pub struct TurnMetrics {
     pub refused: Counter,
 }
 
-/// Giver of turns. One per process.
+/// Permits to write long answers. One value for each process and length.
 #[derive(Debug)]
 pub struct Turns {
     at_once: usize,
@@ -79,13 +78,13 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct TurnQueue {
     next: u64,
-    /// The turns that are taken, and when each was last used.
+    /// Active write permits with the time of their last use.
     active: HashMap<u64, Instant>,
     lines: HolderQueues<oneshot::Sender<WriteTurn>>,
 }
 
-/// Right to write a long answer. Given back when dropped. No `Permit`, because a waiting request may take the turn
-/// before.
+/// Permit to write a long answer. Released on drop. Not a `Permit`, because a waiting request may take it from a slow
+/// client.
 #[derive(Debug)]
 pub struct WriteTurn {
     id: u64,
@@ -93,17 +92,17 @@ pub struct WriteTurn {
 }
 
 impl Turns {
-    /// Gives at most `at_once` turns at a time.
+    /// Creates a limit of `at_once` write permits.
     pub fn new(at_once: usize, metrics: TurnMetrics) -> Arc<Self> {
         Arc::new(Self { at_once: at_once.max(1), metrics, state: Mutex::default() })
     }
 
-    /// How many turns are taken, how many there are at a time, and how many were refused since the start.
+    /// Returns the number of active write permits, the limit, and the number of refused answers since the start.
     fn usage(&self) -> (usize, usize, u64) {
         (self.state.lock().active.len(), self.at_once, self.metrics.refused.get())
     }
 
-    /// Waits for a turn. Cancellation: dropping the future leaves the queue.
+    /// Waits for a write permit. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -122,7 +121,7 @@ impl Turns {
         let mut place = QueuedTurn { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
         loop {
-            // Each waiting request looks for overdue turns, so that no single task is needed.
+            // Each waiting request checks for overdue write permits, so no separate task is needed.
             self.advance();
             let until = deadline.min(Instant::now() + OVERDUE);
             match tokio::time::timeout_at(until, &mut place.turn).await {
@@ -131,7 +130,7 @@ impl Turns {
                     return Ok(turn);
                 }
                 Err(_) if Instant::now() < deadline => {}
-                // The queue never drops a waiting request; if it did, this would be the honest answer.
+                // Unreachable: the queue never drops a waiting request.
                 Ok(Err(_)) | Err(_) => {
                     self.metrics.refused.inc();
                     return Err(NoTurn::TimedOut);
@@ -140,7 +139,7 @@ impl Turns {
         }
     }
 
-    /// A turn that is free. Call with one free.
+    /// Makes a write permit. The caller has checked the limit.
     fn activate(self: &Arc<Self>, state: &mut TurnQueue) -> WriteTurn {
         state.next += 1;
         state.active.insert(state.next, Instant::now());
@@ -155,16 +154,16 @@ impl Turns {
         place
     }
 
-    /// Removes abandoned requests from the queues. Cost: a look at each request.
+    /// Removes abandoned requests from the queues. Cost: linear in the number of waiting requests.
     fn forget_closed(&self, state: &mut TurnQueue) {
         let before = state.lines.waiting();
         state.lines.retain(|place| !place.is_closed());
         self.metrics.waiting.dec_by(i64::try_from(before - state.lines.waiting()).unwrap_or(0));
     }
 
-    /// Gives free and overdue turns to waiting requests.
+    /// Gives free and overdue write permits to waiting requests.
     fn advance(self: &Arc<Self>) {
-        // Turns of abandoned requests are dropped after the lock is free, because the drop takes the lock.
+        // Write permits of abandoned requests drop after the lock is released, because their drop takes the lock.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
         while state.lines.waiting() > 0 {
@@ -185,7 +184,7 @@ impl Turns {
         drop(state);
     }
 
-    /// Ends the most overdue turn, if there is one.
+    /// Revokes the write permit with the oldest last use, if it is overdue.
     fn revoke(&self, state: &mut TurnQueue) -> bool {
         let oldest = state.active.iter().min_by_key(|(_, used)| **used);
         let Some((&id, _)) = oldest.filter(|(_, used)| used.elapsed() >= OVERDUE) else { return false };
@@ -201,8 +200,7 @@ impl Turns {
     }
 }
 
-/// A place in line. Dropping it gives it up. No `Permit`: it occupies nothing yet, and lives no longer than the
-/// waiting.
+/// Entry in the queue. Dropping the entry leaves the queue.
 struct QueuedTurn<'a> {
     turns: &'a Turns,
     turn: oneshot::Receiver<WriteTurn>,
@@ -220,8 +218,8 @@ impl Drop for QueuedTurn<'_> {
 }
 
 impl WriteTurn {
-    /// Records that the answer is being written. Returns false if a waiting request has taken the turn, because it was
-    /// not used for long.
+    /// Records a use of the write permit. Returns false if a waiting request has taken the permit from this slow
+    /// client.
     pub fn is_live(&self) -> bool {
         match self.turns.state.lock().active.get_mut(&self.id) {
             Some(used) => {
@@ -234,7 +232,7 @@ impl WriteTurn {
 }
 
 impl WriteTurn {
-    /// Gives the turn to the next request.
+    /// Gives the write permit to the next request.
     fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();
@@ -270,11 +268,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_take_turns() {
+    async fn long_answers_are_written_round_robin_by_connection() {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let (tell, mut order) = tokio::sync::mpsc::unbounded_channel();
-        // A connection asks for three turns, then a second connection for one.
+        // The first connection requests three write permits, then a second connection requests one.
         for (at, port) in [1, 1, 1, 2].into_iter().enumerate() {
             let (turns, tell) = (Arc::clone(&turns), tell.clone());
             tokio::spawn(async move {
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_reader_loses_its_turn_to_who_waits() {
+    async fn slow_client_loses_its_write_permit_to_a_waiting_request() {
         let turns = Turns::new(1, TurnMetrics::default());
         let stuck = turns.acquire(peer(1)).await.unwrap();
         tokio::time::advance(10 * OVERDUE).await;
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_no_gap() {
+    async fn cancelled_request_leaves_the_queue() {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let mut gone = Box::pin(turns.acquire(peer(2)));
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
+    async fn wait_for_a_write_permit_has_a_time_limit() {
         let turns = Turns::new(1, TurnMetrics::default());
         let busy = turns.acquire(peer(1)).await.unwrap();
         let writes = async {

@@ -1,7 +1,9 @@
-//! Shares of long-running requests (watches, followed logs, exec, attach, port-forward, proxied requests) on shared
-//! endpoints. Users share them over all connections and clusters. kube-apiserver exempts such requests from its own
-//! limits, and its connections bound them; here thousands of watches of one user would take the memory of other users,
-//! and a thousand port-forwards would take all places.
+//! Shares of long-running requests in shared mode: watches, followed logs, exec, attach, port-forward, proxied
+//! requests.
+//!
+//! Users share the limits over all connections and clusters. kube-apiserver exempts long-running requests from its own
+//! limits, and its connections bound them. In Tributary, thousands of watches of one user would take the memory of
+//! other users, and a thousand port-forwards would take all connections.
 
 use std::sync::Arc;
 
@@ -13,25 +15,25 @@ use super::fair_semaphore::{Exceeded, FairSemaphore};
 use super::holder::Holder;
 use crate::body::{self, Body};
 
-/// Bytes of a request's text for one place: 8 KiB, the maximum of a name. Most requests have a tenth: path and query,
-/// user and groups, impersonation. The text is kept while the request lasts.
+/// Bytes of a request's text for each permit. 8 KiB is the maximum of a name; most requests (path, query, user, groups,
+/// impersonation) have a tenth. The text stays in memory while the request lasts.
 const TEXT_BYTES: usize = 8 << 10;
 
-/// Bounds that users share.
+/// Limits of long-running requests, which users share.
 #[derive(Debug)]
 pub struct LongRunningShares {
-    /// All long-running requests.
+    /// Limit of all long-running requests.
     pub requests: Arc<FairSemaphore>,
-    /// Requests that switch their connection.
+    /// Limit of requests that switch protocols, such as exec.
     pub upgrades: Arc<FairSemaphore>,
 }
 
-/// The place of one request, until what keeps it has ended.
+/// Permit of one long-running request. Clones keep the permit until the last clone drops.
 pub struct LongRunningPlace(RequestPermit);
 
 impl LongRunningShares {
-    /// Takes a place for a request, and one of a switched connection where it may become one: whether it does is the
-    /// member's to say. `text` is how many bytes of texts are kept of it; for each 8 KiB it takes one place more.
+    /// Takes the permits for a request, and with `may_switch` also for a switched connection; only the member decides
+    /// about the switch. `text` is the number of bytes kept of the request; each 8 KiB take one more permit.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -43,12 +45,12 @@ impl LongRunningShares {
 }
 
 impl LongRunningPlace {
-    /// Keeps the place until a switched connection ends.
+    /// Keeps the permit until a switched connection ends.
     pub fn keep_for_tunnel(&self, permits: &TunnelPermits) {
         permits.push(Permit::keeping(self.0.clone()));
     }
 
-    /// Has an answer's body keep the place, if it is the body that lasts.
+    /// Attaches the permit to the answer's body, unless the connection switched protocols.
     pub fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
         match answer.status() {
             StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -65,18 +67,18 @@ mod tests {
     use crate::flow::fair_semaphore::ShareMetrics;
 
     #[test]
-    fn a_place_is_kept_by_what_lasts() {
+    fn long_running_permit_lasts_until_the_tunnel_or_body_ends() {
         let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
         let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
-        // A request without a place for its connection keeps no other place.
+        // A request without a permit for its switched connection also releases its first permit.
         assert_eq!((places.len(), held()), (3, (3, 3)));
         let of_ann = [shares.acquire(ann, true, 0), shares.acquire(eve, false, 0)].map(Result::ok);
         assert_eq!(held(), (5, 4));
         drop(of_ann);
-        // A tunnel keeps it, and what was to be kept besides.
+        // A tunnel keeps the permit, and the permits that the tunnel already had.
         let (place, others) = (places.pop().unwrap(), Arc::new(AtomicBool::new(false)));
         let (permits, ended) = (TunnelPermits::default(), Arc::clone(&others));
         permits.push(Permit::new(move || ended.store(true, Ordering::Relaxed)));
@@ -87,7 +89,7 @@ mod tests {
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
         drop(permits);
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
-        // The body of an answer without a switch keeps the place.
+        // The body of an answer without a switch keeps the permit.
         let place = places.pop().unwrap();
         let permits = TunnelPermits::default();
         place.keep_for_tunnel(&permits);
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_long_texts_takes_more_places() {
+    fn request_with_long_text_takes_more_permits() {
         let requests = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let upgrades = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };

@@ -1,4 +1,5 @@
-//! The answer to a live list: first the gathered lists, then the lists of further members as they arrive.
+//! Answer to a list that is forwarded to the clusters: first the gathered lists, then the lists of further members as
+//! they arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,20 +31,18 @@ use super::write::{ListForm, LiveListMetadata, LiveListWriter, UnitedColumns, pr
 use crate::response;
 use crate::response::indent::Indent;
 
-/// The number of members that are asked at once while their lists are written: one is written, the next begins its
-/// answer.
+/// Number of members with a running request while a list is written: the list of one member is written, and the next
+/// member begins its answer.
 const AHEAD: usize = 2;
 
-/// The state of a list while it is written.
 pub(super) struct LiveAnswer {
     question: ListQuery,
     partial: Partial,
-    /// The lists that the page gathered.
     lists: VecDeque<MemberList>,
-    /// The members that have not been asked yet.
+    /// Members that have not got the request yet.
     later: VecDeque<Arc<Cluster>>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
-    /// The list that is being written, and the columns of its cells.
+    /// Member's list that is being written, and the columns of its cells.
     current: Option<(MemberList, Vec<Option<usize>>)>,
     writer: LiveListWriter,
     form: AnswerForm,
@@ -60,7 +59,6 @@ pub(super) struct LiveAnswer {
 }
 
 impl LiveAnswer {
-    /// The answer for a page.
     pub(super) fn new(
         page: GatheredPage,
         question: ListQuery,
@@ -95,16 +93,15 @@ impl LiveAnswer {
         }
     }
 
-    /// Removes the versions of these clusters.
     pub(super) fn without_versions_of(self, unheld: &[ClusterName]) -> Self {
         Self { unheld: unheld.to_vec(), ..self }
     }
 
-    /// The answer. An answer of more than one frame waits for its turn.
+    /// Makes the answer. An answer of more than one frame waits for a write permit.
     ///
     /// # Errors
-    /// 429 if no turn is free in time; 406 for protobuf of more than is gathered, because protobuf begins with its
-    /// length.
+    /// 429 if no write permit is free in time; 406 for a protobuf list above the gathered bytes, because protobuf
+    /// begins with its length.
     pub(super) async fn respond(
         mut self,
         answer_turns: &Arc<AnswerTurns>,
@@ -139,7 +136,7 @@ impl LiveAnswer {
         Ok(response)
     }
 
-    /// The next frame of text; `None` after the last.
+    /// Returns the next frame of text; `None` after the last.
     ///
     /// # Errors
     /// The cause if a member's list broke off.
@@ -175,7 +172,7 @@ impl LiveAnswer {
         Ok(Some(laid_out))
     }
 
-    /// Goes on to the next member; false after the last.
+    /// Continues with the next member. Returns false after the last member.
     async fn next_member(&mut self) -> Result<bool, Refusal> {
         let list = match self.lists.pop_front() {
             Some(list) => list,
@@ -198,7 +195,7 @@ impl LiveAnswer {
         Ok(true)
     }
 
-    /// Takes over the version and the continue token at the end of a member's list.
+    /// Adds the version and the continue token at the end of a member's list.
     fn end_member(&mut self) {
         let Some((list, _)) = self.current.take() else { return };
         let end = list.end.unwrap_or_default();
@@ -217,13 +214,13 @@ impl LiveAnswer {
     }
 }
 
-/// The body of a list, written frame by frame as the client reads it.
+/// Body of a list, written frame by frame at the speed of the client.
 struct LiveListBody {
     /// Frames made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: LiveAnswer,
     gzip: Option<Gzip>,
-    /// Whether the last compressed frame was made.
+    /// True once the last compressed frame was made.
     ended: bool,
     share: Option<AnswerTurn>,
 }
@@ -235,7 +232,7 @@ impl LiveListBody {
             match written.next().await {
                 Ok(frame) => {
                     let frame = frame?;
-                    // A list of many megabytes is work without a pause, so the task yields between frames.
+                    // Writing a list of many megabytes never waits, so the task yields between frames.
                     tokio::task::yield_now().await;
                     Some((Ok(Frame::data(frame)), Some(written)))
                 }
@@ -283,5 +280,5 @@ impl LiveListBody {
     }
 }
 
-/// The text that is compressed into one frame, in bytes: about a millisecond of work.
+/// Bytes of text compressed into one frame: about a millisecond of CPU time.
 const COMPRESSED_AT_ONCE: usize = 128 << 10;

@@ -1,4 +1,4 @@
-//! Asks one member for its list, and reads the list piece by piece.
+//! Request for one member's list, and reading of the list in pieces.
 
 use std::sync::Arc;
 
@@ -19,23 +19,23 @@ use crate::caller::Caller;
 use crate::forward::send::send;
 use crate::request::ClientRequest;
 
-/// The bytes of one member's list that are read before the list is written. The rest waits at the member.
+/// Bytes of one member's list that are read before the list is written. The remainder waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// The request that every member gets.
+/// List request that every member gets.
 #[derive(Clone)]
 pub(super) struct ListQuery {
     info: RequestInfo,
-    /// The query, without the member's own token and without a limit.
+    /// Query without the member's own token and without a limit.
     query: String,
     limit: u64,
     accept: HeaderValue,
-    /// The sender of the client's request.
     caller: Caller,
 }
 
 impl ListQuery {
-    /// The members' request for this client's request. `labels` is its selector without the selection of clusters.
+    /// Makes the members' request from the client's request. `labels` is its selector without the selection of
+    /// clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -49,7 +49,7 @@ impl ListQuery {
         Self { info, query: query.join("&"), limit, accept, caller: request.caller.clone() }
     }
 
-    /// Asks a member. The answer is a success.
+    /// Sends the request to a member. Returns only a successful answer.
     ///
     /// # Errors
     /// The member's refusal, or the cause of a missing answer.
@@ -75,7 +75,8 @@ impl ListQuery {
     }
 }
 
-/// The query parameters that members get unchanged. The others concern the merged list, or are rewritten for members.
+/// Returns the query parameters that members get unchanged. The other parameters concern the merged list, or are
+/// rewritten for each member.
 fn kept_parameters(query: Option<&str>) -> Vec<String> {
     const OWN: [&str; 6] = ["limit", "continue", "resourceVersion", "resourceVersionMatch", "pretty", "labelSelector"];
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -84,42 +85,36 @@ fn kept_parameters(query: Option<&str>) -> Vec<String> {
     pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect()
 }
 
-/// The arrived part of a member's list.
+/// Arrived part of a member's list.
 pub(super) struct MemberList {
     pub(super) cluster: Arc<Cluster>,
     pub(super) warnings: Vec<HeaderValue>,
-    /// The columns of the member's Table, as JSON; `None` until they arrive.
+    /// Columns of the member's Table, as JSON; `None` until they arrive.
     pub(super) columns: Option<Vec<u8>>,
-    /// The end of the list, once it is read.
     pub(super) end: Option<End>,
-    /// The items that have arrived and are not written yet.
     texts: Texts,
-    /// The number of items or rows that have arrived.
     count: u64,
     rest: Option<(ListParser, Body)>,
     within: Duration,
-    /// The part of the limit of held bytes. `None` for a list that is written frame by frame as it arrives.
+    /// Part of the limit of body bytes. `None` for a list that is written frame by frame as it arrives.
     portion: Option<Portion>,
 }
 
-/// The end of a member's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) version: Option<ResourceVersion>,
-    /// The member's own token, if it has more items.
+    /// The member's own token, if the member has more items.
     pub(super) continue_token: Option<String>,
 }
 
-/// The texts of items or rows, one after the other.
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
-    /// The end of each text, and whether it is a row.
+    /// End of each text, and whether the text is a row.
     ends: Vec<(usize, bool)>,
     next: usize,
 }
 
-/// An object, or the row of a Table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
     Object(&'a [u8]),
@@ -127,10 +122,11 @@ pub(super) enum Item<'a> {
 }
 
 impl MemberList {
-    /// Asks a member and reads the beginning of its list. Cancel: dropping the future, or the list, ends the request.
+    /// Sends the request to a member, and reads the beginning of its list. Cancellation: dropping the future, or the
+    /// list, ends the request.
     ///
     /// # Errors
-    /// The member's refusal, or the cause of no answer in time; 429 at the limit of held bytes.
+    /// The member's refusal, or the cause of no answer in time; 429 at the limit of body bytes.
     pub(super) async fn fetch_list(
         cluster: &Arc<Cluster>,
         question: &ListQuery,
@@ -160,7 +156,7 @@ impl MemberList {
         timeout(within, ask).await.unwrap_or_else(|_| Err(late(cluster, within)))
     }
 
-    /// Asks whether a cluster will answer, without reading its list, and returns the Warnings of the answer.
+    /// Probes whether a cluster answers successfully, without reading its list. Returns the Warnings of the answer.
     ///
     /// # Errors
     /// As [`fetch_list`](Self::fetch_list).
@@ -174,27 +170,23 @@ impl MemberList {
         Ok(warnings::readable(answer.headers().get_all(header::WARNING)).cloned().collect())
     }
 
-    /// Returns whether the whole list has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// Returns whether the member has more items than this page, as far as known.
     pub(super) fn has_more(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.continue_token.is_some())
     }
 
-    /// The number of items that have arrived.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The bytes of the list that are held.
     pub(super) fn bytes(&self) -> usize {
         self.texts.text.len()
     }
 
-    /// The objects that have arrived and are not yet written. Rows of a Table are no objects.
+    /// Returns the objects that have arrived and are not yet written. Rows of a Table are no objects.
     pub(super) fn objects(&self) -> impl Iterator<Item = &[u8]> {
         let Texts { text, ends, next } = &self.texts;
         let start = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before].0);
@@ -202,7 +194,6 @@ impl MemberList {
         whole.map(move |(at, (end, _))| &text[start(at)..*end])
     }
 
-    /// The next item that has arrived.
     pub(super) fn next_item(&mut self) -> Option<Item<'_>> {
         let Texts { text, ends, next } = &mut self.texts;
         let (end, is_row) = *ends.get(*next)?;
@@ -212,8 +203,8 @@ impl MemberList {
         Some(if is_row { Item::Row(text) } else { Item::Object(text) })
     }
 
-    /// Reads the next part in place of the written one; false after the end. Waits for the member, never for the
-    /// client.
+    /// Replaces the written part of the list by the next part. Returns false after the end. Waits for the member, never
+    /// for the client.
     ///
     /// # Errors
     /// The cause if the list broke off.
@@ -229,7 +220,6 @@ impl MemberList {
         Ok(!self.texts.ends.is_empty())
     }
 
-    /// Reads the next chunk.
     async fn read(&mut self) -> Result<(), Refusal> {
         let Some((parser, body)) = &mut self.rest else { return Ok(()) };
         let broken = |cluster: &Cluster, error: &dyn std::fmt::Display| {
@@ -267,7 +257,7 @@ impl Texts {
     }
 
     fn clear(&mut self) {
-        // A large buffer is freed at once; one of a frame's size is used again.
+        // A large buffer is freed at once; a buffer of a frame's size is reused.
         if self.text.capacity() > 2 * tributary_sharing::body::FRAME_BYTES {
             *self = Self::default();
         }
@@ -287,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_get_only_the_parameters_meant_for_them() {
+    fn members_get_only_query_parameters_about_objects() {
         let query = "limit=3&label%53elector=a%3Db&fieldSelector=x%3Dy&resourceVersion=eyJ&timeoutSeconds=5&continue=t&pretty=1";
         assert_eq!(kept_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
         assert!(kept_parameters(None).is_empty());
     }
 
     #[test]
-    fn texts_keep_the_end_of_each_text() {
+    fn item_texts_record_the_end_of_each_item() {
         let mut texts = Texts::default();
         texts.push(b"{1}", false);
         texts.push(b"{22}", true);

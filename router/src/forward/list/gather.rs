@@ -1,4 +1,5 @@
-//! Gathers members' answers in order, until all have answered, the page is full, or too many bytes are held.
+//! Gathering of members' lists in order, until all members have answered, the page is full, or the limit of bytes is
+//! reached.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,64 +22,58 @@ use tributary_views::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
 use super::ask::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
 
-/// The time for a cluster's list if a partial answer is allowed.
+/// Time limit of a cluster's list if a partial answer is allowed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The number of members that are asked at once while the size of their lists is unknown.
+/// Number of parallel requests to members while the size of their lists is unknown.
 const WINDOW_MIN: usize = 4;
 
-/// The largest number of members that are asked at once.
+/// Maximum of parallel requests to members.
 const WINDOW_MAX: usize = 32;
 
-/// The conditions of a list.
 pub(super) struct Gathering<'a> {
     pub(super) question: ListQuery,
-    /// The number of objects that a page may have; 0 for no limit.
+    /// Maximum of objects on a page; 0 for no limit.
     pub(super) limit: u64,
     pub(super) partial: Partial,
-    /// The limit of held bytes, and its holder.
+    /// Limit of body bytes in memory.
     pub(super) held: &'a Arc<FairSemaphore>,
     pub(super) holder: Holder,
 }
 
-/// The time limit for a member.
 pub(super) fn within(partial: Partial) -> Duration {
     if partial == Partial::Deny { KNOWN_WITHIN } else { ANSWER_WITHIN }
 }
 
-/// The parts of a page.
 pub(super) struct GatheredPage {
-    /// The members' lists, complete or begun, in order.
     pub(super) lists: Vec<MemberList>,
-    /// The members that have to be asked again, in order.
     pub(super) later: Vec<Arc<Cluster>>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
-    /// The Warnings of members, each text once.
+    /// Warnings of members, without duplicates.
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
-    /// The versions of the clusters on earlier pages.
+    /// Versions of the clusters on earlier pages.
     pub(super) version: CompositeResourceVersion,
-    /// The start of the next page if this page is full; `None` if the last member's own token is the next start.
+    /// Start of the next page if this page is full; `None` if the last member's own token is the next start.
     pub(super) next: Option<LiveContinueToken>,
     refusals: Vec<Refusal>,
     seen: GatherProgress,
 }
 
-/// The progress of the page, to estimate the answers to come.
+/// Progress of the page, to estimate the size of further answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GatherProgress {
-    /// The number of members that have answered or failed.
+    /// Number of members that have answered or failed.
     members: usize,
     items: u64,
     bytes: usize,
-    /// The length of the longest answer.
     longest: usize,
-    /// The number of members on the page before; 0 if unknown.
+    /// Number of members on the previous page; 0 if unknown.
     before: usize,
 }
 
 impl GatherProgress {
-    /// The number of members to ask at once. Without a limit every member is needed, and the size of the answers
-    /// decides. With a limit the page asks as many as it still needs, and one more.
+    /// Returns the number of parallel requests. Without a limit, the page needs every member, and the size of the
+    /// answers decides. With a limit, the number is the estimated number of further members, and one more.
     fn window(&self, limit: u64) -> usize {
         let by_bytes = match self.members {
             0 => WINDOW_MIN,
@@ -89,7 +84,7 @@ impl GatherProgress {
         }
         let left = limit.saturating_sub(self.items);
         let needed = match self.items {
-            // No member has had an item so far: the window doubles.
+            // No member has had an item until now: the window doubles.
             0 => self.before.max(self.members),
             items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
@@ -97,15 +92,13 @@ impl GatherProgress {
     }
 }
 
-/// A cluster, and its list or refusal.
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
 /// A cluster, and the Warnings of its answer to [`MemberList::sound_out`].
 type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl GatheredPage {
-    /// Starts the page that follows a continue token, or the first page without one. `clusters` are the clusters of the
-    /// list.
+    /// Starts the page of a continue token, or the first page. `clusters` are the clusters of the list.
     ///
     /// # Errors
     /// 410 for a token whose versions are outdated, or belong to other clusters.
@@ -128,13 +121,12 @@ impl GatheredPage {
         })
     }
 
-    /// The number of gathered bytes.
     pub(super) fn bytes(&self) -> usize {
         self.seen.bytes
     }
 
-    /// Asks the clusters from the token's cluster on, until the page is full, all have answered, or too many bytes are
-    /// held. Cancel: dropping the future ends the requests.
+    /// Sends the list to the clusters, beginning with the token's cluster, until the page is full, all have answered,
+    /// or the limit of bytes is reached. Cancellation: dropping the future ends the requests.
     ///
     /// # Errors
     /// Those of the list.
@@ -155,7 +147,7 @@ impl GatheredPage {
             while asked.len() < self.seen.window(limit)
                 && let Some(cluster) = waiting.next()
             {
-                // A token of a removed cluster fits no other: the next cluster by name begins at its start.
+                // If the token's cluster was removed, the next cluster by name begins at its start, without the token.
                 let own = token.as_ref().filter(|token| token.cluster == cluster.name().as_str());
                 let own = own.and_then(|token| token.token.clone());
                 asked.push_back(Box::pin(
@@ -173,13 +165,13 @@ impl GatheredPage {
         self.sound_out(gathering, begun).await?;
         let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
-            // All members refuse in the same way, so that is the answer.
+            // All members refuse in the same way, so the refusal is the answer.
             Some(refusal) if is_refused => Err(refusal),
             _ => Ok(()),
         }
     }
 
-    /// Adds the list of the next member, if there is room for it, and returns whether the page ends there.
+    /// Adds the list of the next member, if the list fits. Returns whether the page ends.
     fn add_list(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
         let cluster = Arc::clone(&list.cluster);
         let overflows = self.seen.bytes + list.bytes() > GATHERED_BYTES_MAX || !list.is_complete();
@@ -207,8 +199,7 @@ impl GatheredPage {
         ControlFlow::Break(())
     }
 
-    /// Asks the members whose lists do not fit whether they will answer, because missing clusters must be named before
-    /// the answer begins.
+    /// Probes the members whose lists do not fit, because Warnings about missing clusters precede the body.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
@@ -227,11 +218,11 @@ impl GatheredPage {
     }
 
     /// Returns the cluster's answer, if the cluster serves the resource and answers. A cluster that forbids the user's
-    /// impersonation is left out without a Warning, unless it is the only one.
+    /// impersonation is excluded without a Warning, unless it is the only one.
     ///
     /// # Errors
-    /// A refusal of the request itself: other clusters would refuse it too, or never see its token. Under `partial:
-    /// Deny` also the refusal of our account's impersonation, because a repeated request would fail, too.
+    /// A refusal of the request itself: other clusters would refuse the request too, or never see the cluster's token.
+    /// Under `partial: Deny` also the refusal to let Tributary's account impersonate, because a retry would fail, too.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -310,12 +301,12 @@ impl Gathering<'_> {
     }
 }
 
-/// Returns whether a member will refuse each repetition, too.
+/// Returns whether a member will refuse each retry, too.
 fn is_final(refusal: &Refusal) -> bool {
     refusal.not_let().is_some() || refusal.forbids_acting() || refusal.said_by_member().is_some_and(says_never)
 }
 
-/// A member's refusal of its own token. If it has a fresh token, that becomes one of ours.
+/// Converts a member's refusal of its own token. A fresh token in the refusal becomes a token of the merged list.
 fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
     if let Some(said) = refusal.said_by_member_mut()
         && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
@@ -333,24 +324,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_asks_as_many_members_as_the_page_needs() {
+    fn number_of_parallel_lists_follows_the_need_of_the_page() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
-            // Without a limit every member is needed: the shorter their lists, the more at once.
+            // Without a limit the page needs every member: the shorter their lists, the more parallel requests.
             (seen(0, 0, 0, 0), 0, 4),
             (seen(1, 10, 10 << 10, 0), 0, 32),
             (seen(3, 10, 1 << 20, 0), 0, 8),
             (seen(3, 10, 64 << 20, 0), 0, 4),
             (seen(4, 0, 0, 0), 0, 32),
-            // With a limit, the first page asks one member, and then more in ever wider rounds.
+            // With a limit, the first page sends one request, and then more in ever larger rounds.
             (seen(0, 0, 0, 0), 500, 1),
             (seen(1, 0, 0, 0), 500, 2),
             (seen(8, 0, 0, 0), 500, 9),
-            // The members' items so far show how many more members are needed.
+            // The members' items until now show how many more members the page needs.
             (seen(1, 500, 1 << 20, 0), 500, 1),
             (seen(2, 20, 1 << 10, 0), 500, 32),
             (seen(10, 450, 1 << 10, 0), 500, 2),
-            // The next page begins with the number of members on the last one, and one more.
+            // The next page begins with the number of members on the previous page, and one more.
             (seen(0, 0, 0, 1), 500, 2),
             (seen(0, 0, 0, 20), 500, 21),
             // A client may write any number into its token.

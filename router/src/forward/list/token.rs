@@ -1,4 +1,4 @@
-//! The continue token of a live list.
+//! Continue token of a list that is forwarded to the clusters (live list).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,18 +8,18 @@ use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use tributary_answers::refusal::VersionRefusal;
 
-/// The start of the next page, as unpadded base64url of this JSON.
+/// Start of the next page, encoded as unpadded base64url of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LiveContinueToken {
-    /// The cluster of the next objects.
+    /// Cluster of the next objects.
     pub(super) cluster: String,
-    /// The member's own token for that cluster; `None` at the start of its list.
+    /// The cluster's own token; `None` at the start of its list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
-    /// The versions of the clusters on earlier pages.
+    /// Versions of the clusters on earlier pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// The number of clusters on the page before: the next page asks as many at once.
+    /// Number of clusters on the previous page, which is the number of parallel requests for the next page.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) members: usize,
 }
@@ -29,21 +29,21 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl LiveContinueToken {
-    /// Reads a token.
+    /// Decodes a token.
     ///
     /// # Errors
-    /// 410 for a token of another kind, such as one of a list from memory. Clients then list again.
+    /// 410 for a token of another kind, for example of a list from memory. Clients then list again.
     pub(super) fn decode(text: &str) -> Result<Self, VersionRefusal> {
         let expired = || VersionRefusal::ExpiredToken { fresh: None };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| expired())?;
         serde_json::from_slice(&bytes).map_err(|_| expired())
     }
 
-    /// The versions of the clusters on earlier pages; `None` on a second page of the first cluster. The list's own
-    /// version includes them, so a client must not write any version there.
+    /// Decodes the versions of the clusters on earlier pages; `None` on a second page of the first cluster. The list's
+    /// own version includes these versions, so a client must not choose them freely.
     ///
     /// # Errors
-    /// 410 for a text that is no version, and for a version of a cluster that is not listed before this place.
+    /// 410 for a text that is no version, and for a version of a cluster that does not precede the token's cluster.
     pub(super) fn shown(
         &self,
         epochs: &Epochs,
@@ -56,7 +56,6 @@ impl LiveContinueToken {
         version.map(Some).ok_or(VersionRefusal::ExpiredToken { fresh: None })
     }
 
-    /// The token for the client, after a page with these versions.
     pub(super) fn encode(&self, version: &str) -> String {
         let version = (!version.is_empty()).then(|| version.to_owned());
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&Self { version, ..self.clone() }).unwrap_or_default())
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn continue_tokens_survive_a_round_trip() {
+    fn live_continue_tokens_survive_a_round_trip() {
         let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
         assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });

@@ -1,4 +1,4 @@
-//! Writes members' items in the form that the client asked for, by splicing their texts.
+//! Writing of members' items in the form that the client requests, by splicing their texts.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,20 +14,18 @@ use tributary_printers::{Column, Printer, Row, column};
 use super::ask::Item;
 use crate::response::yaml;
 
-/// The form of the list.
 #[derive(Clone, Copy)]
 pub(super) struct ListForm {
     pub(super) form: AnswerForm,
-    /// The object that each row of a Table includes.
+    /// Value of `includeObject` for the rows of a Table.
     pub(super) include: IncludeObject,
-    /// The form of the objects' versions.
+    /// Form of the objects' versions.
     pub(super) items: ItemResourceVersions,
 }
 
-/// The list's own metadata.
 #[derive(Default)]
 pub(super) struct LiveListMetadata {
-    /// The encoded vector; empty if no member has a version.
+    /// Encoded composite version; empty if no member has a version.
     pub(super) version: String,
     pub(super) continue_token: Option<String>,
 }
@@ -43,24 +41,24 @@ impl LiveListMetadata {
     }
 }
 
-/// The number of columns that are shown of one member's Table. 64: the limit for a custom resource's definition
+/// Maximum of columns shown of one member's Table. 64 is the limit for a custom resource's definition
 /// (`tributary_printers`). kube-apiserver's own Tables have up to 13.
 const COLUMNS_OF_MEMBER_MAX: usize = 64;
 
-/// The number of columns that the Tables of all members may have together. Twice the limit of one member, for two
-/// versions of a resource.
+/// Maximum of columns in the Tables of all members together. Twice the limit of one member, for two versions of a
+/// resource.
 const COLUMNS_MAX: usize = 2 * COLUMNS_OF_MEMBER_MAX;
 
-/// The longest text of a member's columns that is read, in bytes. 64 KiB: 1 KiB for each column; usual are some 200
+/// Maximal length of a member's column definitions, in bytes. 64 KiB are 1 KiB for each column; usual are some 200
 /// bytes.
 const COLUMN_BYTES_MAX: usize = 64 << 10;
 
-/// The columns of a Table, united over members by name. New columns come last.
+/// UnitedColumns of a Table, merged over members by name. New columns are appended.
 #[derive(Clone, Default)]
 pub(super) struct UnitedColumns(Vec<Value>);
 
 impl UnitedColumns {
-    /// Adds the columns of a member, or the printed columns if the member makes no Tables.
+    /// Adds the columns of a member, or the columns of Tributary's printer if the member returns no Table.
     pub(super) fn add(&mut self, own: Option<&[u8]>, printer: &Printer) {
         for column in of_member(own, printer) {
             if self.0.len() < COLUMNS_MAX && !self.0.iter().any(|known| known["name"] == column["name"]) {
@@ -69,7 +67,7 @@ impl UnitedColumns {
         }
     }
 
-    /// The place of each of a member's columns; `None` for a column that is not shown.
+    /// Returns the index of each of a member's columns in the merged Table; `None` for a column that is not shown.
     pub(super) fn places(&self, own: Option<&[u8]>, printer: &Printer) -> Vec<Option<usize>> {
         let own = of_member(own, printer);
         own.iter().map(|column| self.0.iter().position(|known| known["name"] == column["name"])).collect()
@@ -92,12 +90,12 @@ fn definitions(printer: &Printer) -> Vec<Value> {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// The printer for objects whose members make no Tables.
+/// Returns the printer for objects of members that return no Table.
 pub(super) fn printer(served: &ServedResource) -> Printer {
     Printer::for_resource(&served.resource).unwrap_or_else(Printer::default_columns)
 }
 
-/// Writes a live list in the form that the client asked for.
+/// Writes the merged answer of a list that is forwarded to the clusters, in the form that the client requests.
 pub(super) struct LiveListWriter {
     wish: ListForm,
     kind: String,
@@ -106,7 +104,7 @@ pub(super) struct LiveListWriter {
     columns: UnitedColumns,
     now: Timestamp,
     any: bool,
-    /// Reused for each item.
+    /// Buffer for the row of each item.
     row: Row,
     cells: Vec<u8>,
     marked: Vec<u8>,
@@ -115,7 +113,7 @@ pub(super) struct LiveListWriter {
 }
 
 impl LiveListWriter {
-    /// A writer for a list with these columns, which matter only for a Table.
+    /// Creates a writer for a list. Only a Table uses the columns.
     pub(super) fn new(wish: ListForm, served: &ServedResource, mut columns: UnitedColumns) -> Self {
         let (kind, api_version) = match wish.form.shape {
             Representation::Object => {
@@ -146,17 +144,15 @@ impl LiveListWriter {
         }
     }
 
-    /// The printer for objects whose members make no Tables.
     pub(super) fn printer(&self) -> &Printer {
         &self.printer
     }
 
-    /// The columns of the Table.
     pub(super) fn columns(&self) -> &UnitedColumns {
         &self.columns
     }
 
-    /// Begins the list. In protobuf the text before the items needs their length, so nothing is written yet.
+    /// Begins the list. In protobuf, the length of the items precedes them, so nothing is written yet.
     pub(super) fn begin(&self, out: &mut Vec<u8>) {
         let Self { kind, api_version, .. } = self;
         let is_table = matches!(self.wish.form.shape, Representation::Table(_));
@@ -183,8 +179,8 @@ impl LiveListWriter {
         }
     }
 
-    /// Writes one item of a cluster. `places` has the places of its row's cells. A broken item is left out: members'
-    /// objects are data, and a broken one must not hide the others.
+    /// Writes one item of a cluster. `places` has the column index of each cell. An invalid item of a member is
+    /// skipped, because it must not hide the other items.
     pub(super) fn item(&mut self, mark: &ClusterMark, item: Item<'_>, places: &[Option<usize>], out: &mut Vec<u8>) {
         let mut text = std::mem::take(&mut self.item);
         text.clear();
@@ -194,7 +190,7 @@ impl LiveListWriter {
                 self.printed_row(mark, object, version, places, &mut text)
             }
             (shape, Item::Object(object)) => self.object(mark, object, shape, &mut text),
-            // A row without a requested Table is left out.
+            // A row is skipped if the client requests no Table.
             (_, Item::Row(_)) => None,
         };
         if written.is_some() {
@@ -203,7 +199,6 @@ impl LiveListWriter {
         self.item = text;
     }
 
-    /// Appends an item to the list.
     fn place(&mut self, text: &[u8], out: &mut Vec<u8>) {
         let is_first = !std::mem::replace(&mut self.any, true);
         match self.wish.form.encoding {
@@ -227,7 +222,7 @@ impl LiveListWriter {
         }
     }
 
-    /// Ends the list with its metadata, which is known last.
+    /// Ends the list with its metadata, which is complete only now.
     pub(super) fn end(&self, metadata: &LiveListMetadata, out: &mut Vec<u8>) {
         let text = metadata.json();
         match self.wish.form.encoding {
@@ -250,7 +245,7 @@ impl LiveListWriter {
         }
     }
 
-    /// An object with its cluster's marks.
+    /// Writes an object with its cluster's annotation and version.
     fn object(&mut self, mark: &ClusterMark, object: &[u8], shape: Representation, out: &mut Vec<u8>) -> Option<()> {
         let (items, version) = (self.wish.items, &mut self.version);
         self.marked.clear();
@@ -274,8 +269,8 @@ impl LiveListWriter {
         Some(())
     }
 
-    /// A row that the member printed: its cells at their places, the cluster's cell after the first, and its object
-    /// marked.
+    /// Writes a row that the member printed: its cells in the merged columns, the cluster's cell after the first, and
+    /// the annotated object.
     fn member_row(
         &mut self,
         mark: &ClusterMark,
@@ -287,8 +282,7 @@ impl LiveListWriter {
         let cells: Vec<&RawValue> = serde_json::from_slice(&row[json::find(row, 0, &["cells"])?]).ok()?;
         out.extend_from_slice(b"{\"cells\":");
         self.cells(mark, &cells, places, out);
-        // Other fields of a row could do harm, so they are left out: clients look for the object under an escaped key,
-        // too.
+        // Other fields of a row are removed for safety: clients also find the object under an escaped key.
         for member in json::members(row, 0) {
             let value = &row[member.value.clone()];
             match member.key {
@@ -308,7 +302,7 @@ impl LiveListWriter {
         Some(())
     }
 
-    /// The row of an object whose member makes no Tables.
+    /// Writes the row of an object whose member returns no Table.
     fn printed_row(
         &mut self,
         mark: &ClusterMark,
@@ -365,7 +359,7 @@ impl LiveListWriter {
     }
 }
 
-/// Appends a member of the list and its value, given in JSON, as lines of YAML.
+/// Appends a field of the list, given as JSON, as lines of YAML.
 fn member_in_yaml(name: &str, value: &str, out: &mut Vec<u8>) {
     for line in yaml::of_json(format!("{{\"{name}\":{value}}}").as_bytes()).unwrap_or_default().lines() {
         out.extend_from_slice(line.as_bytes());
@@ -373,7 +367,6 @@ fn member_in_yaml(name: &str, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The metadata of an object alone.
 fn partial(object: &[u8], version: MetaVersion, out: &mut Vec<u8>) {
     let head = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{}","metadata":"#, version.api_version());
     out.extend_from_slice(head.as_bytes());

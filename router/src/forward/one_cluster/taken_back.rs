@@ -1,6 +1,6 @@
-//! Translates values of the merged view in a request to one cluster's own view. Versions become the cluster's, the
-//! annotation is removed, and values of another cluster are refused. A request without such values stays byte for byte
-//! the same.
+//! Back-translation of values of the merged view in a request to one cluster's own view. Versions become the cluster's,
+//! the annotation is removed, and values of another cluster are refused. A request without such values stays byte for
+//! byte the same.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -14,64 +14,59 @@ use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::versions::{ClientVersion, Versions};
 
-/// The first characters of a composite version in its two forms. A continue token begins like one of them, or with
+/// First characters of a composite version in its two forms. A continue token begins in the same way, or with
 /// [`OF_TOKEN`].
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
 
-/// The other beginning of a continue token.
+/// Third possible beginning of a continue token.
 const OF_TOKEN: &str = "v1.";
 
-/// Texts in each body that may have a value of the merged view.
+/// Texts that occur in each body with a value of the merged view.
 const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
 
-/// One request to a cluster's own view.
+/// Facts for translating one request to a cluster's own view.
 pub(super) struct TakenBack<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) verb: Verb,
     pub(super) resource: &'a ResourceRequest,
-    /// Decodes composite versions.
     pub(super) versions: Versions,
-    /// The clusters that an error may name. In shared mode at most this cluster: checking the rights in all others
-    /// would cost every request, and only mistaken requests need it.
+    /// Clusters that an error may name. In shared mode at most this cluster: a check of the rights in all other
+    /// clusters would slow down every request, and only mistaken requests need it.
     pub(super) candidates: Candidates,
-    /// The object in the merged view's memory.
     pub(super) known: Option<KnownObject>,
 }
 
-/// An object that the merged view holds.
+/// State of an object in the merged view's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownObject {
-    /// The version of the object.
     pub(super) version: ResourceVersion,
-    /// The version of the cluster up to which all changes were seen at the lookup.
+    /// Version of the cluster that memory had reached at the lookup.
     pub(super) seen: CollectionVersion,
 }
 
-/// The source of a version.
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
     /// A version that the merged view did not issue. The cluster accepts or refuses it.
     Native,
-    /// A version of the merged view, and its component for the cluster.
     Given(ClientVersion, CollectionVersion),
-    /// An opaque version of an object of the cluster, in the cluster's own text.
+    /// A version of an object of the cluster that is not a number, in the cluster's own text.
     Opaque(String),
     /// A version of the merged view without a component for the cluster.
     Other,
 }
 
-/// Returns whether a query may have a value of the merged view. Most queries have none.
+/// Returns whether a query may contain a value of the merged view. Most queries contain none.
 pub(super) fn query_may_hold(query: &str) -> bool {
     query.contains('%') || BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin))
 }
 
-/// Returns whether a body may have a value of the merged view. Most bodies have none.
+/// Returns whether a body may contain a value of the merged view. Most bodies contain none.
 pub(super) fn body_may_hold(format: Format, body: &[u8]) -> bool {
     rewrite::may_hold(format, body, &OURS)
 }
 
 impl TakenBack<'_> {
-    /// The query for the cluster; `None` to keep it unchanged.
+    /// Translates the query for the cluster; `None` to keep the query unchanged.
     ///
     /// # Errors
     /// 409 for another cluster's version in a write, 410 in a read. 410 for a continue token of the merged view, after
@@ -88,7 +83,7 @@ impl TakenBack<'_> {
         let version = |_, text: &str| match self.origin(text) {
             Origin::Native => Ok(text.to_owned()),
             Origin::Opaque(own) => Ok(own),
-            // After a part of a revision the cluster sends the whole revision again, so that no change is lost.
+            // After a part of a revision, the cluster sends the whole revision again, so that no change is lost.
             Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
             Origin::Given(given, component) => Ok(self.precondition(&given, component)),
             Origin::Other => Err(self.of_other()),
@@ -112,7 +107,7 @@ impl TakenBack<'_> {
         Ok(Request::from_parts(head, rewritten.body))
     }
 
-    /// The body for the cluster.
+    /// Translates the body for the cluster.
     ///
     /// # Errors
     /// As [`Self::request`].
@@ -132,7 +127,7 @@ impl TakenBack<'_> {
             // No request depends on this version.
             (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
-        // The member's own object may have annotations, and an operation that adds an empty map would remove them.
+        // The member's own object may have annotations, and a patch operation that adds an empty map would remove them.
         translating(version, |version| body.rewritten(shape, true, version))
     }
 
@@ -143,7 +138,6 @@ impl TakenBack<'_> {
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
 
-    /// The source of a version.
     fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
             Ok(ClientVersion::Opaque(given)) if given.cluster == *self.cluster => Origin::Opaque(given.version),
@@ -156,19 +150,19 @@ impl TakenBack<'_> {
         }
     }
 
-    /// The version for the precondition. If memory has not reached the component of a vector, its object may be older
-    /// than the vector's, so the component itself is sent.
+    /// Returns the version for the precondition. If memory has not reached the component of a composite version, the
+    /// object in memory may be older, so the component itself is sent.
     fn precondition(&self, given: &ClientVersion, component: CollectionVersion) -> String {
         let held = self.known.filter(|known| known.seen >= component).map(|known| known.version);
         given.native(self.cluster, held).unwrap_or_else(|| component.revision().to_string())
     }
 
-    /// Returns whether the request changes nothing. A version of another cluster is then too old instead of a conflict.
+    /// Returns whether the request is a read. A version of another cluster is expired in a read, and a conflict in a
+    /// write.
     fn is_read(&self) -> bool {
         matches!(self.verb, Verb::Get | Verb::List | Verb::Watch)
     }
 
-    /// The refusal of another cluster's version.
     fn of_other(&self) -> Refusal {
         let cluster = self.cluster.clone();
         if self.is_read() {
@@ -191,8 +185,8 @@ mod tests {
     const YAML: Format = Format::Yaml;
     const APPLY: Format = Format::ApplyYaml;
 
-    /// All ways to write our annotation: the format, the body with `CLUSTER` for the named cluster, and the part that
-    /// cluster `a` gets. In base64 the name has the length of `a`, so that it can be replaced.
+    /// Every way to write the cluster annotation: the format, the body with `CLUSTER` for the named cluster, and the
+    /// part that cluster `a` gets. In base64 the name has the length of `a`, so that the test can replace it.
     const WRITTEN: [(Format, &str, &str); 21] = [
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
         (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
@@ -265,7 +259,7 @@ mod tests {
         ),
     ];
 
-    /// A write to a ConfigMap in cluster `a`'s own view. Memory has seen version 20.
+    /// Translates a write to a ConfigMap in cluster `a`'s own view. Memory has reached version 20.
     fn taken_back(verb: Verb, format: Format, body: impl Into<Bytes>) -> Result<Rewritten, Refusal> {
         let info = RequestInfo::parse("PUT", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
         let known = KnownObject { version: ResourceVersion(17), seen: ResourceVersion(20).into() };
@@ -293,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn our_annotation_is_seen_however_it_is_written() {
+    fn cluster_annotation_is_found_in_every_spelling() {
         for (format, body, expected) in WRITTEN {
             let named = |cluster: &str| body.replace("CLUSTER", cluster);
             let sent =
@@ -307,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn our_annotation_is_seen_in_protobuf() {
+    fn cluster_annotation_is_found_in_protobuf() {
         let message = |parts: &[(u64, &[u8])]| {
             let mut out = Vec::new();
             parts.iter().for_each(|(number, contents)| put_field(&mut out, *number, contents));
@@ -318,7 +312,7 @@ mod tests {
         let own = taken_back(Verb::Update, Format::Protobuf, body(&message(&[(1, b"x"), (12, &entry("a"))]))).unwrap();
         assert_eq!(own.body, body(&message(&[(1, b"x")])));
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &entry("b"))]))), 409);
-        // Go reads an entry here, although protobuf has no such field, or no text in the field.
+        // Go reads an entry from this body, although protobuf has no such field, or no text in the field.
         let cut_number = message(&[((1 << 32) + 12, &entry("b"))]);
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&cut_number)), 400);
         let of_another_type =
@@ -327,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patch_copies_lose_our_annotation() {
+    fn json_patch_copies_lose_the_cluster_annotation() {
         let patch = |op: &str, path: &str| format!(r#"[{{"op":"{op}","from":"/metadata/labels","path":"{path}"}}]"#);
         for op in ["copy", "move"] {
             let sent = taken_back(Verb::Patch, Format::JsonPatch, patch(op, "/metadata/annotations")).unwrap();
@@ -342,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn body_without_our_annotation_stays_byte_for_byte() {
+    fn body_without_the_cluster_annotation_stays_byte_for_byte() {
         for (format, body) in [
             (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
             (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
@@ -357,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_versions_become_those_of_the_cluster() {
+    fn composite_versions_become_versions_of_the_cluster() {
         let vector = |components: &[(&str, u64)]| {
             let components = components.iter().map(|(name, version)| {
                 (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))
@@ -369,10 +363,10 @@ mod tests {
         let own = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
         let precondition = |version: &str| format!(r#"{{"preconditions":{{"resourceVersion":"{version}"}}}}"#);
         for (given, expected) in [
-            // The vector covers the object in memory.
+            // The composite version includes the version of the object in memory.
             (vector(&[("a", 18), ("b", 3)]), Some("17")),
             (vector(&[("a", 17)]), Some("17")),
-            // The version is of an older object: the cluster will refuse it.
+            // The composite version is of an older object: the cluster will refuse the write.
             (vector(&[("a", 16)]), Some("16")),
             // Memory has not reached this version.
             (vector(&[("a", 21)]), Some("21")),

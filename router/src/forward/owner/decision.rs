@@ -1,44 +1,41 @@
-//! Pure functions that decide which cluster owns an object, so that tables can test the decision.
+//! Decision which cluster owns an object, by pure functions for tables of tests.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;
 
-/// The clusters that have an object, as far as Tributary knows: the object of a request, or an object that a ground
-/// looks for.
+/// Clusters that are known to have an object: the object of a request, or an object that supports a ground.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// The clusters with the object.
     pub(crate) has: Vec<ClusterName>,
-    /// The clusters that may have the object.
     pub(crate) may: Vec<ClusterName>,
-    /// The clusters that forbid the client to look, if all of them do. If only some do, they are in [`Self::may`]: a
-    /// client that sees such objects in no cluster does not depend on them.
+    /// Clusters that forbid the lookup to the client, if all clusters do. If only some do, these clusters are in
+    /// [`Self::may`]. A client that may see such objects in no cluster does not depend on them.
     pub(crate) forbidden: Vec<ClusterName>,
-    /// Any client can make the objects in [`Self::has`] (ConfigMaps that look like Helm's). Such an object decides only
-    /// if no other cluster may have a better one.
+    /// True if any client can create the objects in [`Self::has`] (ConfigMaps that look like Helm's). Such an object
+    /// decides only if no other cluster may have a stronger one.
     pub(crate) is_weak: bool,
-    /// A cluster that the caller may not learn of may have the object.
+    /// True if a cluster that is hidden from the caller may have the object.
     pub(crate) is_one_hidden: bool,
 }
 
-/// The cluster that a request means.
+/// Claim of a request about the cluster of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim<'a> {
-    /// The request names no cluster, and the only known object will do: a read can be repeated, and a resource with
+    /// The request names no cluster, and any known object is acceptable: a read can be repeated, and a resource with
     /// `names: Unique` has no second object of the name.
     AnyKnown,
     /// The request names no cluster and changes the object. No other cluster may have an object of the name.
     OnlyOne,
-    /// The annotation in the body names this cluster, which has to have the object.
+    /// The annotation in the body names this cluster, which must have the object.
     Annotated(&'a str),
-    /// The ground holds only for the object of this cluster.
+    /// A ground names this cluster, and applies only to the cluster's object.
     Of(Ground, ClusterName),
-    /// An apply, which makes the object in this cluster if the cluster has none. Other clusters may have the name.
+    /// An apply, which creates the object in this cluster if the cluster has none. Other clusters may have the name.
     MadeIn(Ground, ClusterName),
 }
 
 impl Claim<'_> {
-    /// The ground of the claim; the name, if no other ground is known.
+    /// Returns the ground of the claim; [`Ground::Name`] if no other ground is known.
     pub(crate) fn ground(&self) -> Ground {
         match self {
             Self::AnyKnown | Self::OnlyOne => Ground::Name,
@@ -48,45 +45,45 @@ impl Claim<'_> {
     }
 }
 
-/// The reason why no cluster is the owner.
+/// Reason for which no cluster is the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoOwner {
-    /// No cluster has the object, and all clusters are known. Controllers read this as deleted.
+    /// No cluster has the object, and the answers of all clusters are known. Controllers read this as a deletion.
     Nowhere,
-    /// The known clusters, or the named cluster, lack the object. These clusters may have it.
+    /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters may have the object.
     Unknown(Vec<ClusterName>),
-    /// A cluster may have the object, and the caller may not learn of that cluster.
+    /// A cluster that is hidden from the caller may have the object.
     RightsUnknown,
-    /// Several clusters have the object, and the request names none.
+    /// Several clusters have the object, and the request names no cluster.
     Several(Vec<ClusterName>),
-    /// A cluster has the object, and others may have one too. A write would be a guess.
+    /// A cluster has the object, and unknown clusters may also have one. A write would be a guess.
     Unsure {
-        /// The cluster with the object.
+        /// Cluster with the object.
         known: ClusterName,
-        /// The clusters that may have an object of the name.
+        /// Clusters that may have an object of the name.
         unknown: Vec<ClusterName>,
     },
     /// The object is not in the cluster that the request names.
     Elsewhere {
-        /// The named cluster.
+        /// Cluster that the request names.
         named: String,
-        /// The cluster with the object.
         owner: ClusterName,
     },
-    /// Every cluster forbids the client to look for the Helm release. The next ground decides, except `placement`.
+    /// Every cluster forbids the client to look up the Helm release. The next ground decides, except `placement`.
     Forbidden(Vec<ClusterName>),
 }
 
 impl NoOwner {
-    /// Returns whether the answer of one more cluster can change this result.
+    /// Returns whether the answer of a further cluster can change this reason.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
     }
 }
 
 impl Evidence {
-    /// The owner of the object that a request names. Clusters that may have the object count if no other cluster has
-    /// it, if there must be no other, and if the request names them.
+    /// Returns the owner of the object that a request names. Clusters that may have the object matter in three cases:
+    /// no cluster is known to have the object, the claim excludes a second object, or the claim names one of these
+    /// clusters.
     ///
     /// # Errors
     /// [`NoOwner`].
@@ -105,7 +102,7 @@ impl Evidence {
         }
     }
 
-    /// The only cluster with the object. `excludes_unknown`: no other cluster may have one.
+    /// Returns the only cluster with the object. `excludes_unknown`: no other cluster may have one.
     fn only_owner(&self, excludes_unknown: bool) -> Result<ClusterName, NoOwner> {
         match (&self.has[..], self.may.is_empty()) {
             ([], true) => Err(NoOwner::Nowhere),
@@ -118,7 +115,7 @@ impl Evidence {
         }
     }
 
-    /// The cluster that the annotation names, if it has the object.
+    /// Returns the cluster that the annotation names, if the cluster has the object.
     fn owner_where_named(&self, named: &str) -> Result<ClusterName, NoOwner> {
         let is_named = |cluster: &&ClusterName| cluster.as_str() == named;
         match (self.has.iter().find(is_named), self.may.iter().find(is_named), self.has.first()) {
@@ -129,7 +126,7 @@ impl Evidence {
         }
     }
 
-    /// The cluster that a ground names by this evidence. `placement` is the cluster that the configuration names.
+    /// Returns the cluster that a ground names by this evidence. `placement` is the cluster in the configuration.
     ///
     /// # Errors
     /// [`NoOwner::Nowhere`] if the ground does not apply: the next ground decides. All other errors refuse the write.
@@ -145,7 +142,7 @@ impl Evidence {
             // The new object goes to this cluster without the ground, too.
             [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => Err(NoOwner::Nowhere),
             [only] if rests_on_unknown && !may.is_empty() => Err(NoOwner::Unsure { known: only.clone(), unknown: may }),
-            // An object of the hidden cluster might speak for that cluster.
+            // An object in the hidden cluster could be a ground for that cluster.
             [only] if rests_on_unknown && self.is_one_hidden && placement == Some(only) => Err(NoOwner::Nowhere),
             [_] if rests_on_unknown && self.is_one_hidden => Err(NoOwner::RightsUnknown),
             [only] => Ok(only.clone()),
@@ -159,23 +156,21 @@ impl Evidence {
     }
 }
 
-/// Returns whether the 403 of a cluster counts, rather than memory without an object of the name.
+/// Returns whether the 403 of a cluster is the answer, although memory has no object of the name.
 ///
-/// In personal mode each 403 counts. With many users Tributary knows the rights: a user who may not get an object may
-/// be allowed to write it, or to read a subresource, and memory knows that it does not exist. A get, and a kind that is
-/// not cached, have no answer but the cluster's.
+/// In personal mode each 403 is final. In shared mode Tributary knows the rights: a user who may not get an object may
+/// still write it, or read a subresource, and memory knows that the object does not exist. For a get, and for a kind
+/// that is not cached, only the cluster's answer exists.
 pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
     !request.is_shared || !request.is_held || request.is_get
 }
 
-/// The properties of a request that decide whether the 403 of a cluster is its answer.
+/// Properties of a request that decide whether the 403 of a cluster is final.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeniedRequest {
-    /// Whether the request is in shared mode, where Tributary knows the users' rights.
+    /// True for a request in shared mode, where Tributary knows the users' rights.
     pub(crate) is_shared: bool,
-    /// Whether memory holds the resource.
     pub(crate) is_held: bool,
-    /// Whether the request gets the object itself.
     pub(crate) is_get: bool,
 }
 
@@ -195,8 +190,9 @@ mod tests {
         NoOwner::Unsure { known: name(known), unknown: names(unknown) }
     }
 
-    /// The code of the answer to a request for a name, or the name of the owner. `answers` has the answers of the
-    /// clusters `a`, `b` and `c`; a cluster without a question (`429`) may have the object, like a silent one.
+    /// Returns the status code of the answer to a request for a name, or the name of the owner. `answers` has the
+    /// answers of the clusters `a`, `b` and `c`. A cluster without a lookup (`429`) may have the object, like a silent
+    /// one.
     fn answer(answers: &str, claim: &Claim<'_>, request: DeniedRequest) -> String {
         let with = |wanted: &str| -> Vec<ClusterName> {
             let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
@@ -216,10 +212,10 @@ mod tests {
         .to_owned()
     }
 
-    /// Each row has the answers of three clusters for a name, then the answer to a get, to a write without a cluster,
-    /// and to such a write by one of many users for a cached kind.
+    /// Each row has the answers of three clusters for a name. The next columns have the answers to a get, to a write
+    /// without a cluster, and to such a write in shared mode for a cached kind.
     #[test]
-    fn the_answers_of_clusters_decide_the_answer_for_a_name() {
+    fn answers_of_clusters_decide_the_status_or_owner_of_a_name() {
         let get = DeniedRequest { is_shared: false, is_held: true, is_get: true };
         let get_of_user = DeniedRequest { is_shared: true, ..get };
         let write = DeniedRequest { is_get: false, ..get };
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_and_the_clusters_with_the_name_decide_the_owner() {
+    fn claim_and_clusters_with_the_name_decide_the_owner() {
         let nowhere = || Err(NoOwner::Nowhere);
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));
@@ -287,7 +283,7 @@ mod tests {
             ("a b", "c", Claim::Annotated("c"), unknown("c")),
             ("a b", "", Claim::Annotated("nobody's"), elsewhere("nobody's", "a")),
             ("a b", "c", of("b"), owner("b")),
-            // The member refuses a claim that is wrong, if it is certain which member has the object.
+            // The member refuses a wrong claim, if the member with the object is certain.
             ("a", "", of("b"), owner("a")),
             ("a", "b", of("b"), Err(unsure("a", "b"))),
             ("a b", "", of("c"), several("a b")),
@@ -299,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_cluster_makes_a_guess_of_what_no_ground_decides() {
+    fn hidden_cluster_makes_a_write_without_a_ground_ambiguous() {
         let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
         for (has, claim, expected) in [
             ("", Claim::AnyKnown, Err(NoOwner::RightsUnknown)),
@@ -317,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_every_cluster_hides_decides_nothing_unless_a_cluster_may_have_it() {
+    fn release_hidden_by_every_cluster_is_forbidden_unless_a_cluster_is_unknown() {
         for (has, may, expected) in [
             ("", "", Err(NoOwner::Forbidden(names("a b")))),
             ("", "c", Err(NoOwner::Unknown(names("c")))),
@@ -331,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_anybody_can_make_decides_only_if_no_cluster_may_have_a_better_one() {
+    fn configmap_record_decides_only_without_unknown_clusters() {
         for (may, placement, expected) in
             [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
         {
@@ -342,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_evidence_of_a_ground_decides_the_owner() {
+    fn evidence_of_a_ground_decides_the_owner() {
         let owner = |cluster| Ok(name(cluster));
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));
@@ -355,9 +351,9 @@ mod tests {
             (&only, "a", "b", "", Err(unsure("a", "b"))),
             (&only, "a", "b", "b", Err(unsure("a", "b"))),
             (&only, "a", "b", "c", Err(unsure("a", "b"))),
-            // The configuration names the cluster already.
+            // The configuration names this cluster already.
             (&only, "a", "b", "a", nowhere()),
-            // A cluster that is known to have it is not unknown.
+            // A cluster with the object is not an unknown cluster.
             (&only, "a", "a", "", owner("a")),
             (&only, "a b", "", "", nowhere()),
             (&only, "a b", "c", "a", nowhere()),
@@ -379,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_cluster_counts_against_a_ground_that_rests_on_others() {
+    fn hidden_cluster_invalidates_a_ground_that_excludes_other_clusters() {
         let hidden = |has: &str| Evidence { has: names(has), is_one_hidden: true, ..Evidence::default() };
         let weak = || Evidence { is_weak: true, ..hidden("a") };
         let a = name("a");

@@ -1,4 +1,4 @@
-//! The objects of clusters that name the cluster of a write: one file for each ground.
+//! Evidence for the grounds of a write: one file for each ground.
 
 mod gathered;
 mod kind;

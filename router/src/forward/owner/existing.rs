@@ -1,4 +1,4 @@
-//! The cluster of a write of a name, whose object may exist.
+//! Cluster of a write to a name whose object may exist.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{evidence, helm};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// The claim of a request that names no cluster and changes an object.
+/// Returns the claim of a request that names no cluster and changes an object.
 pub(crate) fn unnamed_claim(request: ClientRequest<'_>) -> Claim<'static> {
     match request.configuration.policy(&request.resource.resource).names {
         Names::Repeated => Claim::OnlyOne,
@@ -41,11 +41,10 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// The claim of the write, by the first ground that applies.
     async fn claim(self, searched: &Searched<'_>) -> Result<Claim<'a>, Refusal> {
         let makes = self.makes_object();
         let found = &searched.answers.found;
-        // Owners and releases decide nothing if there is one object of the name and no other can be made.
+        // Owners and releases do not matter if exactly one object of the name exists and no second one can be created.
         let is_open = makes || found.len() > 1 || (!found.is_empty() && searched.may_be_elsewhere());
         for ground in Ground::OF_EXISTING {
             let cluster = match ground {
@@ -76,11 +75,11 @@ impl<'a> Write<'a> {
         Ok(unnamed_claim(self.request))
     }
 
-    /// The cluster that the precondition names, among those with an object of the name: by the version of its object,
-    /// or by the object's uid.
+    /// Returns the cluster that the precondition names, among the clusters with an object of the name. The version or
+    /// the uid of the object decides.
     ///
     /// # Errors
-    /// 409 if several clusters have an object with the uid: one of them has a copy.
+    /// 409 if several clusters have an object with the uid: one of the objects is a copy.
     fn cluster_by_precondition(self, found: &[FoundObject]) -> Result<Option<Arc<Cluster>>, Refusal> {
         let has_version =
             |found: &&FoundObject| self.seen.iter().any(|own| own.only_cluster() == Some(found.cluster.name()));
@@ -102,13 +101,13 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// The cluster of a write whose object is nowhere: an apply or an update makes it. For a kind that no update makes,
-    /// the member answers 404; an update without a ground is 404, too.
+    /// Returns the cluster of a write whose object is missing: an apply or an update creates the object. For a kind
+    /// that an update does not create, the member answers 404. An update without a ground is 404, too.
     async fn owner_of_missing(self, complete: &Complete<'_>) -> Result<OwnerTarget, Refusal> {
         let ClientRequest { info, resource, .. } = self.request;
         let is_update = info.verb == Verb::Update;
         let makes_objects = self.makes_object() || (resource.subresource.is_none() && is_update);
-        // An update of an object in a cluster that has left finds nothing.
+        // An update of an object in a removed cluster finds no object.
         let has_left = |cluster: &ClusterName| self.request.cluster(cluster).is_none();
         let is_left = is_update && self.seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
         if !makes_objects || is_left || complete.leaves_open() {
@@ -124,8 +123,7 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Returns whether another cluster may have got an object of the name a moment ago: its client may write it there,
-    /// and not look for it.
+    /// Returns whether another cluster may have a recent object of the name that the client may create but not get.
     async fn may_be_hidden_outside(self, cluster: &ClusterName) -> bool {
         let shown = self.request.candidates_of(self.request.resource, "get").await;
         self.request.clusters().iter().any(|own| own.name() != cluster && !shown.has(own.name()))

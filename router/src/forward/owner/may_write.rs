@@ -1,5 +1,5 @@
-//! The right to write an object that the client may not get. RBAC grants each verb separately, so a cluster that
-//! forbids the get may have an object that the write would change.
+//! Reviews whether a client may write an object that the client may not get. RBAC grants each verb separately, so a
+//! cluster that forbids the get may have an object that the write would change.
 
 use std::sync::Arc;
 
@@ -16,13 +16,12 @@ use super::questions::ASKED_WITHIN;
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::request::ClientRequest;
 
-/// The path of access reviews (`authorization.k8s.io/v1`). RBAC allows every authenticated user to post them
+/// Path of access reviews (`authorization.k8s.io/v1`). RBAC allows every authenticated user to post them
 /// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// If only one cluster has the object, asks the clusters that forbid the client to get it whether they forbid the
-/// write, too. A cluster that does not forbid the write, or does not answer, is unknown from then on. Cost: one more
-/// small request to each of them.
+/// If only one cluster has the object, reviews the write in the clusters that forbid the get. A cluster that does not
+/// forbid the write, or does not answer, becomes an unknown cluster. Cost: one small request to each of these clusters.
 pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     if answers.found.len() != 1 || answers.forbidden.is_empty() {
         return;
@@ -39,7 +38,6 @@ pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers:
     }
 }
 
-/// One SelfSubjectAccessReview of the write, in the client's name.
 fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
     let ClientRequest { router, caller, resource, .. } = request;
     let own = &resource.resource;
@@ -62,11 +60,11 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
     }
 }
 
-/// The reason why a cluster that forbids the get may have the object for the write.
+/// Reason for which a cluster that forbids the get may have the object of the write.
 enum Doubt {
     /// The cluster allows the write, or gives no clear answer.
     Told(String),
-    /// The cluster was not asked.
+    /// The cluster did not get the review.
     NotPut(Refusal),
 }
 
@@ -99,7 +97,7 @@ mod tests {
     use tributary_sharing::flow::holder::Holder;
 
     #[test]
-    fn only_a_review_that_forbids_the_write_leaves_no_doubt() {
+    fn cluster_lacks_the_object_only_if_its_review_forbids_the_write() {
         let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),

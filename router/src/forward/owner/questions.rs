@@ -1,4 +1,4 @@
-//! The question to clusters whether they have an object of a name.
+//! Lookup of an object by name in clusters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::answers::{Answers, FoundObject, QuestionKey};
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::request::ClientRequest;
 
-/// The time limit for a cluster whose objects memory lacks.
+/// Time limit for a cluster whose objects memory lacks.
 pub(super) const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Asks each of the chosen clusters that serve the resource for the object, in the client's name. The question starts
-/// now: no earlier answer counts. A cluster that does not answer in time is unknown.
+/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now: no
+/// earlier answer counts. A cluster that does not answer in time is unknown.
 pub(super) async fn ask_for_object(
     request: ClientRequest<'_>,
     within: Duration,
@@ -60,8 +60,8 @@ pub(super) async fn ask_for_object(
     router.locations().share_question(key.clone(), put, Answers::is_nowhere).await
 }
 
-/// Asks as [`ask_for_object`] does, and counts as unknown the clusters that may serve the resource without listing it,
-/// and the clusters without a description of the version.
+/// Looks up the object like [`ask_for_object`]. Clusters that may serve the resource without listing it, and clusters
+/// without a description of the version, count as unknown.
 pub(super) async fn ask_for_object_everywhere(
     request: ClientRequest<'_>,
     within: Duration,
@@ -75,7 +75,6 @@ pub(super) async fn ask_for_object_everywhere(
     answers
 }
 
-/// The path of the object without its subresource.
 fn object_path(request: ClientRequest<'_>) -> String {
     let escaped = |text: &str| percent_encoding::utf8_percent_encode(text, PATH_SEGMENT).to_string();
     let resource = request.resource;
@@ -86,15 +85,15 @@ fn object_path(request: ClientRequest<'_>) -> String {
 }
 
 /// Returns whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
-/// machines list subresources alone. Then each cluster that serves the subresource may have it, and a read tries
-/// several.
+/// machines list only subresources. Each cluster that serves the subresource may have it, and a read tries several
+/// clusters.
 fn is_subresource_alone(request: ClientRequest<'_>) -> bool {
     request.resource.subresource.is_some()
         && !request.resource.resource.is_built_in()
         && !request.served.description.has_verb("get")
 }
 
-/// Puts the question to the clusters and orders their answers by the clusters' names.
+/// Sends the lookup to the clusters, and sorts their answers by the clusters' names.
 async fn collect_answers(clusters: Vec<Arc<Cluster>>, question: Question) -> Answers {
     let mut replies = ask_each(clusters, question).await;
     replies.sort_by(|(first, _), (second, _)| first.name().cmp(second.name()));
@@ -119,7 +118,8 @@ async fn collect_answers(clusters: Vec<Arc<Cluster>>, question: Question) -> Ans
     answers
 }
 
-/// Characters that need an escape in a segment of a path (RFC 3986 `pchar`). Names of RBAC objects may have them.
+/// Characters that need an escape in a segment of a path (RFC 3986 `pchar`). Names of RBAC objects may contain such
+/// characters.
 const PATH_SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')
@@ -150,7 +150,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_that_was_not_asked_is_unknown() {
+    async fn cluster_without_a_lookup_is_unknown() {
         let name = ClusterName::new("a").unwrap();
         let setup = ClusterSetup {
             name: name.clone(),

@@ -1,4 +1,4 @@
-//! The answer to a request that no cluster owns.
+//! Refusal of a request whose object has no owner.
 
 use tributary_answers::ground::Ground;
 use tributary_answers::refusal::{ClusterRefusal, Refusal, ReleaseName, Trouble};
@@ -8,27 +8,24 @@ use tributary_fleet::topology::Fleet;
 use super::decision::NoOwner;
 use crate::request::ClientRequest;
 
-/// The object whose owner is unknown, for the text of the refusal.
+/// Object whose owner is unknown, for the text of the refusal.
 pub(crate) struct OwnerQuestion<'a> {
     pub(super) request: ClientRequest<'a>,
-    /// The ground that decided.
     pub(super) ground: Ground,
-    /// The name of the object.
     pub(super) name: String,
-    /// The Helm release, if it is the ground.
+    /// Helm release, if the ground is a release.
     pub(super) release: Option<ReleaseName>,
-    /// The reasons why unknown clusters were not asked, where the fleet does not know them.
+    /// Reasons for missing answers, beyond the reasons that the fleet knows.
     pub(super) troubles: &'a [Trouble],
 }
 
 impl<'a> OwnerQuestion<'a> {
-    /// The question for the object that a request names.
     pub(crate) fn for_name(request: ClientRequest<'a>, troubles: &'a [Trouble]) -> Self {
         let name = request.resource.name.clone().unwrap_or_default();
         Self { request, ground: Ground::Name, name, release: None, troubles }
     }
 
-    /// Words the refusal: 404, 409 or 503.
+    /// Makes the refusal: 404, 409 or 503.
     pub(crate) fn refuse(self, none: NoOwner) -> ClusterRefusal {
         let Self { request, ground, name, release, troubles } = self;
         let (fleet, resource) = (request.router.fleet(), request.resource.resource.clone());
@@ -64,16 +61,16 @@ pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Cluster(refusal) if matches!(**refusal, ClusterRefusal::ReleaseForbidden { .. }))
 }
 
-/// The clusters that may have an object or serve a resource.
+/// Clusters that may have an object or serve a resource.
 pub(crate) struct UnknownClusters<'a> {
     pub(crate) clusters: &'a [ClusterName],
-    /// The reasons, where the fleet does not know them.
+    /// Reasons for missing answers, beyond the reasons that the fleet knows.
     pub(crate) troubles: &'a [Trouble],
 }
 
 impl UnknownClusters<'_> {
-    /// Words the 503. It advises the client to come again soon if these clusters may soon be known. The name is empty
-    /// if the resource itself was not found.
+    /// Makes the 503. Retry-After is set if these clusters may soon answer. The name is empty if the resource itself
+    /// was not found.
     pub(crate) fn refuse(self, fleet: &Fleet, resource: GroupVersionResource, name: String) -> ClusterRefusal {
         let mut own = self.clusters.iter().filter_map(|name| fleet.cluster(name));
         let is_out_of_reach = own.any(|cluster| cluster.is_out_of_reach());

@@ -1,4 +1,4 @@
-//! The search for the clusters that have the object of a request.
+//! Search for the clusters that have the object of a request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,38 +15,37 @@ use super::searched::Searched;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// The clusters that a search asks for an object that memory lacks.
+/// Clusters in which a search looks up an object that memory lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// No cluster: memory is enough.
+    /// No cluster: memory is sufficient.
     Memory,
-    /// The reachable clusters, because a client may have made the object past this process a moment ago. A cluster that
-    /// does not answer counts by memory.
+    /// The reachable clusters, because a client may have created the object recently, directly in the cluster. For a
+    /// cluster that does not answer, memory counts.
     Existing,
-    /// The reachable clusters, because the request makes the object if there is none. A reachable cluster that does not
-    /// answer is unknown. A cluster out of reach counts by memory, as for a create.
+    /// The reachable clusters, because the request creates a missing object. A reachable cluster that does not answer
+    /// is unknown. For an unreachable cluster memory counts, as for a create.
     ToMake,
     /// All clusters. A cluster that does not answer is unknown, whatever memory has.
     AllClusters,
 }
 
-/// A search for the clusters that have the object of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     request: ClientRequest<'a>,
     depth: Depth,
-    /// The uid of the object; `None` if each object of the name will do.
+    /// uid of the object; `None` if any object of the name is acceptable.
     uid: Option<&'a str>,
-    /// A cluster that lost the object a moment ago. All others are asked.
+    /// Cluster that has just lost the object. The search includes all other clusters.
     lost_by: Option<&'a ClusterName>,
-    /// The client's versions of the object. Memory answers after it has reached these versions.
+    /// The client's versions of the object. The search waits until memory has these versions.
     seen: &'a [ClientVersion],
-    /// Whether clusters that memory does not know are asked, too, if another cluster has the object.
+    /// True if the search includes clusters whose objects memory lacks, even if another cluster has the object.
     asks_unknown: bool,
 }
 
 impl<'a> Search<'a> {
-    /// A search for each object of the name.
+    /// Searches any object of the name.
     pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
         Self { request, depth, uid: None, lost_by: None, seen: &[], asks_unknown: false }
     }
@@ -56,7 +55,7 @@ impl<'a> Search<'a> {
         Self { uid, ..self }
     }
 
-    /// Asks all clusters except the one that lost the object a moment ago.
+    /// Searches all clusters except the one that has just lost the object.
     pub(crate) fn outside(self, lost_by: &'a ClusterName) -> Self {
         Self { lost_by: Some(lost_by), ..self }
     }
@@ -66,17 +65,17 @@ impl<'a> Search<'a> {
         Self { seen, ..self }
     }
 
-    /// Asks the reachable clusters that memory does not know, if another cluster has the object.
+    /// Includes the reachable clusters whose objects memory lacks, even if another cluster has the object.
     pub(crate) fn asking_unknown(self) -> Self {
         Self { asks_unknown: true, ..self }
     }
 
-    /// Searches memory, then asks the clusters whose objects memory lacks. If no cluster has the object, Tributary asks
-    /// clusters for their discovery again, and new ones for the object.
+    /// Searches memory, then looks up the object in clusters that memory lacks. If no cluster has the object, renews
+    /// the clusters' discovery, and looks up the object in new clusters.
     ///
     /// # Errors
-    /// 504 if this process's own writes of the object do not appear within 3 s; 429 without room for a further
-    /// namespace.
+    /// 504 if Tributary's own writes of the object do not appear in memory within 3 s; 429 at the limit of namespace
+    /// views.
     pub(crate) async fn run(self) -> Result<Searched<'a>, Refusal> {
         let mut searched = self.search_served().await?;
         if searched.is_nowhere()
@@ -93,7 +92,7 @@ impl<'a> Search<'a> {
         Ok(searched)
     }
 
-    /// Searches the clusters that serve the resource by their known discovery.
+    /// Searches the clusters that serve the resource according to their present discovery.
     async fn search_served(self) -> Result<Searched<'a>, Refusal> {
         let request = self.request;
         if let Some(lost_by) = self.lost_by {
@@ -106,7 +105,8 @@ impl<'a> Search<'a> {
             return Ok(Searched::from_answers(request, asked));
         }
         let (view, mut searched) = search_memory(request).await?;
-        // A view of a namespace counts as used as long as a request refers to it: not while clusters are asked.
+        // The cache keeps a namespace's view while a request refers to it, so the reference is dropped before the
+        // lookups in clusters.
         let mut view = Some(view);
         if searched.is_nowhere() {
             view = None;
@@ -123,16 +123,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Removes the objects with another uid.
     fn retain_meant(self, answers: &mut Answers) {
         let has_uid = |found: &FoundObject, uid| found.object.as_ref().is_some_and(|object| object.uid() == uid);
         answers.found.retain(|found| self.uid.is_none_or(|uid| has_uid(found, uid)));
     }
 
-    /// Asks clusters for an object that memory lacks.
+    /// Looks up an object in clusters, if memory lacks the object.
     async fn ask_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
         let request = self.request;
-        // A single cluster needs no question, unless memory cannot tell whether the cluster has the object.
+        // A single cluster needs no lookup, unless memory does not know the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
         match self.depth {
             Depth::Existing => {
@@ -151,9 +150,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Waits until memory is as new as the client, who may have the object from a live read, an event of another
-    /// process, or a write past this one. Without the wait a fresh version would look stale. A version that does not
-    /// appear is no error: the member judges the write.
+    /// Waits until memory is as new as the client's versions. The client may have the object from a live read, an event
+    /// of another process, or a write directly to the cluster. Without the wait a fresh version would look stale. A
+    /// version that does not appear is no error: the member judges the write.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -183,7 +182,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Searches the held objects of the resource, after this process's own writes of the object have appeared.
+/// Searches the cached objects of the resource, after Tributary's own writes of the object have appeared.
 async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searched<'_>), Refusal> {
     let (view, before) = request.view().await?;
     let key = request.resource.key();
@@ -204,13 +203,13 @@ async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searche
     Ok((view, Searched { request, answers, doubtful }))
 }
 
-/// Asks all reachable clusters. The other clusters are unknown if they are unknown to memory.
+/// Looks up the object in all reachable clusters. For unreachable clusters, memory counts.
 async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
     let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     let Searched { answers: Answers { unknown, troubles, .. }, mut doubtful, .. } = in_memory;
     asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
-    // The last discovery of a cluster out of reach counts, as cached objects of other clusters do.
+    // For an unreachable cluster, the last discovery counts, as cached objects do.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };

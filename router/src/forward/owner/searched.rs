@@ -1,4 +1,4 @@
-//! The result of a search: first in part, then complete.
+//! Result of a search: first in part, then complete.
 
 use std::sync::Arc;
 
@@ -14,43 +14,41 @@ use super::questions::{ASKED_WITHIN, ask_for_object};
 use super::refusal::OwnerQuestion;
 use crate::request::ClientRequest;
 
-/// The answers of memory and of the clusters so far. [`Self::complete`] asks the clusters that a claim needs besides.
+/// Answers of memory and of clusters until now. [`Self::complete`] adds the lookups that a claim needs.
 pub(crate) struct Searched<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) answers: Answers,
-    /// The clusters that count by memory, where memory is stale or incomplete. A 404 warns of them.
+    /// Clusters for which memory counts, although memory is stale or incomplete. A 404 warns of these clusters.
     pub(super) doubtful: Vec<(ClusterName, Standing)>,
 }
 
 impl<'a> Searched<'a> {
-    /// A search that asked the clusters alone.
     pub(super) fn from_answers(request: ClientRequest<'a>, answers: Answers) -> Self {
         Self { request, answers, doubtful: Vec::new() }
     }
 
-    /// No cluster has the object, as far as Tributary knows.
+    /// Returns whether no cluster is known to have the object.
     pub(super) fn is_nowhere(&self) -> bool {
         self.answers.is_nowhere()
     }
 
-    /// Returns whether the cluster has an object of the name.
     pub(super) fn has(&self, cluster: &ClusterName) -> bool {
         self.answers.found.iter().any(|found| found.cluster.name() == cluster)
     }
 
-    /// Returns whether a cluster that is not known to have an object of the name may have one.
+    /// Returns whether an unknown cluster may have an object of the name.
     pub(super) fn may_be_elsewhere(&self) -> bool {
         self.request.candidates.is_one_unknown() || !self.answers.unknown.is_empty()
     }
 
-    /// Counts clusters as unknown that forbid the client to look for the object.
+    /// Counts clusters as unknown if they forbid the client to look up the object.
     pub(super) fn add_hiding(&mut self, hiding: Vec<Trouble>) {
         self.answers.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
         self.answers.troubles.extend(hiding);
     }
 
-    /// Asks the clusters outside of the merged view, if no cluster of the view has the object. So a name of the view is
-    /// an object of the view.
+    /// Looks up the object in clusters that are excluded from the merged view, if no cluster of the merged view has the
+    /// object. Objects in the merged view take precedence.
     pub(super) async fn ask_left_out(&mut self) {
         let request = self.request;
         let names = request.left_out();
@@ -65,7 +63,7 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Asks the reachable clusters whose objects memory lacks for an object of the name, too.
+    /// Looks up the name in the reachable clusters that memory lacks.
     pub(super) async fn ask_unknown(&mut self) {
         let (request, answers) = (self.request, &mut self.answers);
         if answers.is_nowhere() || !request.is_held() || answers.unknown.is_empty() {
@@ -87,8 +85,8 @@ impl<'a> Searched<'a> {
         answers.room.extend(asked.room);
     }
 
-    /// Adds the answers of clusters that were asked because memory has no object of the name. A cluster with cached
-    /// objects that does not answer counts by memory.
+    /// Adds the answers of lookups, if memory has no object of the name. For a cluster with cached objects that does
+    /// not answer, memory counts.
     pub(super) fn learn(&mut self, asked: Answers, is_asked: impl Fn(&ClusterName) -> bool) {
         let was_unknown = std::mem::take(&mut self.answers.unknown);
         let is_new = |name: &ClusterName| was_unknown.contains(name);
@@ -100,8 +98,8 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Asks the clusters that this claim needs besides. For a write that names no cluster, these are the clusters that
-    /// memory does not know, and the clusters that forbid the client to get the object and may allow the write.
+    /// Adds the lookups that this claim needs. A write that names no cluster needs two kinds of clusters: clusters that
+    /// memory does not know, and clusters that forbid the get and may allow the write.
     pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
         if claim == Claim::OnlyOne {
             self.ask_unknown().await;
@@ -118,15 +116,14 @@ pub(crate) struct Complete<'a> {
 }
 
 impl Complete<'_> {
-    /// The claim that the search is complete for.
     pub(super) fn claim(&self) -> &Claim<'_> {
         &self.claim
     }
 
-    /// The cluster that owns the object of the request.
+    /// Returns the cluster that owns the object of the request.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason for a missing owner.
     pub(crate) fn owner(&self) -> Result<FoundObject, NoOwner> {
         let Searched { request, answers, .. } = &self.searched;
         let evidence = Evidence {
@@ -141,8 +138,8 @@ impl Complete<'_> {
         found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(NoOwner::Nowhere)
     }
 
-    /// The answer without an owner: the 429 of a cluster that was not asked, which a client may repeat; the 403 of a
-    /// cluster that forbids the get; otherwise 404, 409 or 503.
+    /// Makes the answer without an owner. First choice is the 429 of a lookup that was not sent, which a client may
+    /// repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or 503.
     pub(crate) fn refuse(&self, none: NoOwner) -> Refusal {
         let Searched { request, answers, doubtful } = &self.searched;
         if let Some(not_put) = answers.not_put.as_ref().filter(|_| none.depends_on_unknown()) {
@@ -158,28 +155,27 @@ impl Complete<'_> {
         })
     }
 
-    /// The troubles of clusters that may have an object of the name, too.
+    /// Returns the failures of clusters that may also have an object of the name.
     pub(crate) fn doubts(&self) -> Vec<Trouble> {
         let Searched { request, answers, .. } = &self.searched;
         request.router.fleet().troubles(&answers.unknown, &answers.troubles)
     }
 
-    /// Returns whether the object cannot be said to be nowhere: a cluster forbids the client to look, or was not asked.
+    /// Returns whether a 404 would be wrong, because a cluster forbids the lookup, or did not get the lookup.
     pub(super) fn leaves_open(&self) -> bool {
         self.searched.answers.not_put.is_some() || self.denial_for_client().is_some()
     }
 
-    /// Returns whether a cluster forbids to look, or was not asked.
+    /// Returns whether a cluster forbids the lookup, or did not get the lookup.
     pub(super) fn is_refused(&self) -> bool {
         self.is_denied() || self.searched.answers.not_put.is_some()
     }
 
-    /// Returns whether a cluster forbids the client to get the object.
     pub(super) fn is_denied(&self) -> bool {
         self.searched.answers.denied.is_some()
     }
 
-    /// The 403 of a cluster, if it is the client's answer.
+    /// Returns the 403 of a cluster, if the 403 is the client's answer.
     fn denial_for_client(&self) -> Option<&Refusal> {
         let request = self.searched.request;
         let denied = DeniedRequest {

@@ -1,4 +1,4 @@
-//! The cluster of a new object: the first ground that applies decides.
+//! Cluster of a new object: the first ground that applies decides.
 
 use std::sync::Arc;
 
@@ -15,35 +15,34 @@ use crate::forward::buffered::BufferedRequest;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// The cluster that a request goes to, with the objects that its versions are translated by.
+/// Cluster of a request, with the objects for the translation of its versions.
 pub(crate) struct OwnerTarget {
-    /// The ground that names the cluster.
     pub(crate) ground: Ground,
     pub(crate) cluster: Arc<Cluster>,
-    /// The object of the request, as last seen; `None` for a new one.
+    /// Last known state of the request's object; `None` for a new object.
     pub(crate) object: Option<Arc<Object>>,
-    /// The object that an Event is about, if it was looked up.
+    /// Object that an Event describes, if Tributary has looked it up.
     pub(crate) involved: Option<Arc<Object>>,
 }
 
-/// A write whose body is read.
+/// A write whose body is complete in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Write<'a> {
     pub(crate) request: ClientRequest<'a>,
     pub(crate) body: &'a BufferedRequest,
-    /// The client's versions of the object, or of a former object: its replacement goes to the same cluster.
+    /// The client's versions of the object, or of a former object of the name. A replacement of an object goes to the
+    /// same cluster.
     pub(crate) seen: &'a [ClientVersion],
 }
 
 impl<'a> Write<'a> {
-    /// Returns whether the write makes the object if there is none, and changes it otherwise: an apply. The body of an
-    /// apply is complete, so it goes where the object belongs, whatever other clusters have.
+    /// Returns whether the write creates a missing object and changes an existing one: an apply. The body of an apply
+    /// is complete, so the apply goes to the cluster of the first ground, whatever other clusters have.
     pub(crate) fn makes_object(self) -> bool {
         self.body.is_apply() && self.request.resource.subresource.is_none()
     }
 
-    /// Finds the cluster of a new object. Asks clusters for their discovery again before a ground that depends on
-    /// discovery decides.
+    /// Finds the cluster of a new object. Renews discovery before a ground that depends on discovery decides.
     ///
     /// # Errors
     /// 400 if no ground names a cluster, with the ways to name one, and for a named cluster that does not serve the
@@ -103,11 +102,11 @@ impl<'a> Write<'a> {
         Ok(None)
     }
 
-    /// The cluster that the configuration names.
+    /// Returns the cluster that the configuration names.
     ///
     /// # Errors
-    /// As [`configured_cluster`](Self::configured_cluster); `hidden_release` if there is one: the configuration must
-    /// not decide where a release may be that the client cannot see.
+    /// As [`configured_cluster`](Self::configured_cluster). `hidden_release` if it is set: the configuration must not
+    /// decide if a release that the client cannot see may decide.
     fn placement(self, hidden_release: Option<Refusal>) -> Result<Option<Arc<Cluster>>, Refusal> {
         let ClientRequest { configuration, resource, .. } = self.request;
         let Some(placement) = &configuration.policy(&resource.resource).placement else { return Ok(None) };
@@ -117,7 +116,7 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// The cluster that the annotation names.
+    /// Returns the cluster that the annotation names.
     ///
     /// # Errors
     /// As [`configured_cluster`](Self::configured_cluster).
@@ -125,10 +124,10 @@ impl<'a> Write<'a> {
         self.body.named_cluster().map(|named| self.configured_cluster(named)).transpose()
     }
 
-    /// The cluster of this name.
+    /// Returns the cluster of this name.
     ///
     /// # Errors
-    /// 400 with the clusters that serve the resource, if this one does not.
+    /// 400 with the clusters that serve the resource, if the named cluster does not serve the resource.
     fn configured_cluster(self, name: &str) -> Result<Arc<Cluster>, Refusal> {
         let ClientRequest { configuration, served, .. } = self.request;
         let serves = |cluster: &Arc<Cluster>| {
@@ -141,11 +140,11 @@ impl<'a> Write<'a> {
         })
     }
 
-    /// The cluster that a ground names by the objects of clusters; `None` if the ground does not apply.
+    /// Returns the cluster that a ground names by the objects of clusters; `None` if the ground does not apply.
     ///
     /// # Errors
-    /// 503 if an unknown cluster may decide, or 429 if it was not asked; 409 if several clusters have the release; 403
-    /// if all clusters hide it.
+    /// 503 if an unknown cluster may decide, or 429 if it got no lookup; 409 if several clusters have the release; 403
+    /// if all clusters hide the release.
     pub(super) async fn cluster_by_evidence(self, ground: Ground) -> Result<Option<Arc<Cluster>>, Refusal> {
         let request = self.request;
         let name = self.object_name();
@@ -171,8 +170,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// The refusal of a write that names no cluster. It lists the clusters of the present discovery, which may have
-    /// grown since the request came in.
+    /// Refuses a write that names no cluster. The refusal lists the clusters of the present discovery, which may have
+    /// grown since the request arrived.
     pub(super) fn refuse_unnamed(self) -> ClusterRefusal {
         let (union, resource) = (self.request.router.fleet().union(), self.request.resource.resource.clone());
         let serving = union.get(&resource).into_iter().flat_map(|served| served.clusters.iter());
@@ -180,7 +179,7 @@ impl<'a> Write<'a> {
         ClusterRefusal::NotNamed { resource, name: self.object_name(), clusters }
     }
 
-    /// The name of the object; empty if the member makes it up.
+    /// Returns the name of the object; empty if the member generates the name.
     pub(super) fn object_name(self) -> String {
         self.request.resource.name.as_ref().or(self.body.facts.name.as_ref()).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The right that an access review asks for, read from JSON or protobuf.
+//! Right that an access review checks, read from JSON or protobuf.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
@@ -8,10 +8,10 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use tributary_answers::refusal::Refusal;
 
-/// The first bytes of a protobuf body of Kubernetes.
+/// First bytes of a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The right that an access review or a SelfSubjectRulesReview asks for. An absent field is an empty text.
+/// Right that an access review or a SelfSubjectRulesReview checks. An absent field is an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AskedRight {
     verb: String,
@@ -21,14 +21,13 @@ pub(super) struct AskedRight {
     subresource: String,
     pub(super) namespace: String,
     name: String,
-    /// The user of a SubjectAccessReview; empty for a review of oneself.
     pub(super) user: String,
-    /// The path of a review without a resource.
+    /// Path of a review without a resource.
     path: Option<String>,
 }
 
 impl AskedRight {
-    /// Reads a body. A SelfSubjectRulesReview (`is_of_rules`) has a namespace alone.
+    /// Reads a body. A SelfSubjectRulesReview (`is_of_rules`) has only a namespace.
     ///
     /// # Errors
     /// 400 for malformed protobuf.
@@ -88,7 +87,7 @@ impl AskedRight {
         matches!(&*self.verb, "get" | "list" | "watch")
     }
 
-    /// The rights that allow the answer to show a cluster: the reviewed right, or a read of the same object.
+    /// Returns the rights that allow the answer to show a cluster: the reviewed right, or a read of the same object.
     pub(super) fn attributes(&self) -> Vec<Attributes<'_>> {
         if let Some(path) = &self.path {
             return [&self.verb, "get"].map(|verb| Attributes::NonResource { verb, path: path.into() }).into();
@@ -107,7 +106,6 @@ impl AskedRight {
         vec![with(&self.verb, &self.subresource), with("get", ""), with("list", "")]
     }
 
-    /// The spec of a review of this right.
     pub(super) fn spec(&self) -> Value {
         if let Some(path) = &self.path {
             return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
@@ -128,20 +126,20 @@ impl AskedRight {
     }
 }
 
-/// The contents of all length-delimited fields of this number.
+/// Returns the contents of all length-delimited fields of this number.
 fn all_contents(message: &[u8], number: u64) -> Result<Vec<&[u8]>, Malformed> {
     let fields = wire::fields(message).filter(|field| !field.is_ok_and(|field| field.number != number));
     let contents: Result<Vec<_>, _> = fields.map(|field| field.map(|field| field.contents)).collect();
     Ok(contents?.into_iter().flatten().collect())
 }
 
-/// The contents of the last field of this number. The last one counts if bytes or a text occur several times.
+/// Returns the contents of the last field of this number. The last occurrence of bytes or a text counts.
 fn last_contents(message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
     Ok(all_contents(message, number)?.pop())
 }
 
-/// The message in the fields of this number; `None` without such a field. Several occurrences are merged, which
-/// concatenation does.
+/// Returns the message in the fields of this number; `None` without such a field. Several occurrences of a message are
+/// merged, which concatenation achieves.
 ///
 /// Source: protobuf's encoding guide ("Last One Wins").
 fn merged_message(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malformed> {
@@ -149,7 +147,6 @@ fn merged_message(message: &[u8], number: u64) -> Result<Option<Vec<u8>>, Malfor
     Ok((!occurrences.is_empty()).then(|| occurrences.concat()))
 }
 
-/// The text in the last field of this number.
 fn last_text(message: &[u8], number: u64) -> Result<String, Malformed> {
     let contents = last_contents(message, number)?.unwrap_or_default();
     String::from_utf8(contents.to_vec()).map_err(|_| Malformed)
@@ -180,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn review_reads_alike_in_json_yaml_and_protobuf() {
+    fn review_in_json_yaml_and_protobuf_means_the_same() {
         let json = r#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","group":"apps","version":"v1",
             "resource":"deployments","subresource":"scale","name":"x"}}}"#;
         let yaml = "spec:\n  resourceAttributes:\n    namespace: shop\n    verb: get\n    group: apps\n    version: v1\n    resource: deployments\n    \
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_in_protobuf_that_cannot_be_read_is_refused() {
+    fn malformed_protobuf_review_is_refused() {
         let unread = body(&message(&[(1, b"\x0a\x05shop")]));
         let cut_number = body(&message(&[(1, &message(&[(2, b"get")])), ((1 << 32) + 1, &message(&[(2, b"list")]))]));
         for garbage in [&b"k8s"[..], b"{", b"k8s\0\x12\xff", &unread[..], &cut_number[..]] {
@@ -220,9 +217,10 @@ mod tests {
         }
     }
 
-    /// A member that merges all occurrences answers another review than a member that reads the last one.
+    /// Kubernetes' protobuf decoder merges repeated messages. A reader that takes only the last one would check another
+    /// right.
     #[test]
-    fn a_review_whose_messages_occur_twice_is_read_as_members_read_it() {
+    fn repeated_protobuf_messages_of_a_review_are_merged_as_by_members() {
         let shop = message(&[(1, b"shop"), (2, b"get"), (5, b"secrets")]);
         let pods = message(&[(2, b"list"), (5, b"pods")]);
         let expected = AskedRight {

@@ -1,4 +1,4 @@
-//! The clusters that an access review concerns. A cluster without the namespace, or without the ServiceAccount of the
+//! Clusters that an access review concerns. A cluster without the namespace, or without the ServiceAccount of the
 //! review, cannot do the action, so its answer has no meaning.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::forward::owner::evidence::{NamedObject, find_named};
 use crate::request::ClientRequest;
 
 /// Chooses the candidates that a review concerns; all candidates if none is known to have the namespace or the account.
-/// Memory answers for cached kinds. Other kinds need a request to the clusters, for some seconds at most.
+/// Memory answers for cached kinds. Other kinds need lookups in the clusters, for some seconds at most.
 pub(super) async fn choose_concerned(
     request: ClientRequest<'_>,
     asked: &AskedRight,
@@ -44,7 +44,8 @@ pub(super) async fn choose_concerned(
     }
 }
 
-/// The clusters that have, or may have, an object of the core group; `None` if none is known to have it.
+/// Returns the clusters that have, or may have, an object of the core group; `None` if no cluster is known to have the
+/// object.
 async fn find_having(
     request: ClientRequest<'_>,
     resource: &str,
@@ -60,8 +61,8 @@ async fn find_having(
     (!has.is_empty()).then(|| has.into_iter().chain(may).collect())
 }
 
-/// Combines the clusters with the namespace and the clusters with the account. The account decides: it acts in its own
-/// cluster.
+/// Combines the clusters with the namespace and the clusters with the account. The account takes precedence: an account
+/// acts in its own cluster.
 fn combine(
     having_namespace: Option<BTreeSet<ClusterName>>,
     having_account: Option<BTreeSet<ClusterName>>,
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_and_then_the_namespace_decide() {
+    fn service_account_precedes_the_namespace_of_a_review() {
         let names = |text: &str| -> Option<BTreeSet<ClusterName>> {
             (text != "-").then(|| text.split(' ').map(|name| ClusterName::new(name).unwrap()).collect())
         };

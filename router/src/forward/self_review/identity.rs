@@ -1,4 +1,4 @@
-//! The identity of a client in shared mode: as found here, and the parts that members do not get.
+//! Identity of a client in shared mode: as Tributary found it, and the parts that members do not get.
 
 use std::collections::HashSet;
 
@@ -14,11 +14,12 @@ use tributary_sharing::body::Body;
 use crate::request::ClientRequest;
 use crate::response;
 
-/// Answers a SelfSubjectReview. A Warning names the parts of the identity that some clusters do not get. It names no
-/// cluster, because the client may not know of them. A review in a cluster's own view shows the identity there.
+/// Answers a SelfSubjectReview. A Warning names the parts of the identity that some clusters do not get. The Warning
+/// names no cluster, because the client may not know the clusters. A review in a cluster's own view shows the identity
+/// in that cluster.
 ///
 /// # Errors
-/// 406 for a Table alone.
+/// 406 if the client accepts only a Table.
 pub(super) fn answer_review(request: ClientRequest<'_>, rights: &CallerRights) -> Result<Response<Body>, Refusal> {
     let form = request.preferences.form(ResponseKind::Review)?;
     let user = rights.actor().shown();
@@ -34,7 +35,7 @@ pub(super) fn answer_review(request: ClientRequest<'_>, rights: &CallerRights) -
     Ok(response)
 }
 
-/// The Warning about parts of the identity that some clusters do not get.
+/// Returns the Warning about parts of the identity that some clusters do not get.
 fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) -> Option<HeaderValue> {
     let (mut uid, mut groups, mut extras) = (false, Vec::new(), Vec::new());
     for cluster in request.configuration.clusters.values() {
@@ -43,8 +44,8 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         // An issuer, or the client's own headers, may name thousands of groups.
         let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
-        // The credential that a user presents to Tributary has no meaning for a cluster, and hardly any cluster gets
-        // this extra.
+        // The ID of a user's credential for Tributary has no meaning for a cluster, and hardly any cluster gets this
+        // extra.
         let extras_of_user = user.extra.keys().filter(|key| *key != CREDENTIAL_ID);
         extras.extend(extras_of_user.filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
     }

@@ -1,4 +1,4 @@
-//! Joins the clusters' answers to a review: a pure decision, so that tables can test it.
+//! Merging of the clusters' answers to a review. A pure decision, for tables of tests.
 
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -9,43 +9,41 @@ use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
 use super::asked::AskedRight;
 use super::rules;
 
-/// The rule that joins the rights in the clusters.
+/// Rule that merges the rights in the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
     /// Each cluster has to allow the action.
     Each,
-    /// For reads one cluster is enough, because memory answers with the objects that the clusters allow together. For
-    /// writes each cluster has to allow the action.
+    /// For reads one cluster is sufficient, because memory answers with the objects that the clusters together allow.
+    /// For writes each cluster has to allow the action.
     AnyRead,
 }
 
-/// The text about clusters with unknown rights: no client gets their names.
+/// Text about clusters with unknown rights, without their names, which no client may see.
 const UNKNOWN: &str = "what you may do in some clusters is not known";
 
 /// A cluster, and its answer or refusal.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
 
-/// The joined answer of all clusters.
 #[derive(Debug)]
 pub(super) struct Joined {
-    /// The review.
     pub(super) review: Value,
-    /// The clusters that could not be asked, each with its cause.
+    /// Clusters without an answer, each with its cause.
     unknown: Vec<String>,
 }
 
 impl Joined {
-    /// The Warnings about the clusters that could not be asked.
     pub(super) fn warnings(&self) -> impl Iterator<Item = HeaderValue> {
         lacking(&self.unknown)
     }
 }
 
-/// Joins the answers. With `partial: Allow` the clusters that can be asked decide.
+/// Merges the answers. With `partial: Allow` the reachable clusters decide.
 ///
 /// # Errors
-/// 503 for clusters that cannot be asked, with `partial: Deny` or if no other cluster answers; 409 if the clusters know
-/// the caller by different names. A cluster's refusal of the request itself. 403 if no cluster lets the user ask.
+/// 503 for unreachable clusters, with `partial: Deny` or if no other cluster answers; 409 if the clusters have
+/// different names for the caller. A cluster's refusal of the request itself. 403 if no cluster allows the user's
+/// impersonation.
 pub(super) fn joined(
     resource: &ResourceRequest,
     said: Vec<ReviewResult>,
@@ -71,15 +69,15 @@ pub(super) fn joined(
     Ok(Joined { review, unknown })
 }
 
-/// The clusters' answers, and the missing clusters with their causes.
+/// Answers of clusters, and the missing clusters with their causes.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
-/// Separates the answers from the reasons for missing ones. A cluster that forbids the user's impersonation is left
-/// out without a reason.
+/// Separates answers and reasons for missing answers. A cluster that forbids the user's impersonation is excluded
+/// without a reason.
 ///
 /// # Errors
-/// A cluster's refusal of the request itself (400, 403, 422): the others would refuse it, too. 403 if every cluster
-/// forbids the user's impersonation.
+/// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse it, too. 403 if every
+/// cluster forbids the user's impersonation.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
@@ -96,7 +94,7 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     }
 }
 
-/// The answer for a caller who may know of no cluster by this review.
+/// Makes the answer for a caller who may know no cluster by this review.
 pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
@@ -115,7 +113,7 @@ pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_u
     review
 }
 
-/// Notes in the review that the rights in some clusters are unknown.
+/// Adds to the review that the rights in some clusters are unknown.
 pub(super) fn note_unknown(review: &mut Value) {
     let status = &mut review["status"];
     if status["allowed"] == json!(true) {
@@ -135,7 +133,7 @@ fn is_allowed(answer: &Value) -> bool {
     answer["status"]["allowed"] == Value::Bool(true)
 }
 
-/// Joins decisions into the first answer. It is allowed if every cluster allows the action, or for reads if one does.
+/// Merges decisions into the first answer. The action is allowed if every cluster allows it, or for reads if one does.
 /// The reason names the clusters that do not allow the action.
 fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     if let Some(place) =
@@ -161,7 +159,7 @@ fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> V
     joined
 }
 
-/// The rules that every cluster gives, and for reads the rules of any cluster.
+/// Returns the rules that every cluster gives, and for reads the rules of any cluster.
 fn join_rules(answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     let list = |review: &Value, member: &str| review["status"][member].as_array().cloned().unwrap_or_default();
     let mut answers = answers.into_iter().map(|(_, answer)| answer);
@@ -188,7 +186,7 @@ fn join_rules(answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     joined
 }
 
-/// The identity of the caller, if the clusters agree on it.
+/// Returns the identity of the caller, if the clusters agree on it.
 fn join_identities(resource: &ResourceRequest, answers: Vec<(ClusterName, Value)>) -> Result<Value, Refusal> {
     let user = |answer: &Value| answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
     let users: Vec<_> = answers.iter().map(|(cluster, answer)| (cluster.clone(), user(answer))).collect();
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn review_allows_only_what_every_cluster_allows() {
+    fn review_allows_an_action_only_if_every_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         assert_eq!(status(0, answers(&[yes.clone(), yes.clone()])), yes);
         for said in [answers(&[yes.clone(), no.clone()]), with_silent(answers(&[yes.clone(), no]))] {
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_that_forbids_impersonation_does_not_count_in_a_review() {
+    fn cluster_that_forbids_impersonation_is_excluded_from_a_review() {
         let forbids = || -> ReviewResult {
             let forbidden = MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no"));
             (name("f"), Err(forbidden.into()))
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn read_is_allowed_if_any_cluster_allows_it() {
+    fn review_allows_a_read_if_any_cluster_allows_it() {
         let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
         for (partial, said) in [
             (Partial::Allow, answers(&[no.clone(), yes.clone()])),
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_common_to_all_clusters_or_reads_of_any() {
+    fn rules_review_has_common_rules_and_reads_of_any_cluster() {
         let rules = |rules: &[(&[&str], &str)]| {
             let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
             json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_cannot_be_asked_are_named() {
+    fn review_names_unreachable_clusters() {
         let asked = [
             json!({"allowed": true}),
             json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}),
@@ -342,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_those_that_every_cluster_has() {
+    fn rules_review_has_only_rules_of_every_cluster() {
         let rules = |verbs: &[&str]| {
             let rules: Vec<_> =
                 verbs.iter().map(|verb| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})).collect();
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn user_name_must_be_the_same_in_every_cluster() {
+    fn identity_review_needs_an_equal_user_name_in_every_cluster() {
         let user = |name: &str| json!({"userInfo": {"username": name}});
         assert_eq!(status(2, answers(&[user("x"), user("x")])), user("x"));
         let error = join(2, answers(&[user("x"), user("y")]), Partial::Allow).unwrap_err();

@@ -1,26 +1,26 @@
-//! The rules that hold in every cluster, for a SelfSubjectRulesReview of many clusters.
+//! Intersection of the rules of many clusters, for a SelfSubjectRulesReview.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-/// The largest number of comparisons of patterns for each cluster: some 50 ms of work. The rules of people and
-/// controllers need some thousands. Beyond the limit only rules with the same text in both clusters are kept, because a
-/// member chooses how many rules it sends.
+/// Maximum of comparisons of patterns for each cluster: some 50 ms of CPU time. The rules of people and controllers
+/// need some thousands. Beyond the limit, only rules with equal text in the compared clusters remain, because a member
+/// chooses how many rules it sends.
 const COMPARISONS_MAX: usize = 4_000_000;
 
-/// One rule about resources, or about paths if the other lists are empty.
+/// One rule about resources, or about non-resource paths if the lists about resources are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AuthorizationRule {
     verbs: Vec<String>,
     api_groups: Vec<String>,
     resources: Vec<String>,
-    /// An empty list stands for all names.
+    /// Names of objects. An empty list means all names.
     resource_names: Vec<String>,
     urls: Vec<String>,
 }
 
-/// The rules (`resourceRules` or `nonResourceRules`) that two clusters both give.
+/// Returns the rules (`resourceRules` or `nonResourceRules`) that two clusters have in common.
 pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
     let spelled = |rules: &[Value]| rules.iter().map(Value::to_string).collect::<HashSet<_>>();
     let (own, other) = (spelled(ours), spelled(theirs));
@@ -33,7 +33,7 @@ pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
     }
 }
 
-/// The part of the rules that allows reads.
+/// Returns the part of the rules that allows reads.
 pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
     let of_reads = |rule: &Value| {
         let verbs: Vec<_> = rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -46,17 +46,15 @@ pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
     rules.iter().filter_map(of_reads).collect()
 }
 
-/// The verbs of reads.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// Appends the rules of `others` whose text is new.
 pub(super) fn with(mut rules: Vec<Value>, others: Vec<Value>) -> Vec<Value> {
     let mut spelled: HashSet<_> = rules.iter().map(Value::to_string).collect();
     rules.extend(others.into_iter().filter(|rule| spelled.insert(rule.to_string())));
     rules
 }
 
-/// The common part of each pair of rules, without parts that another rule covers; `None` beyond the limit of
+/// Returns the common part of each pair of rules, without parts that another rule covers; `None` beyond the limit of
 /// comparisons.
 fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
     let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
@@ -84,11 +82,11 @@ fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<A
     Some(common)
 }
 
-/// The number of comparisons that may still be made.
+/// Number of comparisons that remain until the limit.
 struct Comparisons(usize);
 
 impl Comparisons {
-    /// Takes `count` comparisons; `None` if fewer are left.
+    /// Takes `count` comparisons; `None` beyond the limit.
     fn spend(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.checked_sub(count)?;
         Some(())
@@ -124,7 +122,7 @@ impl AuthorizationRule {
         rule
     }
 
-    /// The rights that both rules allow, if any. `None` beyond the limit of comparisons.
+    /// Returns the rights that two rules both allow, if any. `None` beyond the limit of comparisons.
     fn meet(&self, other: &Self, left: &mut Comparisons) -> Option<Option<Self>> {
         let names = match (&self.resource_names[..], &other.resource_names[..]) {
             (all, names) | (names, all) if all.is_empty() => names.to_vec(),
@@ -146,7 +144,7 @@ impl AuthorizationRule {
         Some(is_some.then_some(met))
     }
 
-    /// Returns whether this rule allows all actions of the other rule. `None` beyond the limit of comparisons.
+    /// Returns whether this rule allows all actions of `other`. `None` beyond the limit of comparisons.
     fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
         let lists = |rule: &Self| {
             [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
@@ -167,8 +165,8 @@ impl AuthorizationRule {
     }
 }
 
-/// The common part of two lists of patterns: of two patterns the narrower one, if it lies within the other. `None`
-/// beyond the limit of comparisons.
+/// Returns the common part of two lists of patterns: of two patterns the narrower one, if it lies within the other.
+/// `None` beyond the limit of comparisons.
 fn meet(
     ours: &[String],
     theirs: &[String],
@@ -193,7 +191,6 @@ fn meet(
     Some(both)
 }
 
-/// Returns whether a verb or group pattern covers another.
 fn any(pattern: &str, value: &str) -> bool {
     pattern == "*" || pattern == value
 }
@@ -222,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn common_rules_are_what_both_clusters_allow() {
+    fn common_rules_are_the_intersection_of_two_clusters_rules() {
         let admin = rule(&["*"], &["*"], &["*"], &[]);
         let pods = rule(&["get", "list"], &[""], &["pods", "pods/log"], &[]);
         let cases = [
@@ -253,9 +250,9 @@ mod tests {
         }
     }
 
-    /// Rules that take minutes if every pair is compared: their sender would delay all other clients.
+    /// A comparison of every pair of rules would take minutes, and delay all other clients.
     #[test]
-    fn thousands_of_rules_are_joined_without_comparing_each_pair() {
+    fn thousands_of_rules_are_merged_without_comparing_each_pair() {
         let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
         let of_names =
             |names: &[String]| names.iter().map(|name| rule(&["get"], &[""], &["pods"], &[name])).collect::<Vec<_>>();
@@ -268,7 +265,7 @@ mod tests {
         let admin = vec![rule(&["*"], &["*"], &["*"], &[]); 100];
         let hostile: Vec<_> = (0..50).map(|_| rule(&wide, &wide, &wide, &[])).collect();
         assert!(common(&hostile, &hostile[1..].iter().chain(&admin).cloned().collect::<Vec<_>>()).len() <= 50);
-        // The usual rules of people are compared.
+        // Tributary compares the usual rules of people completely.
         let own: Vec<_> = names(200).iter().map(|name| rule(&["get", "list"], &[""], &[name], &[])).collect();
         let read = vec![rule(&["get", "list", "watch"], &["", "apps"], &["*"], &[])];
         assert_eq!(common(&own, &read).len(), 200);

@@ -1,4 +1,4 @@
-//! The times of a watch's bookmarks, and of its end. The present time is an argument.
+//! Schedule of a watch's bookmarks, and of its end. The present time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,52 +7,47 @@ use tokio::time::Instant;
 use tributary_apimachinery::Timeout;
 use tributary_merge::CompositeResourceVersion;
 
-/// The interval between bookmarks of a quiet watch (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
+/// Interval between bookmarks of a quiet watch (kube-apiserver's `bookmarkFrequency` in `cacher.go`).
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time of the last bookmark before the deadline (`time_budget.go`: about 2 s).
+/// Time between the last bookmark and the deadline (kube-apiserver's `time_budget.go`: about 2 s).
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// The time between an event and its bookmark, if events carry the integers of single objects: such an integer is no
-/// version of the merged view. Clients are promised 250 ms; the rest is for the network.
+/// Delay between an event and its bookmark, if events carry the integer versions of single objects, which are not
+/// versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
-/// The frequency of a watch's bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BookmarkFrequency {
-    /// No bookmarks: the client does not ask for them.
+    /// No bookmarks: the client does not request bookmarks.
     None,
-    /// Each minute, and before the end.
+    /// Every minute, and before the end.
     Regular,
-    /// Soon after events, too.
+    /// Every minute, before the end, and soon after events.
     AfterEvents,
 }
 
-/// The action when the timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// End the watch: its time is over.
+    /// End the watch.
     End,
-    /// Write a bookmark. If it equals the last one, it is written only if `repeated`: the bookmark of each minute shows
-    /// that the stream is alive.
+    /// Write a bookmark. A bookmark equal to the last one is written only if `repeated`: the bookmark of each minute
+    /// shows that the stream is alive.
     Bookmark { repeated: bool },
 }
 
-/// The bookmarks of one watch.
 pub(super) struct BookmarkSchedule {
     kind: BookmarkFrequency,
-    /// The end of the watch.
     deadline: Instant,
-    /// The next bookmark that does not depend on events, or the end.
+    /// Time of the next bookmark that does not depend on events, or of the end.
     regular: Instant,
-    /// The bookmark that follows the last events.
+    /// Time of the bookmark that follows the last events.
     after_events: Option<Instant>,
-    /// The vector of the last bookmark, so that an equal one is not written too early.
+    /// Version of the last bookmark, so that an equal bookmark is not written too early.
     told: Option<Arc<CompositeResourceVersion>>,
 }
 
 impl BookmarkSchedule {
-    /// The bookmarks of a watch that begins now and ends after `timeout`.
     pub(super) fn new(kind: BookmarkFrequency, now: Instant, timeout: Timeout) -> Self {
         let deadline = now + timeout.duration();
         let regular = match kind {
@@ -62,17 +57,15 @@ impl BookmarkSchedule {
         Self { kind, deadline, regular, after_events: None, told: None }
     }
 
-    /// The time at which the timer has to fire.
     pub(super) fn next(&self) -> Instant {
         self.after_events.map_or(self.regular, |due| due.min(self.regular))
     }
 
-    /// Returns whether a bookmark follows events.
+    /// Returns whether bookmarks follow events.
     pub(super) fn follow_events(&self) -> bool {
         self.kind == BookmarkFrequency::AfterEvents
     }
 
-    /// Plans the bookmark that follows events sent at `now`.
     pub(super) fn events_told(&mut self, now: Instant) {
         self.after_events.get_or_insert(now + AFTER_EVENT);
     }
@@ -82,7 +75,7 @@ impl BookmarkSchedule {
         self.after_events.is_some_and(|due| due <= now)
     }
 
-    /// The action at the time `now`, when the timer has fired.
+    /// Returns the action at the time `now`, when the timer has fired.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let after_events = self.after_events.take().is_some();
         if now >= self.deadline {
@@ -93,18 +86,18 @@ impl BookmarkSchedule {
         Due::Bookmark { repeated: !after_events }
     }
 
-    /// Notes that an object's event was sent. If revisions went back, the next vector may equal an earlier one, and is
-    /// written again.
+    /// Forgets the last bookmark after an object's event. If revisions went back, the next version may equal an earlier
+    /// one, and is written again.
     pub(super) fn forget_told(&mut self) {
         self.told = None;
     }
 
-    /// Notes that the end of the initial events was sent, with this version.
+    /// Records that the bookmark at the end of the initial events was sent with this version.
     pub(super) fn initial_events_end(&mut self, version: &Arc<CompositeResourceVersion>) {
         self.told = Some(Arc::clone(version));
     }
 
-    /// Returns whether a bookmark of this version is due, and notes a due one as sent.
+    /// Returns whether a bookmark of this version is due, and records a due bookmark as sent.
     pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
         let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
         if is_told {
@@ -113,7 +106,6 @@ impl BookmarkSchedule {
         is_told
     }
 
-    /// Returns whether the client asks for bookmarks.
     pub(super) fn are_taken(&self) -> bool {
         self.kind != BookmarkFrequency::None
     }
@@ -130,7 +122,7 @@ mod tests {
         (BookmarkSchedule::new(kind, now, Timeout::new(Duration::from_secs(seconds))), now)
     }
 
-    /// The seconds at which the timer fires, with the action of each, to the end.
+    /// Returns the seconds at which the timer fires until the end of the watch, with the action of each.
     fn course(kind: BookmarkFrequency, seconds: u64) -> Vec<(u64, Due)> {
         let (mut bookmarks, begin) = bookmarks(kind, seconds);
         let mut course = Vec::new();
@@ -156,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmark_follows_the_first_event_and_repeats_nothing() {
+    fn bookmark_follows_the_first_event_after_a_fixed_delay() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         bookmarks.events_told(begin + SECOND);
         bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
@@ -189,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn client_without_bookmarks_gets_none() {
+    fn watch_without_requested_bookmarks_gets_none() {
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::None, 1800);
         assert!(!bookmarks.is_due_for(&Arc::new(CompositeResourceVersion::default()), true));
     }

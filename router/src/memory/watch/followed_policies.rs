@@ -10,23 +10,18 @@ use tributary_rights::ScopeChange;
 
 use crate::dispatch::Dispatched;
 
-/// The policies of one watch.
 pub(super) struct FollowedPolicies {
     dispatched: Arc<Dispatched>,
-    /// The clusters that the request selects.
     wanted: ClusterSelector,
-    /// The clusters of the watched view, as they come and go.
+    /// Clusters of the watched resource; updated when clusters join or leave.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
-    /// The clusters that the watch shows, if policies alone leave out clusters; any further cluster is new to the
-    /// client.
+    /// Clusters that the watch shows, if only policies exclude clusters; any further cluster is new to the client.
     told: Option<Arc<BTreeSet<ClusterName>>>,
-    /// The clusters whose policies refused the request at its arrival.
     denying: BTreeSet<ClusterName>,
     changes: watch::Receiver<()>,
 }
 
 impl FollowedPolicies {
-    /// Follows the policies from their decision at the request's arrival.
     pub(super) fn new(
         dispatched: &Arc<Dispatched>,
         wanted: ClusterSelector,
@@ -40,7 +35,7 @@ impl FollowedPolicies {
         Self { dispatched: Arc::clone(dispatched), wanted, clusters, told, denying, changes }
     }
 
-    /// The reason to end the watch, if there is one. Costs two loads if nothing has changed.
+    /// Returns the reason to end the watch, if there is one. Costs two loads if nothing has changed.
     pub(super) fn look(&mut self) -> Option<ScopeChange> {
         let is_another = self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
         if !is_another {
@@ -62,7 +57,7 @@ impl FollowedPolicies {
         wanted.into_iter().any(|cluster| is_further(&cluster)).then_some(ScopeChange::Further)
     }
 
-    /// Ends when the policies or the clusters may have changed. Cancelling is safe.
+    /// Resolves when the policies or the clusters may have changed. Cancellation is safe.
     pub(super) async fn news(&mut self) {
         tokio::select! {
             changed = async { self.changes.changed().await } => {

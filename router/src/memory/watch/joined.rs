@@ -1,4 +1,4 @@
-//! The frames of one turn, joined.
+//! Joining of small frames into larger frames.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use tributary_sharing::body::FRAME_BYTES;
 
-/// Joins the frames of one turn into frames of about 64 KiB. A single frame stays as it is, shared by all watches.
+/// Joins the frames of one batch of events into frames of about 64 KiB. A single frame stays unchanged, shared by all
+/// watches.
 pub(super) struct FrameJoiner<'a> {
     pub(super) ready: &'a mut VecDeque<Bytes>,
     pub(super) open: BytesMut,
@@ -15,7 +16,7 @@ pub(super) struct FrameJoiner<'a> {
 impl FrameJoiner<'_> {
     pub(super) fn push(&mut self, frame: Bytes) {
         if self.open.is_empty() {
-            // A single frame waits at the end of the queue until another one comes.
+            // A single frame waits at the end of the queue until the next frame arrives.
             if let Some(last) = self.ready.pop_back_if(|last| last.len() + frame.len() <= FRAME_BYTES) {
                 self.open.extend_from_slice(&last);
                 self.open.extend_from_slice(&frame);

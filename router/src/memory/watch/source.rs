@@ -1,4 +1,4 @@
-//! The source of a watch's events: a position in a view's log, until another view replaces this one.
+//! Source of a watch's events: a position in the log of a cached view, until another view replaces it.
 
 use std::any::Any;
 use std::hash::Hasher;
@@ -13,15 +13,15 @@ use tributary_views::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 
 use crate::selection::Selection;
 
-/// Events that one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a late watcher, and the log is
-/// locked for some microseconds.
+/// Maximum of events that a watch takes from the log at a time. 32 events of 7 KB are a quarter of a megabyte for a
+/// late watcher, and the log is locked for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
-/// The largest cost of matching a watcher's filter while the log changes ([`ObjectFilter::cost`]). A watcher with a
-/// longer selector is woken, and matches in its own turn.
+/// Maximal cost of matching a watcher's filter while the log is locked for a change ([`ObjectFilter::cost`]). A watcher
+/// with a costlier filter is woken, and matches in its own task.
 const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
 
-/// Wakes a watch only for changes that it may show.
+/// Wakes a watch only for changes that the watch may show.
 impl Interest for Selection {
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool {
         self.cost(&change.object) > ASKING_COST_MAX || concerns(self, cluster, change)
@@ -36,32 +36,34 @@ impl Interest for Selection {
     }
 }
 
-/// A position in a view's log.
+/// Position of a watch in the log of a cached view.
 pub(super) struct LogPosition {
     watching: Watching,
     watcher: Watcher<Arc<Selection>>,
     head: HeadWaiter,
     until: Until,
-    /// Set for [`Until::GivenUp`]: tells the views of the namespace that this view still serves held objects.
+    /// Set for [`Until::GivenUp`]. Tells the cached views of the namespace that the view of all namespaces still serves
+    /// its objects.
     _as_held: Option<ServedAsHeld>,
-    /// The view's count of forbidding clusters when the watch last checked whether another view replaces this one.
+    /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
+    /// view.
     times_forbidden: usize,
 }
 
-/// The end of a view's use, if a view of one namespace may replace it.
+/// Time until which a watch uses the cached view of all namespaces, before a view of one namespace may replace it.
 enum Until {
-    /// Until the watch ends: no view of one namespace shows the same objects, or this view is one.
+    /// Until the watch ends: no other view shows the watched objects.
     End,
-    /// Until a cluster forbids to read all namespaces.
+    /// Until a cluster forbids reading all namespaces.
     Forbidden,
-    /// Until the held objects of a cluster that forbids to read all namespaces are dropped. The cluster forbade it
-    /// before the watch began, but the limit left no room for a view of the namespace.
+    /// Until memory drops the objects of a cluster that forbids reading all namespaces. The cluster forbade the read
+    /// before the watch began, but the limit allowed no view of the namespace.
     GivenUp,
 }
 
 impl LogPosition {
-    /// A watcher's position, read over this connection. `is_forbidden`: a cluster forbade to read all namespaces when
-    /// the watch began.
+    /// Creates the position of a watcher on this connection. `is_forbidden`: a cluster forbade reading all namespaces
+    /// when the watch began.
     pub(super) fn new(
         view: &Arc<View>,
         peer: Option<Peer>,
@@ -78,12 +80,11 @@ impl LogPosition {
         Self { watching, watcher, head, until, _as_held: as_held, times_forbidden: view.times_forbidden() }
     }
 
-    /// The view of this position.
     pub(super) fn view(&self) -> &Arc<View> {
         self.watching.view()
     }
 
-    /// Returns whether another view replaces this one, for all watches or for those of the watched namespace.
+    /// Returns whether another cached view has replaced this one, for all watches or for watches of this namespace.
     pub(super) fn is_taken_over(&mut self) -> bool {
         self.times_forbidden = self.view().times_forbidden();
         let (view, clusters) = (self.view(), &self.watcher.filter().clusters);
@@ -95,17 +96,17 @@ impl LogPosition {
             }
     }
 
-    /// Marks all present events as seen. Call before taking events.
+    /// Marks all present events as seen. Must be called before events are taken.
     pub(super) fn look(&mut self) {
         self.head.look();
     }
 
-    /// Ends once the log has something new since the last [`look`](Self::look). Cancelling is safe.
+    /// Resolves once the log has new entries since the last [`look`](Self::look). Cancellation is safe.
     pub(super) async fn advanced(&self) {
         self.head.advanced().await;
     }
 
-    /// Takes one turn's worth of events from the log, and calls `prepare` while the log is locked.
+    /// Takes one batch of events from the log, and calls `prepare` while the log is locked.
     pub(super) fn take_events(
         &mut self,
         events: &mut Vec<WatchEvent>,
@@ -114,8 +115,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // Checked under the lock: handed-out events are counted where another view replaces this one. A watch that
-        // waited for its turn may not know yet that this view has ended.
+        // Checked under the lock, because a replacement of the view counts the sent events. A watch that waited for the
+        // lock may not know yet that its view has ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
@@ -129,8 +130,8 @@ impl LogPosition {
         progress
     }
 
-    /// Returns whether nothing has happened since the last turn. Takes events without sending them, so they are not
-    /// counted as handed out: only for a stream that ends.
+    /// Returns whether the log has no new events. Discards the events without counting them as sent, so only a stream
+    /// that ends may call this function.
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
         let log = self.watching.view().log();
@@ -139,13 +140,12 @@ impl LogPosition {
         matches!(progress, Progress::CaughtUp) && events.is_empty()
     }
 
-    /// The version that the sent events have reached.
     pub(super) fn vector(&mut self) -> Option<Arc<CompositeResourceVersion>> {
         let view = self.watching.view();
         let log = view.log();
         self.watcher.skip_to(self.head.passed());
         match self.watcher.bookmark(&log)? {
-            // Bookmarks and ends of initial events are never of this form.
+            // Bookmarks and ends of initial events never carry the version of a single object.
             EventVersion::Item(_) => None,
             EventVersion::Log(version) => view.bookmarks.vector(&log, version),
             EventVersion::Vector(version) => Some(version),
@@ -168,9 +168,9 @@ mod tests {
         Arc::new(Selection::new(filter, None))
     }
 
-    /// More happens in other namespaces than the log keeps, and no change wakes the watch.
+    /// The log keeps fewer changes than happen in other namespaces, and no change wakes the watch.
     #[tokio::test]
-    async fn watcher_needs_no_log_of_other_namespaces() {
+    async fn watcher_of_a_namespace_survives_log_loss_of_other_namespaces() {
         let limits = Limits { history_bytes: 10_000, ..Limits::default() };
         let (view, cluster) = (View::within_for_tests(&limits), ClusterName::new("a").unwrap());
         view.join_for_tests(&cluster, ResourceVersion(7));
@@ -193,9 +193,8 @@ mod tests {
         assert_eq!(events.len(), 1);
     }
 
-    /// The watch may have waited for its turn meanwhile.
     #[tokio::test]
-    async fn changes_after_the_end_of_a_view_are_not_taken() {
+    async fn watch_takes_no_changes_after_the_end_of_its_view() {
         let view = View::for_tests();
         let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);

@@ -1,4 +1,4 @@
-//! The position in the log where a watch begins.
+//! Position in the log where a watch begins.
 
 use std::sync::Arc;
 
@@ -13,24 +13,23 @@ use crate::request::ClientRequest;
 use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
 
-/// The refusal of a watch, in the form that its client gets.
+/// Refusal of a watch, in the form that the client gets.
 pub(super) enum NotStarted {
-    /// The refusal is the answer itself.
+    /// The refusal is the HTTP answer.
     AsAnswer(Refusal),
-    /// The refusal is an event, after 200.
+    /// The refusal is an event in the stream, after 200.
     InStream(Refusal),
 }
 
-/// The start of a watch.
 pub(super) struct StartedWatch {
     pub(super) watcher: Watcher<Arc<Selection>>,
-    /// The clusters in which the client is ahead.
+    /// Clusters whose version in the client is newer than in memory.
     pub(super) ahead: Vec<Ahead>,
-    /// The standing of each wanted cluster.
+    /// State (fresh, stale or unknown) of each selected cluster.
     pub(super) standings: Arc<Standings>,
 }
 
-/// Waits until the view has reached the requested version, and finds its position in the log.
+/// Waits until the cached view has reached the requested version, and finds the position of the version in the log.
 pub(super) async fn start(
     request: ClientRequest<'_>,
     versions: &Versions,
@@ -46,7 +45,7 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // Before the log: a task that locks a view's clusters may wait for the log.
+    // The log is locked afterwards: a task that locks a view's clusters may wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
@@ -56,9 +55,9 @@ pub(super) async fn start(
     Ok(StartedWatch { watcher, ahead, standings })
 }
 
-/// Refuses a resumed version that does not tell the rights under which it was handed out. A number has no room for
-/// them, so a user in shared mode cannot resume from one. If the user had lost rights in a cluster since, its objects
-/// would stay with the client. If the user had gained rights, its objects would never come.
+/// Refuses a resumed version without the rights under which Tributary issued the version. An integer version cannot
+/// contain rights, so a user in shared mode cannot resume from it. If the user had lost rights in a cluster since, the
+/// cluster's objects would stay with the client. If the user had gained rights, the objects would never arrive.
 fn says_its_rights(
     request: ClientRequest<'_>,
     wanted: &ReadVersion,
@@ -74,8 +73,8 @@ fn says_its_rights(
     }
 }
 
-/// Waits until the view has reached the requested version. A resumed version need not be reached: then the clusters in
-/// which the client is ahead are returned.
+/// Waits until the cached view has reached the requested version. A resumed version need not be reached: the function
+/// then returns the clusters for which the client has a newer version.
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
@@ -110,17 +109,16 @@ async fn reach(
     Ok(Vec::new())
 }
 
-/// The start of a watch's events.
 enum WatchFrom {
-    /// The present objects, and perhaps a bookmark behind them.
+    /// The present objects, and with `end_bookmark` a bookmark after them.
     State { end_bookmark: bool },
-    /// The changes from now on.
+    /// Changes from now on.
     Now,
-    /// The changes after this version.
+    /// Changes after this version.
     Version(CompositeResourceVersion),
-    /// The changes after the event with this number of an object in this cluster, the only cluster ever.
+    /// Changes after the event that carries this integer version, in the only cluster that Tributary has ever had.
     ItemOfWhole(ClusterName, ResourceVersion),
-    /// The changes after the event with this number of an object in this cluster.
+    /// Changes after the event in this cluster that carries this integer version.
     Item(ClusterName, ResourceVersion),
 }
 
@@ -137,7 +135,7 @@ impl WatchFrom {
             _ if options.sends_initial_events() => Self::State { end_bookmark: options.sends_initial_events_end() },
             ReadVersion::Newest | ReadVersion::Any => Self::Now,
             ReadVersion::Version(version) => Self::Version(version),
-            // Any process can resume from it.
+            // Any process can resume from this version.
             ReadVersion::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
             ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
@@ -155,7 +153,6 @@ impl WatchFrom {
         })
     }
 
-    /// A watcher at this start.
     fn watcher(self, view: &View, log: &Log, filter: Arc<Selection>) -> Result<Watcher<Arc<Selection>>, NotStarted> {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),
@@ -165,8 +162,8 @@ impl WatchFrom {
                 let version = log.version_of_item(&cluster, version);
                 Watcher::resume(log, &[(cluster, version)].into_iter().collect(), filter).map_err(too_old)
             }
-            // The integer does not cover the other clusters: their positions are those of the event in this log. So the
-            // log must still have the event, and this process must have sent it.
+            // The integer does not cover the other clusters. Their positions are the positions at the event in the log.
+            // So the log must still have the event, and this process must have sent the event.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
                 let cause = "its event is no longer remembered here, or is not the only one with that version";
@@ -176,7 +173,6 @@ impl WatchFrom {
     }
 }
 
-/// The refusal of a version that is too old to resume from.
 fn too_old(error: TooOld) -> NotStarted {
     VersionRefusal::TooOld(error).into()
 }
@@ -188,7 +184,7 @@ impl From<VersionRefusal> for NotStarted {
 }
 
 impl NotStarted {
-    /// The refusal for a version that is not reached. A client repeats the watch for a cluster that is unknown.
+    /// Refuses a version that memory does not reach. A client repeats the watch if the cluster is unknown.
     fn of_unreached(unreached: Unreached) -> Self {
         Self::from_refusal(unreached.of_collection())
     }

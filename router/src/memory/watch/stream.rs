@@ -1,4 +1,4 @@
-//! The stream of a watch.
+//! Stream of a watch: its phases, and the writing of events and bookmarks.
 //!
 //! ```text
 //! Initial ── sent ──▶ Behind ◀── log advanced, or client no longer ahead ──┐
@@ -29,52 +29,49 @@ use super::source::LogPosition;
 
 use crate::response::watch::{EventWriter, Prepared};
 
-/// The phase of a stream.
 pub(super) enum StreamPhase {
-    /// Sends much of the present state: the initial events, or clusters that a version lacks. Needs a turn of the long
-    /// answers.
+    /// Sends the present state: the initial events, or clusters that a version lacks. Needs a write permit.
     Initial(AnswerTurn),
     /// The log may have more events.
     Behind,
-    /// The last turn found no event: the next turn waits for the log's head to move.
+    /// The log had no new event: the stream waits for the log to advance.
     CaughtUp,
-    /// Only the frames in `ready` are still sent.
+    /// The stream only sends the remaining frames in `ready`.
     Ended,
 }
 
-/// The stream of one watch.
 pub(super) struct WatchStream {
     source: LogPosition,
     phase: StreamPhase,
-    /// Present while the client is ahead of this process.
+    /// Present while the client's version of a cluster is newer than memory's.
     ahead: Option<CatchingUp>,
     writer: EventWriter,
-    /// The events that a turn takes from the log. Kept to reuse its memory.
+    /// Batch of events from the log. Kept to reuse its allocation.
     events: Vec<WatchEvent>,
     prepared: Vec<Option<Prepared>>,
     ready: VecDeque<Bytes>,
     bookmarks: BookmarkSchedule,
-    /// Fires at the [next](BookmarkSchedule::next) time of the bookmarks.
+    /// Fires at the [next](BookmarkSchedule::next) time of the bookmark schedule.
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
-    /// The rights of the watch's user; `None` in personal mode.
+    /// Rights of the watch's user; `None` in personal mode.
     rights: Option<FollowedRights>,
-    /// The dispatch policies of the watch; `None` if no policy can ever refuse it.
+    /// Dispatch policies of the watch; `None` if no policy can ever refuse the watch.
     policies: Option<FollowedPolicies>,
 }
 
-/// The reason why a stream wakes up.
 enum Wake {
     Head,
     Timer,
     /// The rights or the policies of the watch may have changed.
     Rights,
-    /// The client is no longer ahead, or will be ahead for ever.
+    /// Memory has reached the client's version, or will never reach the version.
     Caught(Option<Refusal>),
 }
 
 impl WatchStream {
-    /// A stream that begins in this phase. `draining` is cancelled when clients are to go to another process.
+    /// Creates a stream with this initial phase. `draining` is cancelled when clients have to change to another
+    /// process.
     pub(super) fn new(
         source: LogPosition,
         phase: StreamPhase,
@@ -99,13 +96,13 @@ impl WatchStream {
         }
     }
 
-    /// The same stream, which ends if these rights or policies change.
+    /// Adds rights and policies whose change ends the stream.
     pub(super) fn under(self, rights: Option<FollowedRights>, policies: Option<FollowedPolicies>) -> Self {
         Self { rights, policies, ..self }
     }
 
-    /// The next frame; `None` at the end of the stream. A slow reader gets frames at its own speed. If the log drops
-    /// the next events first, the stream ends.
+    /// Returns the next frame; `None` at the end of the stream. A slow client gets frames at its own speed. If the log
+    /// drops the next events first, the stream ends.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.look_at_rights();
@@ -121,7 +118,7 @@ impl WatchStream {
                 StreamPhase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
                     Some(Ok(())) => self.follow().await,
                     Some(Err(_)) => self.phase = StreamPhase::Ended,
-                    // The next loop hands the stream over.
+                    // The next iteration of the loop continues the stream at another cached view.
                     None => {}
                 },
                 StreamPhase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),
@@ -132,8 +129,8 @@ impl WatchStream {
         }
     }
 
-    /// Ends the stream if its rights or policies have changed. Frames that were prepared under the old ones are
-    /// dropped, so that the client lists again.
+    /// Ends the stream if its rights or policies have changed. Drops frames that were prepared under the old rights, so
+    /// that the client lists again.
     fn look_at_rights(&mut self) {
         let is_ended = matches!(self.phase, StreamPhase::Ended);
         if is_ended {
@@ -154,25 +151,25 @@ impl WatchStream {
         }
     }
 
-    /// Waits for an event, the timer or another change, and handles all but events.
+    /// Waits for the next reason to wake, and handles it. The loop of `next` then writes events and checks the rights.
     async fn wait(&mut self) {
         match self.wake().await {
-            // With endless events the timer is never waited for. And the head also moves by events of other watches,
-            // which do not wake this one until its timer fires.
+            // With endless events the branch of the timer never runs. Events of other watches also advance the log,
+            // without waking this watch before its timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
-            // The loop checks the rights before it sends anything.
+            // The loop checks the rights before it sends a frame.
             Wake::Rights => {}
             Wake::Caught(refusal) => self.caught(refusal),
         }
     }
 
-    /// Waits for the next reason to wake. A drain moves the head, too: waiting for one thing is cheaper than for two,
-    /// for each of thousands of watches at each event.
+    /// Waits for the next reason to wake. A drain also advances the log's head: one wait instead of two is cheaper for
+    /// thousands of watches at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
-            // In this order: an event does not pay for a check of the timer, which has its turn once no event is left.
+            // In this order: an event does not pay for a check of the timer, which is polled when no event is left.
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
@@ -182,10 +179,10 @@ impl WatchStream {
         }
     }
 
-    /// Writes a turn's worth of new events, or handles the end of the client's lead.
+    /// Writes a batch of new events, or handles the end of the wait for the client's version.
     async fn follow(&mut self) {
         self.source.look();
-        // Before the member's later events: the log does not know that it had not reached the client's version.
+        // Precedes the member's later events: the log does not know that memory was behind the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             let refusal = over(&mut self.ahead).await;
             self.caught(refusal);
@@ -193,23 +190,22 @@ impl WatchStream {
         }
         self.turn();
         if matches!(self.phase, StreamPhase::Initial(_) | StreamPhase::Behind) {
-            // Yields between two turns, even more if a turn found no event.
+            // Yields between two batches, also if a batch had no event.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Handles the end of the client's lead: the stream goes on, or ends with a refusal.
+    /// Handles the end of the wait for the client's version: the stream continues, or ends with a refusal.
     fn caught(&mut self, refusal: Option<Refusal>) {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
-            // The clusters may have reached the version without an event, and their events may have been held back.
+            // The clusters may have reached the version without an event, and their events may have been delayed.
             None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }
     }
 
-    /// Ends the stream with an error.
     fn fail(&mut self, refusal: &Refusal) {
         let status = refusal.status();
         if status.code == StatusCode::GONE.as_u16() {
@@ -219,7 +215,6 @@ impl WatchStream {
         self.phase = StreamPhase::Ended;
     }
 
-    /// Writes one turn's worth of new events.
     fn turn(&mut self) {
         let Self { source, writer, events, prepared, .. } = self;
         let progress = source.take_events(events, |log, events| {
@@ -241,7 +236,7 @@ impl WatchStream {
         }
     }
 
-    /// Encodes the events of a turn, and plans the bookmark that follows them.
+    /// Encodes the events of a batch, and schedules the bookmark that follows the events.
     fn write_events(&mut self) {
         if self.events.is_empty() {
             return;
@@ -269,8 +264,9 @@ impl WatchStream {
         }
     }
 
-    /// Plans the bookmark that follows the events of a turn. Behind a repeated object it is written at once: the
-    /// object's integer is of an earlier event, so a client that lost the connection there would have to list again.
+    /// Schedules the bookmark that follows a batch of events. After a repeated object the bookmark is written
+    /// immediately: the object carries the integer of an earlier event, so a client that lost the connection there
+    /// would have to list again.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
@@ -304,7 +300,7 @@ impl WatchStream {
         if !matches!(self.phase, StreamPhase::CaughtUp) {
             return;
         }
-        // The end of the client's lead is handled before any event.
+        // The end of the wait for the client's version is handled before any event.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             self.phase = StreamPhase::Behind;
             return;
@@ -313,8 +309,8 @@ impl WatchStream {
         self.turn();
     }
 
-    /// Writes a bookmark of a version, unless the client asks for none, or has just got that version. An equal version
-    /// is written again only if `repeated`.
+    /// Writes a bookmark of a version, unless the client requests no bookmarks, or has just got that version. An equal
+    /// version is written again only if `repeated`.
     fn bookmark(&mut self, version: Option<Arc<CompositeResourceVersion>>, repeated: bool) {
         if let Some(version) = version.filter(|version| self.bookmarks.is_due_for(version, repeated)) {
             self.ready.push_back(self.writer.bookmark(&version, false));
@@ -322,8 +318,8 @@ impl WatchStream {
     }
 
     /// Ends the stream with a bookmark, so that the client can resume at another process or view. Events since the last
-    /// turn are not sent: the other one may send them behind events of other clusters. A client that lost the
-    /// connection behind such an event and resumed by its number would seem to have those events.
+    /// batch are not sent: the other view may send these events after events of other clusters. A client that lost the
+    /// connection after such an event and resumed by its number would miss the events of the other clusters.
     fn hand_over(&mut self) {
         let told = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();
@@ -334,7 +330,7 @@ impl WatchStream {
     }
 }
 
-/// Ends when the client is no longer ahead, with a refusal if a member will not reach its version.
+/// Waits until memory has the client's version. Returns a refusal if a member will not reach the version.
 async fn over(ahead: &mut Option<CatchingUp>) -> Option<Refusal> {
     match ahead {
         Some(ahead) => ahead.over().await,

@@ -1,4 +1,5 @@
-//! Turns for answers of two lengths, apart: whoever wants a megabyte never waits behind those who want everything.
+//! Separate write permits for medium and long answers: a client that reads a megabyte never waits behind lists of
+//! everything.
 
 use std::sync::Arc;
 
@@ -6,49 +7,50 @@ use crate::flow::holder::Holder;
 
 use super::{NoTurn, TurnMetrics, Turns, WriteTurn};
 
-/// Maximum of an answer of medium length, in bytes. 1 MiB: a namespace of 150 pods, or a page of 500 small objects,
-/// gathered in under a millisecond.
+/// Maximal size of an answer of medium length, in bytes. 1 MiB is a namespace of 150 pods, or a page of 500 small
+/// objects, gathered in under a millisecond.
 pub const MEDIUM_BYTES: usize = 1 << 20;
 
 /// Length of an answer, as known at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// At most [`MEDIUM_BYTES`], or not known: it takes a turn of the long ones when it has become longer.
+    /// At most [`MEDIUM_BYTES`], or unknown. An answer that later exceeds [`MEDIUM_BYTES`] changes to a write permit
+    /// for long answers.
     Medium,
     /// More than [`MEDIUM_BYTES`].
     Long,
 }
 
-/// The turns for answers of both lengths. One per process.
+/// Write permits for answers of both lengths. One value for each process.
 #[derive(Debug)]
 pub struct AnswerTurns {
     medium: Arc<Turns>,
     long: Arc<Turns>,
 }
 
-/// Metrics of the turns of both lengths.
+/// Metrics of the write permits of both lengths.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTurnMetrics {
-    /// Turns of answers of up to [`MEDIUM_BYTES`].
+    /// Metrics of write permits for answers of up to [`MEDIUM_BYTES`].
     pub medium: TurnMetrics,
-    /// Turns of longer answers.
+    /// Metrics of write permits for longer answers.
     pub long: TurnMetrics,
 }
 
-/// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and an answer
-/// that grows long takes another.
+/// Permission to write one answer. The write permit inside may change: a slow answer loses its permit and takes a new
+/// one, and a growing answer changes to a permit for long answers.
 #[derive(Debug)]
 pub struct AnswerTurn {
     answer_turns: Arc<AnswerTurns>,
     holder: Holder,
     length: Length,
-    /// How many bytes may still be written by a turn of medium length.
+    /// Bytes that a write permit of medium length still allows.
     left: usize,
     turn: WriteTurn,
 }
 
 impl AnswerTurns {
-    /// Gives `at_once` turns at a time for each length.
+    /// Creates a limit of `at_once` write permits for each length.
     pub fn new(at_once: usize, metrics: &AnswerTurnMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
@@ -56,14 +58,13 @@ impl AnswerTurns {
         })
     }
 
-    /// How many turns of medium length and of long ones are taken, how many there are at a time of each, and how many
-    /// were refused since the start.
+    /// Returns, for each length, the number of active write permits, the limit, and the number of refused answers since
+    /// the start.
     pub fn usage(&self) -> [(&'static str, (usize, usize, u64)); 2] {
         [("medium", self.medium.usage()), ("long", self.long.usage())]
     }
 
-    /// Takes a turn for this length, waiting for one if need be. Cancel:
-    /// dropping the future gives up the place.
+    /// Waits for a write permit of this length. Cancellation: dropping the future leaves the queue.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -81,8 +82,8 @@ impl AnswerTurns {
 }
 
 impl AnswerTurn {
-    /// Waits for the right to write more. Returns at once, unless a waiting request took the turn because the reader
-    /// was slow, or the answer has become long.
+    /// Waits until the answer may write more bytes. Returns at once unless the answer lost its write permit because the
+    /// client was slow, or the answer has become long.
     ///
     /// # Errors
     /// [`NoTurn`].
@@ -93,8 +94,8 @@ impl AnswerTurn {
         Ok(())
     }
 
-    /// Counts written bytes. An answer of medium length that becomes long gives its turn back, and continues with a
-    /// turn for long answers.
+    /// Counts written bytes. An answer that exceeds the medium length releases its write permit, and continues with a
+    /// permit for long answers.
     pub fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_little_does_not_wait_for_who_wants_all() {
+    async fn medium_answer_does_not_wait_for_long_answers() {
         let metrics = AnswerTurnMetrics::default();
         let answer_turns = AnswerTurns::new(1, &metrics);
         let long = answer_turns.acquire(Length::Long, Holder::Unknown).await.unwrap();
@@ -119,7 +120,7 @@ mod tests {
         let mut medium = answer_turns.acquire(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
-        // The answer becomes long: its turn is free, and the answer waits behind the other long answer.
+        // The answer becomes long, releases its medium write permit, and waits behind the other long answer.
         medium.wrote(1);
         let mut moved = Box::pin(medium.go_on());
         assert!(moved.as_mut().now_or_never().is_none());

@@ -1,10 +1,10 @@
-//! Waiting requests, in one queue for each holder. Holders take turns.
+//! Round-robin queues of waiting requests: one queue for each holder (connection or user).
 
 use std::collections::VecDeque;
 
 use crate::flow::holder::Holder;
 
-/// Queues of holders, the next one first. No queue is empty.
+/// Queues by holder, in round-robin order. No queue is empty.
 #[derive(Debug)]
 pub(crate) struct HolderQueues<T> {
     lines: VecDeque<HolderQueue<T>>,
@@ -24,12 +24,11 @@ impl<T> Default for HolderQueues<T> {
 }
 
 impl<T> HolderQueues<T> {
-    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Adds a request at the end of the queue of its holder. Cost: a look at each queue.
+    /// Appends a request to the queue of its holder. Cost: linear in the number of queues.
     pub(crate) fn push(&mut self, holder: Holder, place: T) {
         self.waiting += 1;
         match self.lines.iter_mut().find(|line| line.holder == holder) {
@@ -38,8 +37,7 @@ impl<T> HolderQueues<T> {
         }
     }
 
-    /// Takes the next who waits, of the holders that may be served now.
-    /// Its holder goes to the end of the round.
+    /// Takes the first request of the first holder that satisfies `may`. The holder moves to the end of the round.
     pub(crate) fn next(&mut self, may: impl Fn(Holder) -> bool) -> Option<(Holder, T)> {
         let at = self.lines.iter().position(|line| may(line.holder))?;
         let mut line = self.lines.remove(at)?;
@@ -52,7 +50,7 @@ impl<T> HolderQueues<T> {
         Some((holder, place))
     }
 
-    /// Takes those out of the lines who are not kept. Cost: a look at each.
+    /// Removes requests that do not satisfy `keep`. Cost: linear in the number of requests.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.lines.retain_mut(|line| {
             line.places.retain(&keep);

@@ -1,28 +1,28 @@
-//! The answers of memory and of clusters to the question of a ground.
+//! Answers of memory and of clusters to the lookup for a ground.
 
 use tributary_answers::refusal::{Refusal, Trouble};
 use tributary_apimachinery::ClusterName;
 
 use crate::forward::owner::decision::Evidence;
 
-/// The evidence for a ground, and the reasons why clusters are unknown.
+/// Evidence for a ground, and the reasons for missing answers.
 #[derive(Default)]
 pub(in crate::forward) struct Gathered {
     pub(in crate::forward) evidence: Evidence,
-    /// The reasons why clusters are unknown, where the fleet does not know them.
+    /// Reasons for missing answers, beyond the reasons that the fleet knows.
     pub(in crate::forward) troubles: Vec<Trouble>,
-    /// The 429 of an unknown cluster that was not asked because a limit of this process is reached.
+    /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
     pub(in crate::forward) not_put: Option<Refusal>,
 }
 
 impl Gathered {
-    /// Adds a cluster with an unclear answer or none.
+    /// Adds a cluster with an unusable answer, or without an answer.
     pub(in crate::forward) fn add_unknown(&mut self, cluster: &ClusterName, cause: String) {
         self.troubles.push(Trouble { cluster: cluster.clone(), cause, age: None });
         self.evidence.may.push(cluster.clone());
     }
 
-    /// Adds a cluster that was not asked.
+    /// Adds a cluster that did not get the lookup.
     pub(in crate::forward) fn add_not_put(&mut self, cluster: &ClusterName, why: Refusal) {
         self.evidence.may.push(cluster.clone());
         self.not_put = Some(why);

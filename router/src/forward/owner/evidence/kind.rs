@@ -1,4 +1,4 @@
-//! The clusters that serve the resource of a write.
+//! Evidence for the ground `kind`: the clusters that serve the resource of a write.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tributary_fleet::topology::Cluster;
 use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
-/// Finds the clusters that serve the resource, and those that may. A cluster out of reach counts by its last discovery.
+/// Finds the clusters that serve or may serve the resource. For an unreachable cluster, the last discovery counts.
 pub(in crate::forward) fn find_serving(request: ClientRequest<'_>) -> Evidence {
     let ClientRequest { configuration, served, .. } = request;
     let may = |cluster: &&Arc<Cluster>| {

@@ -1,4 +1,4 @@
-//! The clusters that have an object which a write names.
+//! Lookup of the clusters that have an object which a write names.
 
 use tributary_answers::refusal::{Refusal, Trouble};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
@@ -10,7 +10,6 @@ use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::search::{Depth, Search};
 use crate::request::ClientRequest;
 
-/// An object that a write names.
 pub(in crate::forward) struct NamedObject<'a> {
     pub(in crate::forward) resource: GroupVersionResource,
     pub(in crate::forward) namespace: Option<&'a str>,
@@ -34,7 +33,7 @@ pub(in crate::forward) async fn find_named(
     let search = Search::new(request.about(&wanted, served, &candidates), Depth::Existing).asking_unknown();
     let Answers { found, unknown, troubles, forbidden, not_put, .. } = search.run().await?.answers;
     let has = found.iter().map(|found| found.cluster.name().clone()).collect();
-    // A client that may not look for a namespace may still write in it.
+    // A client that may not get a namespace may still write in the namespace.
     let forbids = |cluster: &ClusterName| Trouble {
         cluster: cluster.clone(),
         cause: format!("it forbids to ask for {}", wanted.resource.group_resource()),
@@ -45,7 +44,7 @@ pub(in crate::forward) async fn find_named(
     Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, troubles, not_put })
 }
 
-/// A request for an object, or without a name for a collection.
+/// Makes a request for an object, or without a name for a collection.
 pub(in crate::forward::owner) fn object_request(
     resource: GroupVersionResource,
     namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! The clusters that have the namespace of a write.
+//! Evidence for the ground `namespace`: the clusters that have the namespace of a write.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::GroupVersionResource;
@@ -9,8 +9,8 @@ use super::named::{NamedObject, find_named};
 use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
-/// Finds the clusters that serve the resource and have the namespace. Clusters where the caller may not make an object
-/// in the namespace do not count and are not asked.
+/// Finds the clusters that serve the resource and have the namespace. Clusters where the caller may not create an
+/// object in the namespace do not count, and get no lookup.
 ///
 /// # Errors
 /// The errors of [`find_named`].

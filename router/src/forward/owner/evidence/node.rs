@@ -1,4 +1,4 @@
-//! The clusters that have the node of a new Pod, or the target of a Binding.
+//! Evidence for the ground `node`: the clusters that have the node of a new Pod, or the target of a Binding.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::GroupVersionResource;
@@ -9,7 +9,8 @@ use super::gathered::Gathered;
 use super::named::{NamedObject, find_named};
 use crate::request::ClientRequest;
 
-/// Finds the clusters that have the node of a new Pod; for a Binding, the clusters with the Pod, or else with the node.
+/// Finds the clusters that have the node of a new Pod. For a Binding, finds the clusters with the Pod, or else with the
+/// node.
 ///
 /// # Errors
 /// The errors of [`find_named`].

@@ -1,5 +1,5 @@
-//! The cluster of an object that a write refers to: the first of its ownerReferences that exists, or the object of an
-//! Event.
+//! Evidence for the ground `owner`: the cluster of the first existing object in `ownerReferences`, or of the object
+//! that an Event describes.
 
 use std::sync::Arc;
 
@@ -18,28 +18,25 @@ use crate::forward::owner::decision::{Claim, NoOwner};
 use crate::forward::owner::search::{Depth, Search};
 use crate::request::ClientRequest;
 
-/// The object that a reference names.
 pub(in crate::forward) struct Referenced {
-    /// The cluster with the object.
     pub(in crate::forward) cluster: Arc<Cluster>,
-    /// The object of an Event, as last seen.
+    /// Last known state of the object that an Event describes.
     pub(in crate::forward) involved: Option<Arc<Object>>,
 }
 
-/// The role of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// An ownerReference.
+    /// An entry of `ownerReferences`.
     Owner,
     /// The `involvedObject` or `regarding` of an Event.
     Involved,
 }
 
-/// The number of owners of an object that are looked for. 16: objects have one, a Pod's volumes and shared resources a
-/// handful. Each owner that memory lacks costs a question to each cluster, and a client may name a thousand.
+/// Maximum of ownerReferences that Tributary looks up. Most objects have one owner, and a Pod's volumes and shared
+/// resources a handful. Each owner that memory lacks costs a lookup in each cluster, and a client may name a thousand.
 const OWNERS_MAX: usize = 16;
 
-/// Finds the first of the object's owners that exists, or the object of an Event.
+/// Finds the first owner of the object that exists, or the object that an Event describes.
 ///
 /// # Errors
 /// The errors of [`find_reference`].
@@ -58,7 +55,7 @@ pub(in crate::forward) async fn find_referenced(
     Ok(found.map(|FoundObject { cluster, object }| Referenced { cluster, involved: object }))
 }
 
-/// Finds the first owner that exists. Most often it is the first reference; the others are looked for at once.
+/// Finds the first owner that exists: usually the first reference. The lookups of the other references run in parallel.
 async fn find_first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result<Option<FoundObject>, Refusal> {
     let Some((first, others)) = owners.split_first() else { return Ok(None) };
     let found = Box::pin(find_reference(request, first, Role::Owner)).await?;
@@ -77,15 +74,15 @@ async fn find_first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> R
     Ok(None)
 }
 
-/// Finds the object that a reference names. `None` if no cluster has it: then it is no ground for a choice.
+/// Finds the object that a reference names. `None` if no cluster has the object, which is then no ground for a choice.
 ///
 /// The uid decides. If the reference has none (or a node's name instead, as kubelets write it), the name decides if
-/// only one cluster has it.
+/// only one cluster has an object of the name.
 ///
 /// # Errors
-/// 409 if several clusters have an object of that name and uid. 503 if no known cluster has it, and a cluster does not
-/// answer or does not let the caller look: in another cluster, garbage collection would delete the new object because
-/// its owner is missing. 504 if this process's own writes do not appear within 3 s.
+/// 409 if several clusters have an object of that name and uid. 503 if no known cluster has the object, and a cluster
+/// does not answer or forbids the lookup: in another cluster, garbage collection would delete the new object because
+/// its owner is missing. 504 if Tributary's own writes do not appear in memory within 3 s.
 async fn find_reference(
     request: ClientRequest<'_>,
     reference: &Reference,
@@ -93,7 +90,7 @@ async fn find_reference(
 ) -> Result<Option<FoundObject>, Refusal> {
     let Some((wanted, served)) = read_reference(request, reference) else { return Ok(None) };
     let candidates = request.candidates_of(&wanted, "get").await;
-    // With one cluster there is nothing to guess, and garbage collection deletes no Event.
+    // With one cluster the choice is certain, and garbage collection deletes no Event.
     let is_guess_harmful = role == Role::Owner && request.clusters().len() > 1;
     let hiding = if is_guess_harmful { request.hiding(&served, &candidates) } else { Vec::new() };
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
@@ -127,7 +124,7 @@ fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(
     Some((object_request(served.resource.clone(), namespace, Some(reference.name.clone())), Arc::clone(served)))
 }
 
-/// Finds the object of an Event if it was deleted a moment ago: the last Event of many objects is about their end.
+/// Finds the object of an Event shortly after the object's deletion: the last Event often reports a deletion.
 async fn find_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<FoundObject> {
     let router = request.router;
     let (wanted, _) = read_reference(request, reference).filter(|_| !reference.uid.is_empty())?;

@@ -1,4 +1,4 @@
-//! A cache of the clusters' answers about Helm releases.
+//! Cache of the clusters' answers about Helm releases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,49 +11,45 @@ use super::release::Release;
 use crate::caller::CallerKey;
 use crate::forward::owner::decision::Evidence;
 
-/// The answers of the last seconds: one upgrade writes dozens of objects.
+/// Answers of the last seconds: one upgrade writes dozens of objects.
 #[derive(Default)]
 pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 
 #[derive(Default)]
 struct ReleaseAnswers {
     answers: HashMap<ReleaseKey, (Instant, Evidence)>,
-    /// The number of times that answers were forgotten. An answer to an earlier question lacks later writes.
+    /// Number of invalidations. The answer to a lookup of an earlier generation lacks later writes.
     generation: u64,
 }
 
-/// A question for the records of a release.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseKey {
-    /// The identity of the caller at the clusters.
+    /// Identity of the caller in the clusters.
     pub(crate) caller: CallerKey,
-    /// The resource of the records.
     pub(crate) resource: GroupVersionResource,
     pub(crate) release: Release,
-    /// The clusters that were asked.
     pub(crate) clusters: Box<[ClusterName]>,
 }
 
-/// The lifetime of an answer. 10 s: most upgrades take less, and a write of a record through this process ends it at
+/// Lifetime of an answer. 10 s: most upgrades take less, and a write of a record through Tributary ends the lifetime at
 /// once.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// The number of answers in the cache: more than clients upgrade releases in 10 s.
+/// Maximum of cached answers: more than clients upgrade releases in 10 s.
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {
-    /// The answer to a question, if it is in the cache.
     pub(crate) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// The generation of a question that is put now, for [`insert`](Self::insert).
+    /// Returns the generation of a lookup that begins now, for [`insert`](Self::insert).
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
-    /// Adds the answer to a question of this generation, if there is room and nothing was forgotten since.
+    /// Caches the answer to a lookup of this generation, unless the cache is full, or an invalidation has followed.
     pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
@@ -62,7 +58,7 @@ impl KnownReleases {
         }
     }
 
-    /// Forgets the releases of a namespace in which a record may have been written.
+    /// Removes the releases of a namespace in which a record may have been written.
     pub(crate) fn forget(&self, namespace: &str) {
         let mut known = self.0.lock();
         known.generation += 1;
@@ -84,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_only_for_the_clusters_that_were_asked() {
+    fn cached_release_answer_is_valid_only_for_its_clusters() {
         let known = KnownReleases::default();
         known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
@@ -92,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_question_before_a_write_is_not_cached() {
+    fn release_lookup_that_began_before_a_write_is_not_cached() {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");

@@ -1,4 +1,4 @@
-//! The clusters that have records of a Helm release: memory answers, or the clusters do.
+//! Search for the clusters that have records of a Helm release, in memory or by lookups in the clusters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +24,12 @@ use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::evidence::{Gathered, object_request};
 use crate::request::ClientRequest;
 
-/// Finds the clusters that have records of a release. With a single cluster there is nothing to choose, and no
-/// question.
+/// Finds the clusters that have records of a release. With a single cluster, no search is needed.
 ///
-/// Several clusters may have a release to which a hook without a release name may belong. Then it belongs to the
-/// release that Helm works on.
+/// Several clusters may have a release to which a hook without a release name may belong. The hook then belongs to the
+/// release with a pending status.
 ///
-/// Takes 3 s at most: all clusters are asked at once, for Secrets and ConfigMaps together.
+/// Takes 3 s at most: the lookups in all clusters run in parallel, for Secrets and ConfigMaps together.
 pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, release: &Release) -> Gathered {
     if request.clusters().len() < 2 {
         return Gathered::default();
@@ -42,10 +41,10 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
     {
         let mut pending = find_records_until(request, &pending, end).await;
         let Evidence { has, is_weak, .. } = &pending.evidence;
-        // A ConfigMap, which any client can make, counts for nothing if the releases are in Secrets.
+        // A ConfigMap, which any client can create, does not count if the releases are in Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
         if is_one || (has.is_empty() && pending.not_put.is_some()) {
-            // A cluster that may have a release may have one that Helm works on.
+            // A cluster that may have a release may have a pending release.
             pending.evidence.may.extend(found.evidence.may);
             return pending;
         }
@@ -53,7 +52,7 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
     found
 }
 
-/// Finds the clusters that have records of a release, until the time is over.
+/// Finds the clusters that have records of a release, until the deadline.
 async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
     let union = request.router.fleet().union();
     let resources = release.resources();
@@ -67,7 +66,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    // A client that may write ConfigMaps can make one that looks like a record. Only Helm makes Secrets of its type.
+    // A client that may write ConfigMaps can create one that looks like a record. Only Helm creates Secrets of the
+    // record type.
     let in_secrets =
         served.iter().zip(&found).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
     let (has, is_weak) = match in_secrets {
@@ -77,7 +77,7 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     let forbidden = names(all(|own| &own.forbidden));
     let evidence = Evidence { has: names(has), may: names(may), forbidden, is_weak, is_one_hidden: false };
     if !evidence.has.is_empty() && !evidence.is_weak {
-        // Silent clusters cannot change this result, and are not asked again for each object.
+        // Silent clusters cannot change this result, so later objects need no new lookup.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
             request.router.releases().insert(key, asked_at, evidence);
         }
@@ -90,16 +90,15 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     Gathered { evidence, troubles, not_put }
 }
 
-/// An answer to a question that some clusters left open.
+/// Answer to a lookup that some clusters did not answer.
 struct Unsure {
     key: ReleaseKey,
-    /// The generation of the question.
     asked_at: u64,
     evidence: Evidence,
 }
 
-/// Finds the clusters that have records of one resource. Memory answers if it holds the resource; other clusters are
-/// asked.
+/// Finds the clusters that have records of one resource: in memory if memory caches the resource, and by lookups in
+/// other clusters.
 async fn find_records_of_resource(
     request: ClientRequest<'_>,
     release: &Release,
@@ -131,8 +130,8 @@ async fn find_records_of_resource(
     (found, unsure)
 }
 
-/// Counts clusters that forbid the client to look as clusters that may have records, unless all `clusters` forbid it:
-/// then no client there depends on records.
+/// Moves clusters that forbid the lookup to the clusters that may have records, unless all `clusters` forbid it: a
+/// client without the right in any cluster does not depend on records.
 fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
@@ -143,7 +142,7 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
     }
 }
 
-/// Finds the records in memory, after the writes through this process have appeared.
+/// Finds the records in memory, after Tributary's own writes have appeared.
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
@@ -160,7 +159,7 @@ async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result
 }
 
 /// Returns whether a snapshot has a record. The search reads only objects with the prefix of a record's name, and
-/// yields to other tasks in between: any number of such objects may be no records.
+/// yields to other tasks: many such objects may be no records.
 async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
     let (keys, scope) = (release.key_prefix(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
     let mut after = keys.clone();
@@ -183,7 +182,7 @@ async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVers
     }
 }
 
-/// Asks clusters for records, unless they have answered a moment ago.
+/// Looks up records in clusters, unless the cache has a recent answer.
 async fn ask_clusters(
     request: ClientRequest<'_>,
     release: &Release,
@@ -214,7 +213,7 @@ async fn ask_clusters(
     (found, Some(unsure))
 }
 
-/// The question for records, in the client's name.
+/// Makes the lookup of records, in the client's name.
 fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Question {
     let ClientRequest { router, caller, .. } = request;
     Question {
@@ -229,7 +228,7 @@ fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Quest
     }
 }
 
-/// Adds the reply of a cluster. The names in the list decide, because a selector cannot ask for names.
+/// Adds the reply of a cluster. The names in the list decide, because a selector cannot match names by prefix.
 fn add_reply(found: &mut Gathered, release: &Release, cluster: &ClusterName, reply: Reply) {
     match reply {
         Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
@@ -258,7 +257,7 @@ struct RecordList {
 
 #[derive(Default, Deserialize)]
 struct RecordsMetadata {
-    /// The rest of a longer list.
+    /// Continue token of a longer list.
     #[serde(rename = "continue")]
     rest: Option<String>,
 }
@@ -273,17 +272,17 @@ struct RecordMetadata {
     name: String,
 }
 
-/// The time limit of the search: a write waits for it.
+/// Time limit of the search, which delays a write.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
-/// The time limit of memory. After it, the clusters are asked. 1 s, so that most of the time is left to them.
+/// Time limit of the search in memory, before the lookups in clusters. 1 s leaves most of the time for the clusters.
 const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The number of objects between two yields. 256, each of them a look at a few labels.
+/// Number of objects between two yields. The check of an object reads only a few labels.
 const LOOKED_AT: usize = 256;
 
-/// The largest answer, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations
-/// may take a few hundred KiB.
+/// Maximal size of an answer, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations may
+/// take a few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_among_objects_that_look_like_records_yields_to_other_tasks() {
+    async fn search_for_release_records_yields_to_other_tasks() {
         let resource = GroupVersionResource::new("", "v1", "configmaps");
         let release = Release::named("n", "r");
         let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");

@@ -1,5 +1,5 @@
-//! The Helm release of an object, and the records of a release: Secrets or ConfigMaps with labels, a name and, if they
-//! are Secrets, a type of their own.
+//! Helm release of an object, and the records of a release: Secrets or ConfigMaps with special labels and names; record
+//! Secrets also have a special type.
 //!
 //! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 
@@ -10,41 +10,39 @@ use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, is_n
 use tributary_answers::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
 use tributary_answers::refusal::ReleaseName;
 
-/// The release that an object belongs to, or is a record of.
+/// Release that an object belongs to, or is a record of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     namespace: String,
-    /// The name; `None` for any release of the namespace.
+    /// Name; `None` for any release of the namespace.
     name: Option<String>,
-    /// The resource of the records; `None` if only an object of the release is known.
+    /// Resource of the records; `None` if only an object of the release is known.
     records: Option<GroupVersionResource>,
-    /// The records that count.
     state: RecordState,
 }
 
-/// The records of a release that count.
+/// Status of a release's records that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
-    /// All records count.
     Any,
-    /// All records count. If several clusters have some, only records that show that Helm works on the release: Helm
-    /// makes hooks during that work.
+    /// All records count. If several clusters have records, only records with a pending status count: Helm creates
+    /// hooks during an operation.
     PendingIfSeveral,
-    /// Only records that say that Helm works on the release.
+    /// Only records with a pending status count.
     Pending,
 }
 
-/// The values of a record's label `status` while Helm works on the release.
+/// Values of a record's label `status` during an operation of Helm.
 ///
 /// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
 const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
-/// The labels of records, and of all other objects that Helm writes except hooks (`pkg/action/validate.go`). An object
-/// without them belongs to no release.
+/// Labels of records, and of all other objects that Helm writes except hooks (`pkg/action/validate.go`). An object
+/// without these labels belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// The number of records in an answer. One would do without objects that have the labels of a record and another name;
-/// such objects are few.
+/// Maximum of records in an answer. A single record would suffice, but objects with a record's labels and another name
+/// may precede it; such objects are few.
 const ASKED_FOR: usize = 100;
 
 /// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
@@ -56,8 +54,8 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
 }
 
 impl Release {
-    /// The release of an object with this name. A hook has no annotation with the release. It names the release by a
-    /// label that most charts set; without the label it belongs to a release of its namespace.
+    /// Returns the release of an object with this name. A hook has no annotation with the release. Most charts set a
+    /// label with the release's name; without the label, the hook belongs to some release of its namespace.
     pub(crate) fn from_facts(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
@@ -76,7 +74,7 @@ impl Release {
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
-    /// The release of a member's object.
+    /// Returns the release of a member's object.
     pub(crate) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
         if !MARKS.iter().any(|(label, value)| object.label(label) == Some(value)) {
             return None;
@@ -85,28 +83,26 @@ impl Release {
         Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
-    /// The records that decide if several clusters have records, or `None`.
+    /// Returns the records that decide if several clusters have records, or `None`.
     pub(crate) fn if_several(&self) -> Option<Self> {
         (self.state == RecordState::PendingIfSeveral && self.name.is_none())
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
     }
 
-    /// The namespace with its records.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name in refusals.
     pub(crate) fn into_name(self) -> ReleaseName {
         ReleaseName { namespace: self.namespace, name: self.name }
     }
 
-    /// Returns whether one of its records names the release, rather than an object that belongs to it.
+    /// Returns whether a record names the release, rather than an object of the release.
     pub(crate) fn is_known_by_record(&self) -> bool {
         self.records.is_some()
     }
 
-    /// The resources of the release's records: one, or Secrets and ConfigMaps.
+    /// Returns the resources of the release's records: one, or Secrets and ConfigMaps.
     pub(crate) fn resources(&self) -> Vec<GroupVersionResource> {
         match &self.records {
             Some(resource) => vec![resource.clone()],
@@ -114,7 +110,7 @@ impl Release {
         }
     }
 
-    /// The prefix of its records' keys. The records lie together in a snapshot.
+    /// Returns the prefix of the records' keys. Records with one prefix are adjacent in a snapshot.
     pub(crate) fn key_prefix(&self) -> String {
         let of_name = self.name.as_ref().map(|name| format!("{name}.v"));
         format!("{}/{KEY_BEGIN}{}", self.namespace, of_name.unwrap_or_default())
@@ -125,8 +121,8 @@ impl Release {
         release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
-    /// Returns whether an object of its namespace is one of its records. The labels alone are not enough: not only Helm
-    /// may write ConfigMaps.
+    /// Returns whether an object of the release's namespace is a record of the release. Labels alone are insufficient,
+    /// because any client may write ConfigMaps.
     pub(crate) fn has_record(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
@@ -136,7 +132,7 @@ impl Release {
             && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
     }
 
-    /// The path and query of the question for its records of one resource. A selector cannot ask for their names.
+    /// Returns path and query of the lookup of records of one resource. A selector cannot match names by prefix.
     pub(crate) fn question_path(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
         let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
@@ -153,19 +149,17 @@ impl Release {
         path
     }
 
-    /// A release for tests.
     #[cfg(test)]
     pub(crate) fn named(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: RecordState::Any }
     }
 }
 
-/// Returns whether `helm test` makes the hook, at any time, by the list of events in its annotation.
+/// Returns whether only `helm test` creates the hook, at any time, by the list of events in its annotation.
 fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
 
-/// The type of a Secret.
 fn type_of(object: &Object) -> Option<&[u8]> {
     let text = object.json();
     let place = json::find(text, 0, &["type"])?;
@@ -179,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_the_name_the_labels_and_the_type_of_its_release() {
+    fn release_record_matches_by_name_labels_and_type() {
         let object = |name: &str, labels: &str, of_type: &str| {
             let text = format!(
                 r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
@@ -199,7 +193,7 @@ mod tests {
             ("r", of_r, TYPE, [false; 4]),
             // The release `r.v1` has a longer name.
             ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
-            // The labels name a different release than the name.
+            // The labels name a different release than the object's name.
             ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
             ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, TYPE, [false; 4]),
         ] {
@@ -215,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_with_the_name_of_a_record_may_be_a_record() {
+    fn answer_is_a_release_record_only_with_a_records_name() {
         for (path, answer, expected) in [
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
@@ -230,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_names_a_release_of_its_own_namespace_or_of_the_annotated_one() {
+    fn helm_release_is_in_the_objects_or_the_annotated_namespace() {
         let request = |namespace: Option<&str>| ResourceRequest {
             resource: GroupVersionResource::new("", "v1", "secrets"),
             namespace: namespace.map(str::to_owned),
