@@ -11,42 +11,43 @@ use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange,
 use super::changes::RightsChanges;
 use super::obstacle::Obstacle;
 
-/// Rights in all clusters. A change is compiled aside and replaces the rights in one step: a role with hundreds of
-/// thousands of bindings takes a third of a second, for which only further changes wait.
+/// Compiled rights in all clusters. A change is compiled into a copy, which then replaces the rights in one step. A
+/// role with hundreds of thousands of bindings takes a third of a second to compile: further changes wait, and reads do
+/// not.
 #[derive(Default)]
 pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
     now: ArcSwap<FleetRights>,
-    /// Notifications about changes of rights and of known clusters.
+    /// Notifications about changes of rights and of the set of clusters with known rights.
     changes: RightsChanges,
 }
 
-/// State of the task that compiles changes.
+/// Rights under compilation, behind the lock.
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// Rights before the current ones. The next change drops them, not the reader that used them last: to drop a large
-    /// change takes tens of milliseconds.
+    /// Previous rights, kept so that the next change drops them and no reader does. To drop a large value takes tens of
+    /// milliseconds.
     _before: Arc<FleetRights>,
 }
 
 impl CompiledRights {
-    /// Current rights. The returned value never changes.
+    /// Current rights. The returned value is immutable.
     pub(super) fn now(&self) -> Guard<Arc<FleetRights>> {
         self.now.load()
     }
 
-    /// At most so many things that a cluster's roles and bindings allow ([`Fleet::samples`]).
+    /// Up to `count` requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
     pub(super) fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
         self.compiler.lock().fleet.samples(cluster, count, turn)
     }
 
-    /// Notifies about possible changes of rights and of known clusters.
+    /// Subscribes to changes of rights and of the set of clusters with known rights.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.follow()
     }
 
-    /// Makes these all the roles and bindings of a cluster.
+    /// Replaces all roles and bindings of a cluster.
     pub(super) fn replace(&self, cluster: &ClusterName, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
@@ -56,12 +57,12 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.replace_kind(cluster, kind, objects));
     }
 
-    /// Applies changes of a cluster's roles and bindings in their order, in one step.
+    /// Applies changes of a cluster's roles and bindings in order, in one step.
     pub(super) fn apply(&self, cluster: &ClusterName, changes: Vec<RbacChange>) {
         self.change(cluster, |fleet| fleet.apply(cluster, changes));
     }
 
-    /// Drops the rights in a cluster: it allows nothing.
+    /// Removes all rights in a cluster.
     pub(super) fn leave(&self, cluster: &ClusterName) {
         self.change(cluster, |fleet| fleet.leave(cluster));
     }
@@ -87,12 +88,12 @@ impl CompiledRights {
     }
 }
 
-/// Number of roles, bindings or subjects of a cluster above a limit.
+/// Limits that a cluster's roles and bindings exceed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
-    /// Its bindings give a subject more words than Tributary compiles.
+    /// The bindings of one subject grant more words than `GRANTED_WORDS_MAX`.
     of_grants: bool,
-    /// Its bindings name more subjects than are compiled.
+    /// The bindings name more subjects than Tributary compiles.
     of_subjects: bool,
 }
 
@@ -101,10 +102,10 @@ impl Excess {
         Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
     }
 
-    /// Logs the changes.
+    /// Logs a limit that the cluster now exceeds, or no longer exceeds.
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
-            // Above the limit, the rights of a subject are unknown.
+            // The rights of a subject above the limit are unknown.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the bindings of the cluster give a subject more words than the limit; the rights of its users there are \
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A role like `edit` with many bindings takes this long.
+    /// A change may take long to compile: a role like `edit` with many bindings.
     #[test]
     fn question_does_not_wait_for_a_change_of_rights() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
@@ -155,7 +156,7 @@ mod tests {
         let kept = Arc::clone(&rights.now());
         rights.change(&eu, |fleet| {
             let is_news = fleet.upsert(&eu, role("services"));
-            // The change is compiled, and not published yet.
+            // The closure runs after the compilation and before the publication.
             assert!(lists("pods") && !lists("services"));
             is_news
         });
