@@ -25,9 +25,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub(super) enum NoAnswer {
     /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
     NotLet {
-        /// Plural name of the review's resource.
         resource: &'static str,
-        /// HTTP status code of the cluster's response.
         code: u16,
     },
     /// The cluster is unreachable or fails at the moment.

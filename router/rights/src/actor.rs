@@ -45,7 +45,6 @@ pub struct Actor {
 /// Groups by which a cluster's RBAC decides about a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct JudgedGroups {
-    /// Groups of the sender.
     user: Vec<String>,
     /// Groups of the impersonated user, or of the sender without impersonation.
     acting: Vec<String>,
@@ -87,7 +86,6 @@ impl Actor {
         Self { hash, user, authority, given, groups, at_home, counted, not_sent }
     }
 
-    /// Returns whether the actor is this user without impersonation.
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
         self.given.is_none() && self.user == *user && self.authority == *authority
     }

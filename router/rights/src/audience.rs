@@ -49,7 +49,6 @@ impl Audience {
         self.key
     }
 
-    /// Objects of each cluster that the audience may list.
     pub(super) fn visible(&self) -> &BTreeMap<ClusterName, Visible> {
         &self.visible
     }
@@ -144,7 +143,6 @@ impl ItemVersions {
 pub struct ClusterItemVersions {
     mark: Arc<ClusterMark>,
     form: ItemResourceVersions,
-    /// Scope prefix of each resourceVersion.
     prefix: String,
 }
 

@@ -180,7 +180,7 @@ impl CallerRights {
         questions: HashSet<(Question, u64)>,
         until: Instant,
     ) -> Result<(), Exceeded> {
-        // Boxed: most requests need no review, and a boxed future keeps theirs small.
+        // Boxed: most requests need no review, and a box keeps their futures small.
         Box::pin(self.mirror.reviews().ask_clusters(self.actor.holder(), questions, until)).await
     }
 
@@ -198,7 +198,6 @@ impl CallerRights {
         })
     }
 
-    /// Subscribes to possible changes of rights.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.mirror.changes()
     }

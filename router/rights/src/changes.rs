@@ -33,7 +33,6 @@ struct Last {
 }
 
 impl RightsChanges {
-    /// Subscribes to later notifications.
     pub(super) fn follow(&self) -> watch::Receiver<u64> {
         self.0.count.subscribe()
     }

@@ -42,12 +42,10 @@ impl CompiledRights {
         self.compiler.lock().fleet.samples(cluster, count, turn)
     }
 
-    /// Subscribes to changes of rights and of the set of clusters with known rights.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.follow()
     }
 
-    /// Replaces all roles and bindings of a cluster.
     pub(super) fn replace(&self, cluster: &ClusterName, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
@@ -62,12 +60,10 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.apply(cluster, changes));
     }
 
-    /// Removes all rights in a cluster.
     pub(super) fn leave(&self, cluster: &ClusterName) {
         self.change(cluster, |fleet| fleet.leave(cluster));
     }
 
-    /// Notifies that the set of clusters with known rights has changed.
     pub(super) fn note_known_clusters(&self) {
         self.changes.add_change();
     }
@@ -102,7 +98,6 @@ impl Excess {
         Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
     }
 
-    /// Logs a limit that the cluster now exceeds, or no longer exceeds.
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
             // The rights of a subject above the limit are unknown.

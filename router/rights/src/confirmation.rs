@@ -131,9 +131,7 @@ mod tests {
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);
         let resumed = |seconds| Continuity::Resumed(at(seconds));
         for (continuity, known, expected) in [
-            // Complete collections without lost contact.
             ([unbroken, unbroken], None, true),
-            // One watch is broken.
             ([unbroken, broken], None, false),
             ([unbroken, broken], Some(9), false),
             // The broken watch is open again, and missed changes may be pending.

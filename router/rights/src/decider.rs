@@ -44,9 +44,7 @@ pub(crate) enum ReviewCause {
     /// The cluster rejects Tributary's access reviews.
     #[error("it answers {resource} with {code}: our account needs the verb create on them")]
     NotLet {
-        /// Plural name of the review's resource.
         resource: &'static str,
-        /// HTTP status code of the response.
         code: u16,
     },
     /// The cluster's method was RBAC, but the cluster has answered no review for minutes.
@@ -68,9 +66,7 @@ impl ReviewCause {
 /// Facts about a cluster that need no review.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClusterFacts {
-    /// Whether the cluster serves the API group [`OPENSHIFT`].
     pub(super) serves_openshift: bool,
-    /// Whether an address of the cluster has a path.
     pub(super) has_base_path: bool,
 }
 
@@ -80,9 +76,7 @@ pub(super) struct ClusterFacts {
 pub(super) struct Evidence {
     /// Whether the mirrored roles allow Tributary's account to list roles and bindings.
     pub(super) may_read_roles: bool,
-    /// Rules of Tributary's account in the mirror.
     pub(super) mirrored: Vec<CompiledRule>,
-    /// SelfSubjectRulesReview of each endpoint.
     pub(super) reviews: Vec<RulesReview>,
     /// A sample request that the mirror allows and the cluster denies.
     pub(super) refuted: Option<Sample>,
@@ -113,7 +107,6 @@ pub(super) fn decide(evidence: &Evidence) -> Decider {
     }
 }
 
-/// Text of a sample request for log lines.
 fn described(sample: &Sample) -> String {
     let Sample { user, groups, verb, group, resource, subresource, namespace, name } = sample;
     let who = if user.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {user:?}") };

@@ -35,7 +35,6 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     /// Subscribes to changes of roles and bindings, and to the end of the first read.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Returns whether all roles and bindings of a cluster have been read.
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
 
     fn compiled(&self) -> Guard<Arc<FleetRights>>;
@@ -44,11 +43,9 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     /// `turn` gives different requests.
     fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
 
-    /// Stores the detected method of a cluster.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
 }
 
-/// Detection task of one cluster.
 struct Detector {
     mirror: Weak<dyn MirroredRules>,
     cluster: Arc<Cluster>,
@@ -140,7 +137,6 @@ impl Detector {
         }
     }
 
-    /// Reason to use access reviews without further evidence.
     fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
         if self.cluster.setup.authorization == ClusterAuthorization::Review {
             return Ok(Some(ReviewCause::Configured));
@@ -200,7 +196,6 @@ fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sam
     asked
 }
 
-/// Returns the sample if the cluster denies it.
 async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
     let allowed =
         access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;

@@ -18,7 +18,6 @@ pub(super) enum Existence {
     ThereFor(ImpersonationMode),
     /// The cluster may not see the caller, or denies the impersonation.
     Nowhere,
-    /// The cluster's rights are unknown.
     Unknown,
 }
 
@@ -33,7 +32,6 @@ impl From<LetsBe> for Existence {
 }
 
 impl CallerRights {
-    /// Visibility of a cluster by the known rights.
     pub(super) fn existence(&self, fleet: &FleetRights, cluster: &ClusterName) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;

@@ -18,7 +18,6 @@ pub(super) struct MirrorFeed {
     compiled: Arc<CompiledRights>,
     cluster: ClusterName,
     progress: Mutex<Progress>,
-    /// Number of unreadable objects.
     skipped: AtomicU64,
 }
 
@@ -32,7 +31,6 @@ enum Progress {
     Ended,
 }
 
-/// Receives the updates of one kind's cacher.
 pub(super) struct KindFeed {
     feed: Weak<MirrorFeed>,
     kind: RbacKind,
@@ -48,7 +46,6 @@ impl MirrorFeed {
         Arc::new(KindFeed { feed: Arc::downgrade(self), kind })
     }
 
-    /// Returns whether all collections have been read.
     pub(super) fn is_following(&self) -> bool {
         matches!(*self.progress.lock(), Progress::Following)
     }
@@ -78,7 +75,6 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies an update of one collection.
     fn follow(&self, kind: RbacKind, update: Update) {
         match update {
             Update::Progress { .. } => {}

@@ -67,7 +67,6 @@ pub struct FollowedRights {
     /// Counter of changes at the last check. The notification of a sleeping watch may come later than the change of the
     /// counter.
     counted: u64,
-    /// Visible objects of each cluster at the start of the watch.
     before: BTreeMap<ClusterName, Visible>,
     /// Stamp of the last decision; `None` before the first decision.
     stamp: Option<RightsStamp>,
@@ -77,7 +76,6 @@ pub struct FollowedRights {
     until: Option<Instant>,
     /// Clusters with reviews under way. The receiver completes with the cluster's answers.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
-    /// Clusters without an answer to the latest reviews.
     unconfirmed: Unconfirmed,
     /// Time from which the last answer of a cluster without newer answers stops to count.
     confirm_by: Option<Instant>,
@@ -244,7 +242,6 @@ impl FollowedRights {
             let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
             tokio::spawn(async move {
                 rights.confirm(questions).await;
-                // An error means that the watch has ended.
                 let _ = answered.send(());
             });
             self.asking.push((cluster, asking));
@@ -327,7 +324,7 @@ mod tests {
         ClusterName::new("eu").unwrap()
     }
 
-    /// A right may be gained after the subscription and be lost before the first decision.
+    /// A right may be gained after the subscription and lost again before the first decision.
     #[tokio::test]
     async fn watch_that_shows_a_forbidden_cluster_ends_at_the_first_look() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));

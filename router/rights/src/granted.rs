@@ -61,7 +61,6 @@ pub struct FollowedGrant {
     unconfirmed: Option<Instant>,
 }
 
-/// Result of a check of the grant.
 #[derive(Default)]
 struct GrantChange {
     /// At least one verb is not granted any more.

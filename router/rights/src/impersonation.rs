@@ -44,11 +44,9 @@ pub(super) enum ImpersonationMode {
 /// Requests that a user may make as the impersonated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetsBe {
-    /// No request.
     Nothing,
-    /// Requests that the user itself may make in this mode: [`ImpersonationMode::on`].
+    /// Requests that the user itself may make in the mode: [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
-    /// All requests of the impersonated user.
     Anything,
 }
 
@@ -183,7 +181,7 @@ fn all_allowed<'a>(
             Some(true) => {}
             Some(false) => return Some(false),
             None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
-            // Continues, so that the reviews are sent together.
+            // All unknown reviews are sent together, so the loop continues.
             None => {}
         }
     }

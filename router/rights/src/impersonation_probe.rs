@@ -19,16 +19,13 @@ use tributary_sharing::body;
 use super::impersonation::ImpersonationFilter;
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// Time limit of a probe.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 /// Path of the probe. All users may get this path, so the probe is harmless if a server ignores the headers.
 const PATH: &str = "/version";
 
-/// Receiver of the detected filters.
 pub(super) trait ImpersonationSeen: Send + Sync + 'static {
-    /// Stores the impersonation filter of a cluster.
     fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
 }
 

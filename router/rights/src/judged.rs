@@ -120,7 +120,6 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Returns whether a cluster allows a request. `None` if unknown.
     pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         match self.basis.decides(self.mirror, cluster)? {
             Decides::Rules => Some(self.fleet.allows(cluster, self.user(cluster), asked)),

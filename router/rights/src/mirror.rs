@@ -58,7 +58,6 @@ const PART_OF_ALL: u64 = 64;
 pub struct RightsMirror {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    /// Maximum size of one RBAC kind of one cluster, in bytes.
     kind_bytes: u64,
     compiled: Arc<CompiledRights>,
     reviews: Arc<Reviews>,
@@ -68,7 +67,6 @@ pub struct RightsMirror {
     denied: ArcSwap<BTreeSet<String>>,
 }
 
-/// Mirrors of all clusters, with detected impersonation filters.
 #[derive(Default)]
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
@@ -123,10 +121,8 @@ struct MirroredCluster {
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
     confirmation: Arc<Confirmation>,
-    /// Task that confirms the cachers after lost contact.
     _confirming: AbortOnDropHandle<()>,
     decider: Decider,
-    /// Task that detects the method.
     _detector: Option<DropGuard>,
     /// Time up to which an earlier mirror of the same cluster was complete, from before a change of the cluster's
     /// configuration.
@@ -188,7 +184,6 @@ impl RightsMirror {
         mirror
     }
 
-    /// A mirror without clusters.
     #[cfg(test)]
     pub(super) fn without_clusters() -> Arc<Self> {
         use tributary_cacher::ObjectRoom;
@@ -225,7 +220,6 @@ impl RightsMirror {
         }
     }
 
-    /// Detected impersonation filter of a cluster.
     pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
         match self.mirrors.load().constrained.contains(cluster) {
             true => ImpersonationFilter::Constrained,
@@ -233,7 +227,6 @@ impl RightsMirror {
         }
     }
 
-    /// The configured cluster of this name.
     pub(super) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.fleet.cluster(name)
     }
@@ -398,7 +391,6 @@ impl RightsMirror {
         impersonation_probe::start(seen, cluster)
     }
 
-    /// Starts the mirror of a cluster, or updates it.
     fn follow(
         self: &Arc<Self>,
         members: &mut BTreeMap<ClusterName, MirroredCluster>,
@@ -424,7 +416,6 @@ impl RightsMirror {
         }
     }
 
-    /// Stops the mirror of a cluster and removes the rights.
     fn forget(&self, members: &mut BTreeMap<ClusterName, MirroredCluster>, name: &ClusterName) {
         if let Some(member) = members.remove(name) {
             member.feed.end();
@@ -610,7 +601,6 @@ impl ImpersonationSeen for RightsMirror {
     }
 }
 
-/// Returns whether reads from cachers show users no object of the cluster.
 fn is_live(cluster: &Cluster) -> bool {
     match cluster.setup.authorization {
         ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
@@ -618,7 +608,6 @@ fn is_live(cluster: &Cluster) -> bool {
     }
 }
 
-/// Maximum size of one RBAC kind of one cluster, in bytes.
 fn kind_bytes(limits: &Limits) -> u64 {
     limits.collection_bytes.min(limits.total_collection_bytes / PART_OF_ALL).min(COLLECTION_BYTES_MAX)
 }

@@ -30,7 +30,6 @@ pub(crate) enum MirrorState {
 }
 
 impl MirrorState {
-    /// Returns whether the rights count at a time.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         match self {
             Self::Unread | Self::Live => false,
@@ -39,7 +38,6 @@ impl MirrorState {
         }
     }
 
-    /// Condition for the report.
     pub(crate) fn condition(&self, now: Instant) -> RightsCondition {
         match self {
             Self::Unread => RightsCondition::Unread,

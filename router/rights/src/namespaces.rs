@@ -36,7 +36,6 @@ impl NamespaceRights {
         Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
     }
 
-    /// Number of namespaces and object names.
     pub(super) fn places(&self) -> usize {
         self.visible.values().map(Visible::places).sum()
     }

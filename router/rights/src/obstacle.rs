@@ -13,7 +13,6 @@ use super::mirror_state::BEHIND_MAX;
 pub(super) enum Obstacle {
     /// A cacher of roles or bindings is not up to date.
     Unread {
-        /// Resource of the collection.
         resource: &'static str,
         /// Reason from the cacher. `None` during the first read.
         reason: Option<StaleReason>,
@@ -28,7 +27,6 @@ pub(super) enum Obstacle {
     Frozen,
 }
 
-/// Whether Tributary sends access reviews to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Questions {
     Sent,
@@ -129,7 +127,6 @@ mod tests {
                 Some(("its clusterroles cannot be followed: forbidden: we may not", true)),
             ),
             (&[("roles", syncing(None))], false, Decider::Rbac, Some(("its roles are being read", false))),
-            // The last known rights still count.
             (&[("roles", forbidden())], true, Decider::Rbac, None),
             (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it has not said yet", false))),
             (

@@ -16,7 +16,6 @@ pub struct ReadPlace {
 }
 
 impl ReadPlace {
-    /// The same resource and namespace, for all names.
     pub(crate) fn of_all_names(&self) -> Self {
         Self { name: String::new(), ..self.clone() }
     }

@@ -68,7 +68,6 @@ impl ReadableConfiguration {
 struct FoundBy {
     rights: RightsStamp,
     configuration: ReadableConfiguration,
-    /// Time at which the first used review result expires.
     until: Option<Instant>,
 }
 
@@ -155,7 +154,6 @@ impl CacheGenerations {
     }
 }
 
-/// Size of a result in bytes.
 fn bytes((_, found): &CachedReadable) -> usize {
     found.as_ref().map_or(0, Readable::bytes)
 }

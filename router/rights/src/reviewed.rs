@@ -142,7 +142,7 @@ mod tests {
             ("a b", "a/", "a/ b/", Some("a"), "a/ /"),
             ("a", "a/", "?a/", None, "a/ /"),
             ("a", "a/", "a/ ?/", None, "a/ /"),
-            // Reads of one name in one namespace.
+            // Reads of a single name in one namespace.
             ("a/x", "a/x", "a/x", Some("a/x"), "a/x / a/"),
             ("a/x", "a/x", "a/x a/", Some("a"), "a/x / a/"),
             ("a/x", "a/x", "a/", Some(""), "a/x /"),

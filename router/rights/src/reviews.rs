@@ -60,7 +60,6 @@ type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>
 pub(super) struct Reviews {
     answers: ClusterAnswers,
     flights: Mutex<Flights>,
-    /// Number of reviews so far.
     begun: AtomicU64,
     lines: Mutex<BTreeMap<ClusterName, Line>>,
 }
@@ -68,9 +67,7 @@ pub(super) struct Reviews {
 /// Permits of one cluster's reviews.
 #[derive(Clone)]
 struct Line {
-    /// Permits of sent reviews.
     places: Arc<FairLine>,
-    /// Shares of waiting reviews.
     waiting: Arc<FairSemaphore>,
 }
 
@@ -242,7 +239,7 @@ mod tests {
     use super::*;
     use tributary_fleet::topology::MemberShareMetrics;
 
-    /// One user sends many requests while the cluster answers no review.
+    /// One user sends many requests while all permits are taken and no review completes.
     #[tokio::test(start_paused = true)]
     async fn user_with_too_many_questions_is_refused_more() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
@@ -316,7 +313,7 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // A request waits for an equal review, and the review of the stream still comes first.
+        // A request waits for the same review, and the stream's review still comes first.
         let lasting = question("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());

@@ -22,7 +22,6 @@ impl Subject {
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
 
-    /// Size of the strings in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
         [&self.name, &self.uid].into_iter().chain(&self.groups).chain(texts).map(String::len).sum()

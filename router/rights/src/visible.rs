@@ -24,7 +24,6 @@ pub(crate) struct VisibleClusters {
     pub(super) unknown: BTreeSet<ClusterName>,
 }
 
-/// Rights of a watch in each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchRights {
     /// Objects that may be watched.
@@ -37,7 +36,6 @@ pub(super) struct WatchRights {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Nothing,
-    /// Objects of some namespaces.
     Some,
     /// All objects of the read: the cluster would allow the request.
     All,
@@ -72,7 +70,6 @@ impl ReadPlace {
 }
 
 impl VisibleClusters {
-    /// Visible part of the read, for each cluster with visible objects.
     pub(super) fn extents(&self, place: &ReadPlace) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
         let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, place.extent(visible)));
         extents.filter(|(.., extent)| *extent > Extent::Nothing)

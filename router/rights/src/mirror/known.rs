@@ -14,7 +14,6 @@ use crate::mirror_state::MirrorState;
 #[derive(Default)]
 pub(super) struct MirrorStates {
     pub(super) by_name: BTreeMap<ClusterName, KnownRights>,
-    /// Clusters with constrained impersonation.
     pub(super) constrained: BTreeSet<ClusterName>,
     /// Time at which the next known rights expire.
     pub(super) until: Option<Instant>,
@@ -26,7 +25,6 @@ pub(super) struct KnownRights {
     pub(super) decider: Decider,
     /// Confirmation of the cachers after lost contact. `None` without a mirror.
     pub(super) confirmation: Option<Arc<Confirmation>>,
-    /// Whether the cluster gets no access reviews.
     pub(super) is_frozen: bool,
 }
 
@@ -36,7 +34,6 @@ impl KnownRights {
         Self { state, decider: Decider::Undecided, confirmation: None, is_frozen: false }
     }
 
-    /// Method at a time. `None` if unknown.
     pub(super) fn decides(&self, now: Instant) -> Option<Decides> {
         if self.state == MirrorState::Live {
             return Some(Decides::Live);
@@ -53,7 +50,6 @@ impl KnownRights {
         self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
     }
 
-    /// Returns whether the rights are known at a time.
     pub(super) fn counts(&self, now: Instant) -> bool {
         self.state.holds(now) && self.decider != Decider::Undecided
     }

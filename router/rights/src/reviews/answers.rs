@@ -17,7 +17,6 @@ use crate::SharedMode;
 use crate::access_review;
 use crate::mirror_state::BEHIND_MAX;
 
-/// Cached answers of clusters to access reviews.
 pub(crate) struct ClusterAnswers {
     fleet: Arc<Fleet>,
     mode: SharedMode,
@@ -76,7 +75,6 @@ impl ClusterAnswers {
         self.kept.lock().forget(cluster);
     }
 
-    /// Sends a review and stores the answer.
     pub(super) async fn put(&self, question: &Question, generation: u64) {
         let asked = Instant::now();
         let cluster = self.fleet.cluster(&question.cluster);

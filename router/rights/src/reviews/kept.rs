@@ -40,7 +40,7 @@ struct Answers {
 }
 
 impl KeptAnswers {
-    /// Returns the stored answer, and moves it to the young generation.
+    /// Returns the stored answer. Moves an old answer to the young generation.
     pub(super) fn get(&mut self, question: &Question) -> Option<ReviewAnswer> {
         let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
         if let Some(said) = of_cluster.young.said.get(question) {
@@ -95,7 +95,6 @@ impl KeptAnswers {
     }
 }
 
-/// Counted size of an answer in bytes.
 fn weight_of(question: &Question) -> usize {
     question.bytes().max(ANSWER_BYTES_MIN)
 }

@@ -15,12 +15,10 @@ pub(crate) struct Question {
     asked: Asked,
 }
 
-/// Attributes of the reviewed request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
     /// Verb, group, version, resource, subresource, namespace and name.
     Resource([Box<str>; 7]),
-    /// Verb and path of a request without a resource.
     Path([Box<str>; 2]),
 }
 

@@ -18,7 +18,6 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// sequential reviews that take 5 s each count together within `WAITED_MAX`.
 const ASKED_SLOWER: u32 = 5;
 
-/// Last answer to a review, and failures since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReviewAnswer {
     /// Answer, time of the review, and generation of the user's rights.
@@ -30,7 +29,7 @@ pub(super) struct ReviewAnswer {
 /// Result of a lookup of a cluster's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownAnswer {
-    /// Answer, and the time until which it counts.
+    /// The cluster's answer, with the time until which the answer counts.
     Said(bool, Instant),
     /// The cluster does not answer. The time of the next review.
     Silent(Instant),
@@ -74,7 +73,6 @@ pub(super) fn asked_again_at(asked: Instant, now: Instant) -> Instant {
     now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
 }
 
-/// Time for which an answer counts.
 fn believed_for(allowed: bool) -> Duration {
     if allowed { ALLOWED_FOR } else { REFUSED_FOR }
 }
