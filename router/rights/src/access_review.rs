@@ -26,6 +26,7 @@ pub(super) enum NoAnswer {
     /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
     NotLet {
         resource: &'static str,
+        /// HTTP status code of the cluster's response.
         code: u16,
     },
     /// The cluster is unreachable or fails at the moment.

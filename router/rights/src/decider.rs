@@ -45,6 +45,7 @@ pub(crate) enum ReviewCause {
     #[error("it answers {resource} with {code}: our account needs the verb create on them")]
     NotLet {
         resource: &'static str,
+        /// HTTP status code of the response.
         code: u16,
     },
     /// The cluster's method was RBAC, but the cluster has answered no review for minutes.
