@@ -93,7 +93,6 @@ pub struct View {
     pub handed_out: HandedOut,
     /// Maximum size of the objects of one cluster, in bytes.
     collection_bytes: u64,
-    /// Policies that select the clusters to cache.
     policies: Arc<ArcSwap<Policies>>,
     /// Cache state of each cluster.
     board: Board,
@@ -105,11 +104,9 @@ pub struct View {
     ended: AtomicBool,
 }
 
-/// Link from a view of one namespace to the view of all namespaces.
 struct AllNamespacesView {
-    /// The view of all namespaces. It stays in memory as long as this view.
+    /// The view of all namespaces, kept in memory as long as this view.
     view: Arc<View>,
-    /// Task that follows the cluster states of the view of all namespaces.
     following: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 

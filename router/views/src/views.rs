@@ -76,7 +76,6 @@ struct HeldView {
     user: Holder,
 }
 
-/// Source of a view's columns and selectable fields.
 enum Described {
     /// Built-in definitions, which never change.
     BuiltIn,
@@ -94,7 +93,6 @@ pub struct Views {
     limits: Limits,
     /// Locked for writing while unused views are ended, so that no request can start to use them.
     by_key: RwLock<HeldViews>,
-    /// Running requests for CRDs.
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
     /// Triggers a check of the CRDs.
     definitions: Arc<Notify>,
@@ -227,7 +225,6 @@ impl Views {
         })
     }
 
-    /// Finds a namespace that has its own view of a resource.
     fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
         let by_key = self.by_key.read();
         let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);
@@ -477,7 +474,6 @@ fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
 
-/// Numbers of views of single namespaces of a resource that are in use.
 #[derive(Clone, Copy)]
 struct Used {
     all: usize,
@@ -500,7 +496,6 @@ impl Used {
         })
     }
 
-    /// Returns whether the client may use one more view.
     fn leave_room_in(self, max: usize) -> bool {
         self.own < FairShare::with_reserve(max, 1).room(self.all - self.own)
     }

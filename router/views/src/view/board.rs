@@ -19,7 +19,6 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
 use super::standing::{Standing, StandingCounts, Standings};
 
-/// Cache states of the clusters of a view.
 #[derive(Default)]
 pub(super) struct Board {
     known: Mutex<BoardState>,
@@ -30,7 +29,6 @@ pub(super) struct Board {
     forbidden: AtomicUsize,
     /// Number of times that a cluster began to forbid reads of the whole collection.
     times_forbidden: AtomicUsize,
-    /// Number of changes so far.
     changes: watch::Sender<u64>,
     names: watch::Sender<Arc<[ClusterName]>>,
     /// Whether enough clusters are known for a response: with `partial: Deny`, and with `partial: Allow`.
@@ -135,7 +133,6 @@ impl Board {
         self.names.subscribe()
     }
 
-    /// Number of clusters that forbid Tributary to read the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden.load(Ordering::Relaxed)
     }
@@ -172,7 +169,6 @@ impl BoardState {
     }
 }
 
-/// Subscription of a waiting reader.
 pub(super) enum BoardChanges {
     Enough(watch::Receiver<[bool; 2]>),
     Each(watch::Receiver<u64>),

@@ -61,7 +61,6 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Creates empty contents for a resource or for one namespace of the resource.
     pub(super) fn new(resource: ViewedResource, fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
         let ViewedResource { kind, namespace, decoder } = resource;
         let labels = ResourceLabels::from_resource(&kind.resource);

@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 
 use super::news::{Interest, NewChanges};
 
-/// Crowds of a view.
 #[derive(Default)]
 pub(super) struct Crowds {
     by_interest: HashMap<Arc<dyn Interest>, u64>,
@@ -112,7 +111,6 @@ impl Crowd {
     }
 }
 
-/// Instruction for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// The watch can sleep: no change matches its filter.

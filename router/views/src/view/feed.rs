@@ -25,7 +25,7 @@ pub(super) struct Feed {
     /// Whether the cluster's name belonged to a different cluster before.
     is_successor: bool,
     live: AtomicBool,
-    /// Views of one namespace that this feed updates as well. Locked before the log.
+    /// Views of one namespace whose logs this feed updates as well. Locked before the log.
     followers: Mutex<Followers>,
 }
 
@@ -170,11 +170,8 @@ fn as_followed(is_known: bool, step: Update) -> Update {
     }
 }
 
-/// Result of appending an update.
 enum Taken {
-    /// The feed has ended.
     No,
-    /// The update is in the log.
     Step,
     /// The update is in the log, and the revisions of the cluster decreased.
     Reset,

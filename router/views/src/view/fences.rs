@@ -41,7 +41,6 @@ type WriterFences = BTreeMap<ClusterName, ClusterFence>;
 struct ClusterFence {
     written: FencedVersions,
     deletions: Vec<Deletion>,
-    /// Time of the last write.
     since: Instant,
     late: Option<Late>,
 }
@@ -244,7 +243,6 @@ impl ClusterFence {
         Self { written, deletions: Vec::new(), since: Instant::now(), late: None }
     }
 
-    /// Returns whether the fence has expired.
     fn is_over(&self) -> bool {
         self.since.elapsed() >= WAITED_FOR
     }

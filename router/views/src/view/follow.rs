@@ -167,7 +167,6 @@ impl View {
         }
     }
 
-    /// Reopens the cacher's watch after new credentials.
     fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
         let renewals = cluster.renewals();
         if member.renewals != renewals {
@@ -197,7 +196,6 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Removes the cached objects of a forbidden collection.
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; its cached objects are dropped");
         // Updated before the log: a reader of the log without the objects must find the cluster unknown.
@@ -208,7 +206,7 @@ impl View {
         self.leave(members, name);
     }
 
-    /// Ends a feed that a new one replaces.
+    /// Ends the current feed, which a new feed replaces.
     fn replace(&self, name: &ClusterName, before: &CachedMember, cluster: &Arc<Cluster>) -> Inheritance {
         let inheritance = Inheritance::of_member(before, cluster);
         // Ended before the new feed starts, because later updates of the old feed are from an older state.
@@ -227,7 +225,6 @@ enum ServingState {
     Unknown,
 }
 
-/// Decision about the current feed.
 enum MemberRetention {
     Yes,
     /// No feed exists, or its source is wrong.
@@ -236,7 +233,6 @@ enum MemberRetention {
     GivenUp,
 }
 
-/// State that a new feed inherits.
 #[derive(Default)]
 struct Inheritance {
     /// Whether the log already contains the same cluster.

@@ -71,7 +71,6 @@ impl HadParts {
         }
     }
 
-    /// Namespaces that have a view of their own now.
     fn from_tellers(tellers: &HashMap<String, Tellers>) -> Self {
         let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
         Self { names: names.collect(), too_many: false }
@@ -94,7 +93,6 @@ impl HandoverRecord {
 }
 
 impl Handovers {
-    /// Registers a view of a namespace.
     pub(super) fn begin(&self, namespace: &str) {
         let mut state = self.state.lock();
         state.tellers.entry(namespace.to_owned()).or_default().parts += 1;

@@ -44,7 +44,6 @@ pub(super) struct Head(Arc<HeadState>);
 
 #[derive(Default)]
 struct HeadState {
-    /// Number of advances so far.
     advances: AtomicU64,
     lines: Mutex<WatcherGroups>,
 }
@@ -57,7 +56,6 @@ pub struct HeadWaiter {
     seen: u64,
 }
 
-/// Wake-up state of a watch.
 #[derive(Default)]
 struct Bell {
     waker: AtomicWaker,
@@ -72,7 +70,6 @@ struct Bell {
 #[derive(Default)]
 struct WatcherGroups {
     watchers: BTreeMap<Option<Peer>, Vec<Arc<Bell>>>,
-    /// Watches with a declared filter.
     crowds: Crowds,
     /// Number of watches without a declared filter.
     for_everything: usize,
@@ -91,14 +88,12 @@ struct Round {
 enum RoundStage {
     /// Crowds up to number `up_to` have been checked.
     Hearing { up_to: Option<u64>, is_one_to_look: bool },
-    /// Connections are being visited.
     Calling(Lap),
 }
 
 /// A pass over all connections: from the one after `last` to the greatest, then from the least to `last`. Connections
 /// may come and go during the pass; each connection that exists during the whole pass is visited.
 struct Lap {
-    /// First visited connection of the pass.
     first: Option<Option<Peer>>,
     at: Option<Peer>,
     wrapped: bool,
@@ -362,7 +357,6 @@ mod tests {
             }
         }
 
-        /// Runs all steps of the round. Returns all woken watches.
         fn all(&self) -> Vec<usize> {
             let mut all = Vec::new();
             loop {

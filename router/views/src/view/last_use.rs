@@ -14,7 +14,6 @@ pub(super) struct LastUse {
 }
 
 impl LastUse {
-    /// Starts with a use now.
     pub(super) fn now() -> Self {
         Self { start: Instant::now(), used: AtomicU64::new(0) }
     }

@@ -25,7 +25,6 @@ pub(super) enum ViewCluster {
     /// The cluster may or may not serve the resource: it has no discovery yet, or the aggregated server behind this
     /// version does not answer.
     Undiscovered(Arc<Cluster>),
-    /// The objects of the cluster are cached.
     Cached(CachedMember),
 }
 
@@ -91,7 +90,6 @@ impl Forbidding {
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
-    /// Returns whether the feed has this source.
     pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&WholeViewFeed>) -> bool {
         match (&self.leader, leader) {
             (None, None) => Arc::ptr_eq(&self.cluster, cluster),
@@ -100,7 +98,6 @@ impl CachedMember {
         }
     }
 
-    /// State of the cluster in this view.
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::from_state(&state), self.takes_over) {

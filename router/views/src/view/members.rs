@@ -16,7 +16,6 @@ use super::questions::LatestVersionRequests;
 use super::{CollectionObstacle, Standing, Standings, View};
 
 impl View {
-    /// Gets the objects of a cluster from the view of all namespaces.
     pub(super) fn follow_leader(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,

@@ -67,12 +67,10 @@ impl View {
         *whole.following.lock() = Some(AbortOnDropHandle::new(following));
     }
 
-    /// The view of all namespaces, for a view of one namespace.
     pub(super) fn whole(&self) -> Option<&Arc<Self>> {
         self.whole.as_ref().map(|whole| &whole.view)
     }
 
-    /// Returns whether this is a view of one namespace beside `whole`.
     pub(crate) fn is_part_of(&self, whole: &Arc<Self>) -> bool {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))
     }
@@ -104,7 +102,6 @@ impl View {
         ServedAsHeld { view: Arc::clone(self), namespace: namespace.to_owned() }
     }
 
-    /// Registers this view of one namespace in the view of all namespaces.
     pub(super) fn register_part(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
             whole.handovers.begin(namespace);

@@ -39,10 +39,8 @@ impl Hash for dyn Interest {
     }
 }
 
-/// News of a view, for its watches.
 #[derive(Debug)]
 pub(super) enum News {
-    /// News that concern every watch.
     Anything,
     /// A few changes, which are compared with filters.
     Changes(NewChanges),
@@ -58,7 +56,6 @@ pub(super) struct NewChanges {
     to: u64,
 }
 
-/// A change with its position in the log.
 #[derive(Debug)]
 struct NewChange {
     place: u64,
@@ -99,7 +96,6 @@ impl News {
         Self::Changes(NewChanges { quiet_since, changes: places.map(new).collect(), to: from + changes.len() as u64 })
     }
 
-    /// Appends later news.
     pub(super) fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (Self::Changes(own), Self::Changes(later))

@@ -24,7 +24,6 @@ pub(super) struct OwnWrites {
 }
 
 impl OwnWrites {
-    /// Combines the results of two views that serve one read.
     fn and(mut self, other: Self) -> Self {
         self.waited |= other.waited;
         for (cluster, since) in other.late {

@@ -62,7 +62,6 @@ impl PastStates {
         inner.forgotten += 1;
     }
 
-    /// Removes states without recent use.
     pub(super) fn trim(&self) {
         self.inner.lock().states.retain(|(_, used)| used.elapsed() < REMEMBERED);
     }

@@ -21,7 +21,6 @@ type SharedLatest = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>
 pub(super) struct LatestVersionRequests {
     /// The request that has not been sent yet.
     next: Mutex<Option<SharedLatest>>,
-    /// Locked while a request is running.
     turn: tokio::sync::Mutex<()>,
 }
 

@@ -284,7 +284,6 @@ impl Standings {
         some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
     }
 
-    /// Returns whether all clusters are fresh.
     pub(crate) fn are_fresh(&self) -> bool {
         self.counts.fresh == self.counts.all
     }

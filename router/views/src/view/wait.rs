@@ -91,7 +91,6 @@ pub(super) enum Heard {
     FromNow,
 }
 
-/// Waits until a cacher has reached a version.
 async fn come_to(
     cacher: &Cacher,
     version: CollectionVersion,

@@ -40,7 +40,6 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 
-/// Columns and selectable fields of a resource.
 pub(super) struct Description {
     pub(super) printer: Printer,
     pub(super) fields: Arc<[SelectableField]>,
@@ -54,7 +53,6 @@ pub(super) struct Definition {
     version: DefinitionVersion,
 }
 
-/// Source of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
     /// A CRD with this uid and generation, which change with each change of its spec.
@@ -63,7 +61,6 @@ enum DefinitionSource {
     Shown { namespace: Option<String> },
 }
 
-/// Change of a [`Definition`].
 pub(super) enum DefinitionChange {
     /// The definition is unchanged, or no cluster answered.
     None,
@@ -98,7 +95,6 @@ impl Definition {
     }
 }
 
-/// Checks whether a definition has changed.
 pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
     if served.clusters.contains(&before.cluster) {
         let has_changed = timeout(ANSWER_WITHIN, has_changed(fleet, served, before));

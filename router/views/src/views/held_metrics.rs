@@ -58,7 +58,6 @@ impl fmt::Debug for HeldMetrics {
     }
 }
 
-/// Metrics of a resource in a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldCollection {
     objects: u64,
@@ -74,11 +73,10 @@ struct UnreadClusters<'a> {
     /// Clusters that forbid reads of the resource, possibly on purpose: reads of single namespaces may still be
     /// allowed.
     forbidden: BTreeSet<&'a str>,
-    /// Clusters that are unknown for other reasons.
+    /// Clusters whose objects are unknown for a reason other than a refusal.
     unknown: BTreeSet<&'a str>,
 }
 
-/// Metrics of all collections.
 #[derive(Debug, Default)]
 struct HeldCollections<'a> {
     by_cluster: BTreeMap<CollectionLabels, HeldCollection>,

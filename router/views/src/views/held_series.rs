@@ -13,7 +13,6 @@ use tributary_fleet::report::{CollectionReport, ResourceReport};
 /// clusters with their 60 built-in resources each. A series takes some 100 bytes of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
-/// Labels of a resource in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct CollectionLabels {
     pub(super) cluster: String,
@@ -21,7 +20,6 @@ pub(super) struct CollectionLabels {
     pub(super) resource: String,
 }
 
-/// Labels of a resource in all clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct NamedResourceLabels {
     /// Resource in kubectl's notation.
@@ -33,7 +31,6 @@ pub(super) struct NamedResourceLabels {
 pub(super) struct ResourcePartLabels {
     pub(super) group: String,
     pub(super) version: String,
-    /// Plural name of the resource.
     pub(super) resource: String,
 }
 
@@ -81,7 +78,6 @@ impl OwnSeries {
         Self(own.map(|(resource, _)| resource).collect())
     }
 
-    /// Labels of a resource in a cluster.
     pub(super) fn of_collection(&self, collection: &CollectionReport) -> CollectionLabels {
         CollectionLabels { cluster: collection.cluster.clone(), resource: self.label(&collection.resource).to_owned() }
     }
@@ -91,7 +87,6 @@ impl OwnSeries {
         NamedResourceLabels { resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// Labels of a resource in all clusters.
     pub(super) fn of_resource(&self, resource: &ResourceReport) -> ResourcePartLabels {
         match self.0.contains(&named(resource)) {
             true => ResourcePartLabels {
