@@ -88,6 +88,7 @@ struct Round {
 enum RoundStage {
     /// Crowds up to number `up_to` have been checked.
     Hearing { up_to: Option<u64>, is_one_to_look: bool },
+    /// The task visits the connections.
     Calling(Lap),
 }
 
