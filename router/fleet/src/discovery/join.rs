@@ -1,6 +1,7 @@
 //! Union of the clusters' discovery documents, and the order of its parts.
 //!
-//! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct ones.
+//! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct
+//! documents.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,13 +10,13 @@ use tributary_apimachinery::built_in::built_in;
 
 use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 
-/// A document, or a part of one, that some clusters have.
+/// A document, or a part of a document, that one or more clusters share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) what: &'a T,
-    /// The number of clusters with this value, at least one.
+    /// Number of clusters with this value, at least one.
     pub(super) count: usize,
-    /// The index of the first cluster with this value, in the order of names.
+    /// Index of the first cluster with this value, in the order of names.
     pub(super) first: usize,
 }
 
@@ -26,14 +27,14 @@ impl<'a, T: ?Sized> Copies<'a, T> {
     }
 }
 
-/// Joins the distinct documents of all members. They come by the precedence of the first that has each.
+/// Joins the distinct documents of all members, sorted by the precedence of the first member with each document.
 pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
     let lists = documents.iter().map(|document| document.part(|list| &list.items[..]));
     let groups = by_name(lists, |group| &group.metadata.name);
     GroupList::new(groups.iter().map(|(_, copies)| join_group(copies)).collect())
 }
 
-/// Joins one group of several members, at least one.
+/// Joins a group of one or more members.
 fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     let lists = groups.iter().map(|group| group.part(|group| &group.versions[..]));
     let mut versions = by_name(lists, |version| &version.version);
@@ -50,7 +51,8 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     Group { metadata: groups[0].what.metadata.clone(), versions, unreadable: None }
 }
 
-/// The age of a version by its name, as Kubernetes orders them (`CompareKubeAwareVersionStrings`): greater is newer.
+/// Sort key of a version's age by its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater key is
+/// newer.
 fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     let stages = [("alpha", 1), ("beta", 2)];
     let read = || {
@@ -65,7 +67,7 @@ fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     (rank, major, minor, Reverse(version))
 }
 
-/// Joins one version of several members, at least one.
+/// Joins a version of one or more members.
 fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     let lists = versions.iter().map(|version| version.part(|version| &version.resources[..]));
     let resources = by_name(lists, |resource| &resource.resource);
@@ -78,7 +80,7 @@ fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     }
 }
 
-/// Joins one resource of several members, at least one.
+/// Joins a resource of one or more members.
 fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     let most = decided(group, resources);
     let mut alike = resources.iter().map(|own| own.what).filter(|own| Some(own.nature()) == most);
@@ -98,8 +100,8 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
 }
 
 /// Kind and scope of a resource by the majority of clusters. Between equal numbers, the first cluster by name decides.
-/// Kubernetes' own resources have no vote: a cluster with a different kind is left out, and cannot leave out the other
-/// clusters.
+/// Resources of Kubernetes itself have no vote: a cluster with a different kind is left out, and cannot cause other
+/// clusters to be left out.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
@@ -124,8 +126,9 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names come in the
-/// order of the first list, and names of later lists follow their predecessor there. Cost: one lookup for each item.
+/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names appear in
+/// the order of the first list; a new name of a later list follows its predecessor in that list. Costs one lookup for
+/// each item.
 fn by_name<'a, T>(
     lists: impl Iterator<Item = Copies<'a, [T]>>,
     name: impl Fn(&'a T) -> &'a str,
@@ -169,7 +172,7 @@ struct Named<'a, T> {
     copies: Vec<Copies<'a, T>>,
     /// Index of the last list with the name.
     last: Option<usize>,
-    /// The place of the name that comes after it.
+    /// Index of the name that follows.
     followed_by: Option<usize>,
 }
 
@@ -181,7 +184,8 @@ mod tests {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "versions": versions})).unwrap()
     }
 
-    /// Items of one cluster each; `by_name` maps the order by name.
+    /// One copy for each item, from one cluster each. `by_name` maps a cluster's index to its index in the order of
+    /// names.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
         all.iter().enumerate().map(|(at, what)| Copies { what, count: 1, first: by_name(at) }).collect()
     }
@@ -208,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The number of items in a text of 2 MB. Pairwise comparison would take a minute.
+    /// A document of 2 MB has so many items. Pairwise comparison would take a minute.
     #[test]
     fn many_names_cost_a_lookup_each() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!((joined.items.len(), joined.items[60_000].versions[0].resources.len()), (60_001, 60_000));
     }
 
-    /// A hostile cluster with a name that comes first serves Kubernetes' own resources as different kinds.
+    /// A hostile cluster with a name that sorts first serves Kubernetes' own resources as different kinds.
     #[test]
     fn kubernetes_own_resources_are_not_decided_by_majority() {
         let resource = |kind: &str, scope: &str| {
