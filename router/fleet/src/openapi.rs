@@ -46,12 +46,10 @@ pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
 
-/// All encodings of a document.
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 
 const V3_PATH: &str = "/openapi/v3";
 
-/// Content type of joined documents.
 const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str {
     match (schema, spelling) {
         (_, Spelling::Json) => "application/json",

@@ -321,7 +321,6 @@ impl Report {
 }
 
 impl ClusterReport {
-    /// Adds the collections of the cluster.
     fn count(&mut self, collections: &[CollectionReport]) {
         let heard = self.heard_seconds.unwrap_or_default();
         let mut refused = Vec::new();

@@ -26,7 +26,7 @@ pub(crate) enum FetchError {
     /// The member did not answer.
     #[error("discovery of {path} failed")]
     Send {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
         /// Error of the transport.
         #[source]
@@ -35,7 +35,7 @@ pub(crate) enum FetchError {
     /// The member answered with an error.
     #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
     Status {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
         /// Status code of the answer.
         status: StatusCode,
@@ -55,7 +55,7 @@ pub(crate) enum FetchError {
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
     Document {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
         /// Error of the parser.
         #[source]

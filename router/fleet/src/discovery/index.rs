@@ -39,7 +39,6 @@ impl<'a> DocumentIndex<'a> {
         index
     }
 
-    /// Returns the document's description of a resource.
     pub(super) fn find(&self, resource: &GroupVersionResource) -> Option<&'a Resource> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }

@@ -123,7 +123,6 @@ fn is_shown(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'"' | b'\\')
 }
 
-/// Numbers of removed parts.
 #[derive(Default)]
 struct LeftOutCounts {
     groups: usize,

@@ -34,7 +34,6 @@ pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
     GroupList::new(groups.iter().map(|(_, copies)| join_group(copies)).collect())
 }
 
-/// Joins a group of one or more members.
 fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     let lists = groups.iter().map(|group| group.part(|group| &group.versions[..]));
     let mut versions = by_name(lists, |version| &version.version);
@@ -67,7 +66,6 @@ fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     (rank, major, minor, Reverse(version))
 }
 
-/// Joins a version of one or more members.
 fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     let lists = versions.iter().map(|version| version.part(|version| &version.resources[..]));
     let resources = by_name(lists, |resource| &resource.resource);
@@ -80,7 +78,6 @@ fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     }
 }
 
-/// Joins a resource of one or more members.
 fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     let most = decided(group, resources);
     let mut alike = resources.iter().map(|own| own.what).filter(|own| Some(own.nature()) == most);
@@ -166,11 +163,9 @@ fn by_name<'a, T>(
     ordered
 }
 
-/// Items of several lists with one name.
 struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
-    /// Index of the last list with the name.
     last: Option<usize>,
     /// Index of the name that follows.
     followed_by: Option<usize>,

@@ -156,7 +156,6 @@ impl Union {
 struct Distinct<'a> {
     /// Sorted by the precedence of the first member with each document.
     documents: Vec<Copies<'a, GroupList>>,
-    /// Index of each document.
     indices: Vec<DocumentIndex<'a>>,
     /// Members sorted by name, each with the index of its document.
     members: Vec<(&'a ClusterName, usize)>,

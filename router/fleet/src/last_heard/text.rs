@@ -69,7 +69,6 @@ struct ClusterText {
     swagger: Option<String>,
 }
 
-/// Indexes of a cluster's two discovery documents.
 #[derive(Serialize, Deserialize)]
 struct DiscoveryText {
     address: ClusterAddress,
@@ -77,7 +76,6 @@ struct DiscoveryText {
     named: usize,
 }
 
-/// A stored OpenAPI document.
 #[derive(Serialize, Deserialize)]
 struct DocumentText {
     path: String,
@@ -163,7 +161,6 @@ impl LastHeard {
 struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
-    /// Index of each text.
     places: HashMap<String, usize>,
     /// Indexes of written documents by memory address: most clusters share their documents.
     written: HashMap<usize, usize>,

@@ -33,7 +33,6 @@ pub struct CountedRequest<'a> {
 /// Resource of a request, with the names of discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedResource<'a> {
-    /// Resource of the request.
     pub(super) resource: Cow<'a, GroupVersionResource>,
     /// Subresource. Empty without one, and for an unknown subresource.
     pub(super) subresource: Cow<'a, str>,

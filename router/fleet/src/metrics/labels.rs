@@ -36,7 +36,6 @@ impl ResourceLabels {
         Self { resource: OTHER.into(), ..Self::default() }
     }
 
-    /// Labels of 410 responses for a verb.
     pub(super) fn expired(&self, verb: Verb) -> ExpiredLabels {
         ExpiredLabels { verb: verb.in_metrics(), resource: self.clone() }
     }
@@ -66,7 +65,6 @@ pub(super) struct RequestLabels {
 }
 
 impl RequestLabels {
-    /// Labels of a request with this status code.
     pub(super) fn from_request(request: &CountedRequest<'_>, code: StatusCode) -> Self {
         let (verb, source, code) = (request.verb.in_metrics(), request.source.as_str(), code.as_u16());
         let (resource, subresource, scope) = match &request.resource {
@@ -83,7 +81,6 @@ impl ChosenLabels for RequestLabels {
     }
 }
 
-/// Labels of requests by outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
     /// Cluster of the path or host, or the only cluster that the request was sent to; `*` for several, empty for none.
@@ -122,7 +119,6 @@ impl ChosenLabels for ClusterRequestLabels {
     }
 }
 
-/// Labels of 410 responses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ExpiredLabels {
     /// `LIST` or `WATCH`, as in [`RequestLabels`].
@@ -138,7 +134,6 @@ impl ChosenLabels for ExpiredLabels {
     }
 }
 
-/// Labels of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LimitLabels {
     pub(super) limit: &'static str,
@@ -147,7 +142,6 @@ pub(super) struct LimitLabels {
 /// Labels of requests that precede the answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct QuestionLabels {
-    /// Subject of the request.
     pub(super) about: &'static str,
 }
 

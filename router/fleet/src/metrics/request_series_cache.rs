@@ -38,11 +38,9 @@ pub(super) struct RequestSeriesCache {
     /// A fast hasher: clients choose no part of the key, clusters do not know its seed, and the number of comparisons
     /// is limited.
     hasher: DefaultHashBuilder,
-    /// Maximum number of kinds.
     max: usize,
 }
 
-/// Cached kinds of requests.
 #[derive(Default)]
 struct CachedSeries {
     kinds: HashTable<KnownRequests>,

@@ -28,19 +28,14 @@ const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
 /// Reason for which a member's document is missing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// The cluster has no client.
     #[error("{0}")]
     Client(String),
-    /// The cluster did not answer, or its answer was incomplete.
     #[error("{0}")]
     Send(#[source] body::BoxError),
-    /// The cluster did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
-    /// The cluster answered with an error.
     #[error("it answered {0}")]
     Status(StatusCode),
-    /// The answer cannot be parsed.
     #[error("its answer cannot be read: {0}")]
     Text(String),
 }
@@ -57,7 +52,6 @@ impl AskError {
     }
 }
 
-/// A cluster's answer to a request for a document.
 pub(super) struct DocumentResponse {
     /// Entity tag of the document, without quotes.
     pub(super) tag: Option<String>,

@@ -16,7 +16,6 @@ pub struct DocumentKey {
     pub path: String,
     /// Entity tag of the content.
     pub tag: String,
-    /// Encoding of the document.
     pub(crate) spelling: Spelling,
     /// Whether the client accepts gzip.
     pub gzip: bool,
@@ -26,7 +25,6 @@ pub struct DocumentKey {
 #[derive(Clone, Debug)]
 pub(super) struct EncodedDocument {
     pub(super) bytes: Bytes,
-    /// Whether the bytes are compressed.
     pub(super) gzip: bool,
 }
 
@@ -46,12 +44,10 @@ struct CachedDocuments {
 }
 
 impl Cache {
-    /// Cache of documents for clients.
     pub(super) fn of_answers() -> Self {
         Self::within(OPENAPI_BYTES)
     }
 
-    /// Cache of the clusters' last known documents.
     pub(super) fn of_last_words() -> Self {
         Self::within(OPENAPI_LAST_BYTES)
     }

@@ -95,7 +95,6 @@ impl LastDocuments {
         tokio::task::spawn_blocking(move || ask::unpack(&packed)).await.ok()?.ok()
     }
 
-    /// Returns whether a document is stored in one of these encodings.
     pub(super) fn has(&self, path: &str, tag: &str, spellings: &[Spelling]) -> bool {
         spellings.iter().any(|spelling| self.cache.has(&key(path, tag, *spelling)))
     }

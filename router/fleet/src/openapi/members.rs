@@ -27,14 +27,12 @@ use crate::topology::{Cluster, Fleet};
 /// schema that was just changed, and a cluster sends at most one answer of 10 KB in this time.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Path of the v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
 
 /// Maximum number of attempts before a client gets an error because documents are changing. Three: one attempt, one
 /// after a change, and one after a cluster's wrong hash.
 const ROUNDS_MAX: usize = 3;
 
-/// Requested form of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenApiForm {
     pub(super) schema: SchemaVersion,
@@ -43,7 +41,6 @@ pub(super) struct OpenApiForm {
     pub(super) gzip: bool,
 }
 
-/// A document with its entity tag.
 pub(super) struct OpenApiDocument {
     pub(super) made: EncodedDocument,
     pub(super) tag: String,
@@ -54,23 +51,19 @@ pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
     cache: Cache,
-    /// Last known documents of clusters.
     last: LastDocuments,
-    /// Last answers of each cluster.
     last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
     /// Notified when the last known documents change.
     news: Arc<Notify>,
     /// Last logged reason for the omission of a document, by cluster and path.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
-    /// Wrong hashes that clusters announce.
     untrue: UntrueHashes,
 }
 
-/// Cached answers of one cluster.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
-    /// One for each encoding.
+    /// Cached tags of the v2 document, one for each encoding.
     swaggers: [CachedAnswer<Dated<String>>; 2],
     last: Arc<LastAnswers>,
 }
@@ -107,7 +100,6 @@ impl Documents {
         }
     }
 
-    /// Last known documents of the configured clusters.
     pub(super) fn known_documents(&self) -> KnownOpenApi {
         let clusters = self.fleet.clusters();
         let mut answers = self.last_answers.lock();
@@ -125,7 +117,6 @@ impl Documents {
         Arc::clone(&self.news)
     }
 
-    /// Last answers of the cluster with this name.
     fn last_answers(&self, name: &ClusterName) -> Arc<LastAnswers> {
         let make = || Arc::new(LastAnswers::new(KnownMember::default(), Arc::clone(&self.news)));
         Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))

@@ -21,7 +21,6 @@ const HASH_BYTES_MAX: usize = 256;
 pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 
 impl OpenApiIndex {
-    /// Hashes of the cluster's documents.
     pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter_map(Option::as_deref)
     }

@@ -62,7 +62,6 @@ const REFRESH_WAIT: Duration = Duration::from_secs(3);
 /// cluster's task.
 const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
 
-/// Time limit for a discovery.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Minimum time between two log lines about decreased revisions of a cluster. 60 s: by then all of its collections have
@@ -73,7 +72,6 @@ const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// cluster is refused.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Numbers of discovery attempts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     begun: u64,
@@ -84,9 +82,7 @@ struct Attempts {
 /// A discovery that a request waited for.
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
-    /// End of the request's wait.
     ended: Instant,
-    /// Duration of the wait.
     waited: Duration,
 }
 
@@ -102,16 +98,13 @@ impl Refresh {
 
 /// A fault of a cluster.
 struct ClusterProblem {
-    /// Current description.
+    /// Current description of the fault.
     text: String,
-    /// Condition of the cluster during the fault.
     condition: ClusterCondition,
-    /// Start of the fault.
     since: Instant,
 }
 
 impl ClusterProblem {
-    /// Creates a fault that starts now.
     fn new(condition: ClusterCondition, text: String) -> Self {
         Self { text, condition, since: Instant::now() }
     }
@@ -139,9 +132,7 @@ pub struct Cluster {
     documents: Arc<MemberDocuments>,
     /// Discovery from an earlier configuration of the name, or from an earlier process. Dropped after the first answer.
     inherited: ArcSwapOption<Served>,
-    /// Time of the configuration.
     since: Instant,
-    /// Time of the last successful discovery.
     told_at: Mutex<Option<Instant>>,
     /// Versions whose resources discovery lacks, each with the time of the last discovery that had them.
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
@@ -164,7 +155,6 @@ pub struct Cluster {
     went_back: Mutex<Option<Instant>>,
     /// Time of the last log line about missing impersonation rights.
     not_let: Mutex<Option<Instant>>,
-    /// Whether the cluster has allowed Tributary to impersonate a user.
     lets_act: AtomicBool,
     refresh: Notify,
     /// Changes of kinds that discovery may not show yet.
@@ -176,7 +166,6 @@ pub struct Cluster {
     asked: AtomicBool,
     /// Permits of requests that find the cluster of an object.
     questions: Arc<FairLine>,
-    /// Permits for relists of the cluster's collections.
     list_permits: ListPermits,
     precedence: Precedence,
     /// Shares of clients' long-running requests except watches. Includes watches if they have no connections of their
@@ -186,7 +175,6 @@ pub struct Cluster {
     watches: Arc<FairSemaphore>,
     /// Shares of clients' short requests.
     short: Arc<FairSemaphore>,
-    /// Unread bytes of clients' requests to all clusters.
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
@@ -345,7 +333,6 @@ impl Cluster {
         self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
     }
 
-    /// Returns whether a different cluster answers at the cluster's addresses.
     pub(super) fn has_successor(&self) -> bool {
         self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
     }
@@ -627,7 +614,6 @@ impl Cluster {
         let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
     }
 
-    /// Stops the cluster's task.
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
     }
@@ -780,7 +766,7 @@ impl Cluster {
         news
     }
 
-    /// Returns whether a server has reported the uid of a different cluster.
+    /// Returns whether a server has reported a uid that differs from the known uid of this cluster.
     fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
         let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
@@ -852,7 +838,6 @@ async fn is_ready(transport: Transport) -> bool {
     body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
 }
 
-/// Waits for a change of the cluster's reachability.
 async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     let known = match reachability {
         Some(reachability) => reachability.changed().await.is_ok(),
@@ -884,7 +869,6 @@ async fn identity(transport: Transport) -> ClusterIdentity {
     }
 }
 
-/// Requests the version of the cluster's server.
 async fn server_version(transport: Transport) -> Option<ServerVersion> {
     let (code, text) = get(transport, "/version").await?;
     if code == StatusCode::OK { ServerVersion::parse(text) } else { None }

@@ -15,19 +15,17 @@ use tributary_proxy::LeftOutReason;
 use super::Fleet;
 use crate::report::EndpointReport;
 
-/// Labels of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
     cluster: String,
-    /// Host and port.
+    /// Host and port of the endpoint.
     endpoint: String,
 }
 
-/// Labels of a reason for which an endpoint gets no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeftOutLabels {
     cluster: String,
-    /// Host and port.
+    /// Host and port of the endpoint.
     endpoint: String,
     /// The reason as one word.
     reason: &'static str,

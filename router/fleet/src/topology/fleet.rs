@@ -53,7 +53,6 @@ const FORMER_MAX: usize = 10_000;
 /// Function that drops all state of a cluster whose name now belongs to a successor, or to no cluster.
 type Forgetter = Box<dyn Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync>;
 
-/// Clusters by name.
 type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
@@ -66,11 +65,8 @@ pub struct Fleet {
     news: Arc<Untaken>,
     /// Discovery documents of the clusters; equal documents are stored once.
     documents: Arc<MemberDocuments>,
-    /// Metrics of clients' requests to the clusters.
     shares: MemberShareMetrics,
-    /// Limit of the size of all objects.
     room: ObjectRoom,
-    /// Limit of unread bytes of all clusters' answers.
     unread: MemberUnreadBytes,
     /// Candidates: clusters with a new address that have not reported their uid yet. Locked while the set of clusters
     /// changes.
@@ -90,9 +86,7 @@ struct Untaken {
     offers: AtomicBool,
     /// Whether a different cluster answers at the addresses of a cluster.
     successors: AtomicBool,
-    /// Number of changes.
     said: AtomicU64,
-    /// Number of joined changes.
     taken: watch::Sender<u64>,
     wake: Notify,
     /// Ends the pause between two unions, after a change of the configuration: such a change is rare.
@@ -379,7 +373,6 @@ impl Fleet {
         self.news.add_change(ClusterChange::Offer);
     }
 
-    /// Creates the successor of a cluster with the same configuration.
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
         let incarnation = cluster.incarnation().successor();
@@ -453,7 +446,6 @@ impl Fleet {
         self.news.taken.send_replace(said);
     }
 
-    /// Joins the clusters' documents.
     fn join(&self) {
         find_twins(&self.clusters.load());
         let members: Vec<_> = self

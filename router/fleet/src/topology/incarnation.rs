@@ -66,12 +66,10 @@ impl Incarnation {
         self.0.replaced.map(|own| own.at + REPLACEMENT_INTERVAL * 2_u32.pow(own.repeats.min(DOUBLINGS_MAX)))
     }
 
-    /// Uid of the cluster. `None` until the uid is known.
     pub(super) fn uid(&self) -> Option<ClusterUid> {
         self.0.uid.get().cloned()
     }
 
-    /// Stores the uid that the cluster has reported.
     pub(super) fn set_uid(&self, uid: &ClusterUid) {
         self.0.uid.get_or_init(|| uid.clone());
     }

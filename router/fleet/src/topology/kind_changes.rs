@@ -41,7 +41,6 @@ pub(super) enum KindSource {
 impl KindSource {
     pub(super) const ALL: [Self; 2] = [Self::Definitions, Self::Services];
 
-    /// The resource, and the kind of its objects.
     pub(super) fn resource(self) -> (GroupVersionResource, &'static str) {
         match self {
             Self::Definitions => (
