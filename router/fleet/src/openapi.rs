@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_are_negotiated_as_kube_openapi_does() {
+    fn openapi_encodings_are_negotiated_as_by_kube_openapi() {
         let asked = |schema, accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(accept).unwrap());

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_holds_only_its_own_namespaces() {
+    fn policy_caches_only_its_configured_namespaces() {
         let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
         for (policy, namespaced, namespace, held, view) in [
             (&some, true, Some("a"), true, Some("a")),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_many_users_are_registered_by_name_alone() {
+    fn secrets_are_cached_only_by_explicit_name_in_shared_mode() {
         let registered = |texts: &[&str]| Some(texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
         let all = || registered(&["*"]);
         for (registered, secrets_by_name, group, resource, expected) in [

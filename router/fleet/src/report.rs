@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_is_as_old_as_its_oldest_collection() {
+    fn reported_cluster_age_is_that_of_its_oldest_collection() {
         use ClusterCondition::{Ready, Unreachable};
         use CollectionState::{Current, Stale, Unknown};
         let clusters = vec![cluster("b", Ready), cluster("a", Unreachable), cluster("c", Ready)];
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_collections_of_a_cluster_are_named_once_and_counted() {
+    fn report_names_one_refused_collection_and_counts_the_others() {
         let refused = |resource: &str| CollectionReport {
             refused: true,
             reason: Some("forbidden".to_owned()),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_counts_as_near_from_three_quarters() {
+    fn limit_counts_as_nearly_reached_from_three_quarters() {
         let is_near = |used, max| LimitReport::new("held_bytes", used, max, None).is_near();
         assert_eq!(
             [(74, 100), (75, 100), (0, 0), (1, 1), (u64::MAX, 1)].map(|(used, max)| is_near(used, max)),

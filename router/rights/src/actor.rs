@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn user_who_impersonates_many_has_one_turn() {
+    fn impersonation_does_not_change_the_fair_share_holder() {
         let holder = |given: Option<&str>| {
             actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).holder()
         };
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_see_the_same_actor_as_a_member() {
+    fn actor_has_the_groups_that_the_member_authorizes() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         let account = "system:serviceaccount:n:s";
         for (who, reach, given, expected) in [
@@ -346,7 +346,7 @@ mod tests {
 
     /// A compromised member may answer a TokenReview with any name and any group.
     #[test]
-    fn claims_of_a_member_about_users_count_only_in_its_policies() {
+    fn names_claimed_by_a_member_count_only_in_its_policies() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
@@ -383,7 +383,7 @@ mod tests {
     /// `system:oauth` exists only in the cluster `hub`, which reviewed the token. Other clusters must not see the
     /// group.
     #[test]
-    fn system_groups_count_only_in_the_cluster_that_named_them() {
+    fn system_groups_count_only_in_the_verifying_cluster() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_kube_apiserver_reads_them() {
+    fn impersonation_headers_are_parsed_as_by_kube_apiserver() {
         let given = |lines: &[(&'static str, &[u8])]| {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {

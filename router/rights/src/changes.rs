@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn single_change_is_published_at_once_and_many_together() {
+    async fn single_rights_change_notifies_at_once_and_many_together() {
         let changes = RightsChanges::default();
         let mut told = changes.follow();
         let mut is_told = || {

@@ -132,7 +132,7 @@ mod tests {
 
     /// A change may take long to compile: a role like `edit` with many bindings.
     #[test]
-    fn question_does_not_wait_for_a_change_of_rights() {
+    fn rights_lookup_does_not_wait_for_a_running_compilation() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
         let object = |kind, text: &str| RbacObject::parse(kind, text.as_bytes()).unwrap();
         let role = |resource: &str| {

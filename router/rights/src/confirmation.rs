@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_known_before_the_last_loss_of_contact_do_not_count() {
+    fn roles_confirmed_before_the_last_lost_contact_do_not_count() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrored_roles_decide_only_without_any_doubt() {
+    fn decider_chooses_rbac_only_without_contrary_evidence() {
         let sample = Sample {
             user: "ann".to_owned(),
             groups: Vec::new(),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn openshift_and_base_paths_always_need_reviews() {
+    fn openshift_and_base_paths_always_need_access_reviews() {
         let of = |serves_openshift, has_base_path| ClusterFacts { serves_openshift, has_base_path }.cause();
         assert_eq!(of(false, false), None);
         assert_eq!(of(true, true), Some(ReviewCause::OpenShift));

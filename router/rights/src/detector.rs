@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuted_samples_are_asked_about_first() {
+    fn samples_denied_last_time_are_reviewed_first() {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);

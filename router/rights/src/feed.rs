@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_allow_nothing_until_all_four_collections_are_read() {
+    fn compiled_rights_allow_nothing_until_all_collections_are_read() {
         let rights = Fixture::new();
         let steps: [(RbacKind, &[&str], &str); 4] = [
             (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
@@ -231,7 +231,7 @@ mod tests {
 
     /// Snapshots of the RBAC cachers contain no objects: the feed has to keep them.
     #[test]
-    fn changes_during_the_initial_read_keep_the_other_objects() {
+    fn changes_during_the_first_read_keep_unchanged_bindings() {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_applies_each_kind_of_update() {
+    fn rbac_feed_applies_each_kind_of_update() {
         let rights = Fixture::new();
         let mut changes = rights.compiled.changes();
         for kind in RbacKind::ALL {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_feed_changes_no_rights() {
+    fn ended_rbac_feed_changes_no_rights() {
         let rights = Fixture::new();
         for kind in RbacKind::ALL {
             rights.synced(kind, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });

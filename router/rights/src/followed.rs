@@ -326,14 +326,14 @@ mod tests {
 
     /// A right may be gained after the subscription and lost again before the first decision.
     #[tokio::test]
-    async fn watch_that_shows_a_forbidden_cluster_ends_at_the_first_look() {
+    async fn watch_of_a_forbidden_cluster_ends_at_the_first_check() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
     /// One review of the cluster is always open.
     #[tokio::test]
-    async fn denied_cluster_ends_a_watch_although_a_question_is_open() {
+    async fn denied_cluster_ends_a_watch_although_a_review_is_missing() {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };

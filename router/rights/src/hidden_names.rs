@@ -18,7 +18,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_names_a_cluster_that_is_not_shown_is_found() {
+    fn selector_with_a_hidden_cluster_name_is_detected() {
         let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
         for (text, expected) in [
             ("app=web", false),

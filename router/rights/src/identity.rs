@@ -108,7 +108,7 @@ mod tests {
 
     /// Below `/clusters/a`, the path `/clusters/b/…` is a path of the cluster `a` and has no resource.
     #[test]
-    fn path_is_read_as_its_cluster_reads_it() {
+    fn forwarded_path_is_parsed_as_its_cluster_parses_it() {
         let cluster = ClusterName::new("a").unwrap();
         for (path, query, expected) in [
             ("/clusters/b/api/v1/secrets", None, Some("/clusters/b/api/v1/secrets")),

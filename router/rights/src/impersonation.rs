@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonation_is_allowed_as_by_kube_apiserver() {
+    fn impersonation_rights_equal_the_decision_of_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn first_refused_check_is_that_of_kube_apiserver() {
+    fn first_missing_impersonation_right_is_that_of_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
         for (filter, who, does, allowed, expected) in [
@@ -492,7 +492,7 @@ mod tests {
 
     /// A user without rights can request 512 groups, and each cluster would check them.
     #[test]
-    fn checks_after_a_refused_name_are_not_built() {
+    fn impersonation_checks_stop_after_a_refused_user_name() {
         let given = given("bob group=a group=b group=c group=d group=e");
         let name = || std::iter::once(Check::Each(user("impersonate", "", &given)));
         let others = || std::iter::from_fn(|| -> Option<Check<'_>> { unreachable!("nothing else is made") });
@@ -507,7 +507,7 @@ mod tests {
 
     /// Each unknown check costs a cluster a review, and a single refusal decides.
     #[test]
-    fn many_groups_are_asked_about_a_few_together() {
+    fn reviews_of_many_impersonated_groups_are_sent_in_batches() {
         use ImpersonationFilter::{Constrained, Legacy};
         let words: Vec<_> = (0..511).map(|number| format!("group=g{number} ")).collect();
         let given = given(format!("bob {}", words.concat()).trim_end());
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn user_without_impersonation_rights_costs_few_questions() {
+    fn user_without_impersonation_rights_costs_few_access_reviews() {
         use ImpersonationFilter::{Constrained, Legacy};
         let given = given("bob group=a group=b uid=u");
         for (filter, known, expected, asked) in [

@@ -617,7 +617,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_of_one_cluster_have_a_small_part_of_the_memory() {
+    fn rbac_objects_of_one_cluster_get_a_small_memory_limit() {
         const MIB: u64 = 1 << 20;
         // (limit of one collection, limit of all collections) → limit of each RBAC kind
         let rows = [

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirrored_rights_hold_for_a_limited_time_without_the_cluster() {
+    fn mirrored_rights_count_for_a_limited_time_after_lost_contact() {
         let begin = Instant::now();
         let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };

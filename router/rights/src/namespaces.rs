@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leap_skips_no_visible_namespace() {
+    fn skip_over_hidden_namespaces_omits_no_visible_namespace() {
         let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
         let object = |namespace: &str| {
             let text = format!(

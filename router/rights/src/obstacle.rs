@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn obstacle_is_reported_with_its_remedy() {
+    fn unknown_rights_are_reported_with_cause_and_remedy() {
         let syncing = |reason| CacherState::Syncing { since: Instant::now(), reason };
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let not_let = || Decider::Review(ReviewCause::NotLet { resource: "subjectaccessreviews", code: 403 });

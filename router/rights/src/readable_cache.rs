@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cached_result_is_reused_for_its_user_until_something_changes() {
+    async fn readable_objects_are_cached_per_user_until_the_configuration_changes() {
         let mirror = RightsMirror::without_clusters();
         let rights = |user: &str| CallerRights::new(&mirror, actor(user));
         let (found, cache) = (Cell::new(0), ReadableCache::default());
@@ -207,7 +207,7 @@ mod tests {
 
     /// A user without impersonation rights may still impersonate any name with many groups, and gets a cached 403.
     #[tokio::test]
-    async fn cache_keeps_fewer_entries_of_long_identities() {
+    async fn readable_cache_keeps_fewer_entries_with_long_identities() {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
@@ -225,7 +225,7 @@ mod tests {
 
     /// A user may have rights in tens of thousands of namespaces, and read many different names.
     #[tokio::test]
-    async fn cache_keeps_fewer_entries_of_many_namespaces() {
+    async fn readable_cache_keeps_fewer_entries_with_many_namespaces() {
         const NAMESPACES: usize = 40_000;
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn used_entries_stay_and_the_others_are_dropped() {
+    async fn readable_cache_drops_only_unused_entries() {
         let mirror = RightsMirror::without_clusters();
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());

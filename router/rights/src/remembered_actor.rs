@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembered_actor_is_reused_only_for_an_equal_user() {
+    fn cached_actor_is_reused_only_for_an_equal_user() {
         let ann = User::named("test", "ann");
         let remembered = RememberedActor::default();
         let known = remembered.actor_for(&ann.info, &ann.authority);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_headers_are_reused_only_for_an_equal_user() {
+    fn cached_impersonation_headers_are_reused_only_for_an_equal_user() {
         let ann = UserInfo {
             username: "ann".to_owned(),
             groups: vec!["dev".to_owned(), "ops".to_owned()],

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_of_the_cluster_decide_what_the_mirror_proposes() {
+    fn access_reviews_decide_about_namespaces_proposed_by_roles() {
         // Proposal, read, allowed requests (`?`: unknown), result, and sent reviews.
         for (propose, of, allowed, expected, asked) in [
             // Reads of all namespaces, with and without a right for all.
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn single_object_costs_one_question() {
+    fn get_of_a_single_object_costs_one_access_review() {
         for allowed in [true, false] {
             let mut asked = 0;
             let found = visible(&rights("*"), &place("a/x"), false, |namespace, name| {

@@ -241,7 +241,7 @@ mod tests {
 
     /// One user sends many requests while all permits are taken and no review completes.
     #[tokio::test(start_paused = true)]
-    async fn user_with_too_many_questions_is_refused_more() {
+    async fn user_with_too_many_waiting_reviews_is_refused() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let user = |name: &str| Holder::user("test", name);
@@ -275,7 +275,7 @@ mod tests {
 
     /// The request needs more reviews than its user's free share.
     #[tokio::test(start_paused = true)]
-    async fn request_asks_its_excess_questions_once_the_rest_is_answered() {
+    async fn request_sends_excess_reviews_after_earlier_reviews_complete() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
@@ -296,7 +296,7 @@ mod tests {
 
     /// The test checks only the order of permits: the cluster does not exist.
     #[tokio::test(start_paused = true)]
-    async fn confirmations_of_watches_precede_questions_of_requests() {
+    async fn reviews_of_watches_precede_reviews_of_requests() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");

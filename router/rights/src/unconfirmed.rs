@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn unconfirmed_rights_count_for_a_minute() {
+    fn last_answer_counts_for_a_minute_without_a_new_review() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
@@ -103,7 +103,7 @@ mod tests {
 
     /// With many reviews, the first is due again before the last has an answer.
     #[test]
-    fn cluster_that_answers_confirms_rights_although_a_question_is_open() {
+    fn continuous_answers_confirm_rights_although_some_review_is_always_missing() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {

@@ -519,7 +519,7 @@ mod tests {
     use tributary_fleet::topology::MemberShareMetrics;
 
     #[tokio::test]
-    async fn get_finds_a_view_without_allocating() {
+    async fn view_lookup_does_not_allocate() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
         let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn borrowed_key_has_the_hash_of_the_owned_key() {
+    fn borrowed_view_key_has_the_hash_of_the_owned_key() {
         let hasher = RandomState::new();
         let resource = GroupVersionResource::new("apps", "v1", "deployments");
         for namespace in [None, Some(""), Some("shop")] {

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_negotiated() {
+    fn discovery_document_forms_are_negotiated_by_accept_header() {
         const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         let asked = |accept: &str, path: &str| {

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_error_quotes_the_members_message() {
+    async fn discovery_error_quotes_the_message_of_the_member() {
         let https = "Client sent an HTTP request to an HTTPS server.\n";
         let status = r#"{"kind":"Status","message":"Unauthorized","code":401}"#;
         for (code, body, expected) in [
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_documents_are_held_once_and_as_long_as_a_member_has_them() {
+    fn equal_discovery_documents_are_stored_once_while_in_use() {
         let documents = MemberDocuments::default();
         let text = |name: &str| {
             format!(

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_discovery_is_taken_unchanged() {
+    fn valid_discovery_document_stays_unchanged() {
         for (root, items) in [
             (Root::Core, json!([group("", &["pods", "bindings"])])),
             (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn misplaced_and_invalid_names_are_left_out() {
+    fn discovery_omits_misplaced_and_invalid_names() {
         let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_of_a_member_is_bounded() {
+    fn discovery_document_of_a_member_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
         let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));

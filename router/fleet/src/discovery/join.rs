@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_names_keep_their_neighbours() {
+    fn joined_lists_keep_neighbouring_names_together() {
         let cases: [(&[&[&str]], &[&str]); 4] = [
             (&[&["a", "b", "c"]], &["a", "b", "c"]),
             (&[&["a", "c"], &["a", "b", "c"]], &["a", "b", "c"]),
@@ -209,7 +209,7 @@ mod tests {
 
     /// A document of 2 MB has so many items. Pairwise comparison would take a minute.
     #[test]
-    fn many_names_cost_a_lookup_each() {
+    fn discovery_documents_with_many_names_are_joined_quickly() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
         let wide = group("x.io", serde_json::json!([{"version": "v1", "resources": resources}]));
         let mut groups: Vec<_> = (0..60_000).map(|at| group(&format!("g{at}.io"), versions(&["v1"]))).collect();
@@ -221,7 +221,7 @@ mod tests {
 
     /// A hostile cluster with a name that sorts first serves Kubernetes' own resources as different kinds.
     #[test]
-    fn kubernetes_own_resources_are_not_decided_by_majority() {
+    fn majority_cannot_change_kind_or_scope_of_built_in_resources() {
         let resource = |kind: &str, scope: &str| {
             let text = serde_json::json!({"resource": "deployments", "responseKind": {"kind": kind}, "scope": scope});
             serde_json::from_value::<Resource>(text).unwrap()
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_that_most_members_serve_is_preferred() {
+    fn api_version_served_by_most_members_is_preferred() {
         let order = |members: &[&[&str]]| {
             let groups: Vec<_> = members.iter().map(|names| group("x.io", versions(names))).collect();
             join_group(&copies(&groups, |at| at))
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn version_is_stale_only_if_no_member_has_it_current() {
+    fn joined_api_version_is_stale_only_if_stale_everywhere() {
         let version = |freshness: &str, resources: serde_json::Value| {
             serde_json::from_value::<Version>(
                 serde_json::json!({"version": "v1", "freshness": freshness, "resources": resources}),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn majority_of_members_decides_what_a_resource_is() {
+    fn majority_of_members_decides_kind_and_scope_of_a_resource() {
         let resource = |kind: &str, scope: &str, verbs: &[&str]| {
             serde_json::from_value::<Resource>(serde_json::json!({
                 "resource": "things", "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs, "shortNames": verbs,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_widespread_servers_are_read() {
+    fn discovery_documents_of_widespread_api_servers_are_parsed() {
         let no_kind = json!({"group": "", "version": "", "kind": ""});
         type Row<'a> = (&'a str, &'a str, Vec<Value>, &'a [&'a str]);
         let rows: Vec<Row<'_>> = vec![
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_group_affects_no_other_group() {
+    fn unreadable_api_group_affects_no_other_group() {
         let good = |name: &str| json!({"metadata": {"name": name}, "versions": [version("v1", json!([]))]});
         let bad = json!([{"resource": "things", "verbs": "get"}]);
         let items = json!([
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_hostile_document_are_short() {
+    fn parser_errors_of_a_hostile_discovery_document_are_short() {
         let long = "x".repeat(100_000);
         let items = json!([
             {"metadata": {"name": "whole.example"}, "versions": long},
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn document_of_another_kind_is_an_error() {
+    fn discovery_document_of_a_different_kind_is_an_error() {
         for text in ["{", "[]", "null", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#, r#"{"items":[]}"#] {
             assert!(read(text.as_bytes()).is_err(), "{text}");
         }

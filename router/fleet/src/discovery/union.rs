@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_versions_resources_and_verbs_are_joined() {
+    fn discovery_union_joins_groups_versions_resources_and_verbs() {
         let all = ["get", "list", "watch"];
         let union = Union::new(&[
             cluster(
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn conflicting_resources_are_left_out_and_reported() {
+    fn discovery_union_omits_and_reports_conflicting_resources() {
         let all = ["list", "watch"];
         let mut other = resource("foos", "Gadget", &all);
         other.scope = "Cluster".into();
@@ -511,7 +511,7 @@ mod tests {
     proptest! {
         /// Shared documents and copied documents give the same union, and each cluster counts once.
         #[test]
-        fn shared_documents_are_joined_as_if_each_member_had_its_own(
+        fn shared_and_copied_discovery_documents_give_the_same_union(
             documents in prop::collection::vec(documents(), 1..5),
             members in prop::collection::vec((0_usize..5, any::<u16>()), 1..12),
         ) {

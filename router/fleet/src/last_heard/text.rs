@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn last_heard_survives_a_round_trip() {
+    fn stored_discovery_survives_a_round_trip() {
         let heard = heard();
         let read = LastHeard::read(&heard.to_text()).unwrap();
         assert_eq!(read, heard);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_of_other_processes_stay_for_a_month() {
+    fn stored_clusters_of_other_processes_stay_for_thirty_days() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
         // A second process has cluster c and a cluster of its own.
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_text_is_refused() {
+    fn invalid_stored_discovery_is_refused() {
         let error = |json: &str| LastHeard::read(&compression::whole(json.as_bytes())).unwrap_err().to_string();
         assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "the file cannot be decompressed");
         assert_eq!(error("{}"), "the file has a wrong structure");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_documents_are_left_out() {
+    fn stored_discovery_omits_oversized_documents() {
         let mut heard = heard();
         let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
         let served = Served { address: ClusterAddress::from_description("there"), discovery: Arc::new(huge) };

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn series_without_room_are_counted_together_and_known_ones_continue() {
+    fn label_sets_above_the_limit_share_one_series() {
         let capped = Capped::new(3, Counter::default as fn() -> Counter);
         for round in 1..=2 {
             for number in 0..1000 {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_begin_the_same_series_take_room_for_it_once() {
+    fn concurrent_threads_create_each_metric_series_once() {
         const THREADS: usize = 8;
         const SERIES: usize = 2_000;
         let capped = Capped::new(SERIES, Counter::default as fn() -> Counter);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_series_leave_room_for_new_ones() {
+    fn removed_metric_series_make_new_series_possible() {
         let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());

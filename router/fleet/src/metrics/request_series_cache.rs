@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_differ_in_anything_have_series_of_their_own() {
+    fn requests_with_any_different_label_have_different_series() {
         let counting = Counting::new(100);
         let eu = || CountedCluster::One(ClusterName::new("eu").unwrap());
         let us = CountedCluster::One(ClusterName::new("us").unwrap());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_series_cache_begins_anew_at_intervals() {
+    async fn full_series_cache_is_emptied_at_intervals() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn series_looked_up_before_a_clear_are_not_cached() {
+    fn metric_series_from_before_a_cache_clear_are_not_cached() {
         let counting = Counting::new(3);
         counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
             counting.cache.clear();

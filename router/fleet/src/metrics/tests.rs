@@ -184,7 +184,7 @@ fn requests_are_counted_by_resource_and_outcome() {
 }
 
 #[test]
-fn unreadable_requests_are_counted_without_their_contents() {
+fn unparsable_requests_are_counted_without_resource_labels() {
     let metrics = Metrics::default();
     let request = CountedRequest::unread(Decision::Refused, ClientClass::Other);
     count(&metrics, 2, &request, 400);
@@ -192,7 +192,7 @@ fn unreadable_requests_are_counted_without_their_contents() {
 }
 
 #[test]
-fn request_series_beyond_the_limit_are_counted_together() {
+fn requests_above_the_series_limit_share_one_series() {
     const MORE: usize = 7;
     let metrics = Metrics::default();
     let request = |number: usize| {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn least_recently_used_document_is_dropped_first() {
+    fn least_recently_used_openapi_document_is_dropped_first() {
         let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
             cache.insert(key(tag), made(OPENAPI_BYTES / 3));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn document_is_made_once_for_concurrent_requests() {
+    async fn openapi_document_is_made_once_for_concurrent_requests() {
         let cache = Cache::of_answers();
         let count = std::sync::atomic::AtomicUsize::new(0);
         let make = || async {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_united_and_the_first_document_is_preferred() {
+    fn json_documents_are_joined_by_name_and_the_first_wins() {
         let newer = json!({"openapi": "3.0.0", "info": {"version": "2"}, "paths": {"/a": {"get": 2}, "/b\n": {}},
             "components": {"schemas": {"S": {"new": true}}, "securitySchemes": {"T": 1}}});
         let older = json!({"openapi": "3.0.0", "info": {"version": "1", "x": 1}, "paths": {"/a": {"get": 1}, "/c": {}},
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn document_that_is_not_json_is_an_error() {
+    fn malformed_openapi_json_document_is_an_error() {
         for text in [&b"[]"[..], b"{", b"{\"paths\":[]}"] {
             assert!(join(SchemaVersion::V3, Spelling::Json, &[text, b"{\"paths\":{}}"]).is_err());
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_united_by_name() {
+    fn protobuf_documents_are_joined_by_name_and_the_first_wins() {
         let document = |version: &str, paths: &[(&str, &str)], schemas: &[(&str, &str)]| {
             let map = |entries: &[(&str, &str)]| {
                 message(&entries.iter().map(|(name, value)| (1, entry(name, value))).collect::<Vec<_>>())

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn index_lists_only_documents_kept_in_the_requested_spelling() {
+    async fn offline_index_lists_only_documents_stored_in_the_requested_encoding() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
         documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recently_used_documents_stay_first_over_a_restart() {
+    async fn recently_used_openapi_documents_stay_first_after_a_restart() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         for path in ["/a", "/b"] {
             documents.insert(path, "X", Spelling::Json, Bytes::from_static(b"{}")).await;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_documents_are_one_source_and_keep_their_hash() {
+    fn equal_openapi_documents_form_one_source_and_keep_their_hash() {
         let joined = joined(&[
             ("new", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?a=b&hash=X"), ("apis/odd/v1", "")])),
             ("old", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?hash=Y"), ("apis/y/v1", "?hash=")])),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_untrue_hash_is_corrected_and_a_new_one_is_believed() {
+    fn wrong_openapi_hash_is_corrected_until_the_member_changes_it() {
         let (untrue, own, other) = (UntrueHashes::default(), "a".parse().unwrap(), "b".parse().unwrap());
         let index = |hash: &str| Arc::new(OpenApiIndex([("apis/x/v1".to_owned(), Some(hash.to_owned()))].into()));
         untrue.add_mismatch(&own, "apis/x/v1", "SAID", "ONE".to_owned());

@@ -522,7 +522,7 @@ mod tests {
 
     /// A thousand members that answer within a second cause a dozen unions.
     #[tokio::test(start_paused = true)]
-    async fn changes_of_many_members_are_applied_together() {
+    async fn changes_of_many_members_are_joined_in_few_unions() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_configuration_waits_for_nothing() {
+    async fn changed_configuration_applies_without_a_pause() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         fleet.news.add_change(ClusterChange::Offer);
         fleet.news.settled().await;

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_between_replacements_doubles_up_to_an_hour() {
+    async fn interval_between_cluster_replacements_doubles_up_to_a_maximum() {
         let mut incarnation = Incarnation::default();
         assert_eq!(incarnation.replaceable_at(), None);
         let mut waited = Vec::new();

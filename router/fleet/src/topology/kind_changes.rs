@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_concerns_the_resources_that_its_name_says() {
+    fn crd_or_apiservice_name_determines_the_affected_resources() {
         let things = GroupVersionResource::new("late.example", "v1", "things");
         for (source, name, expected) in [
             (KindSource::Definitions, "things.late.example", true),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn change_of_kinds_is_due_until_discovery_must_show_it() {
+    async fn discovery_is_repeated_five_times_after_a_crd_change() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let things = GroupVersionResource::new("late.example", "v1", "things");
         changes.add_change(KindSource::Definitions, ["things.late.example"].into_iter());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_concerns_its_kind_however_many_there_are() {
+    async fn crd_changes_above_the_name_limit_affect_every_resource() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
         let note = |numbers: std::ops::Range<usize>| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_without_end_are_asked_for_five_times_a_second() {
+    async fn constant_crd_changes_cause_at_most_five_discoveries_a_second() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let mut asked = 0;
         while begun.elapsed() < Duration::from_secs(10) {

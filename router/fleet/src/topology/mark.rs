@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_need_an_index_and_a_version_that_fits() {
+    fn integer_versions_need_a_cluster_index_and_a_fitting_version() {
         let name = ClusterName::new("c").unwrap();
         let written = |index, form, version| {
             let mut text = "before".to_owned();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_ordered() {
+    fn server_versions_are_parsed_and_ordered() {
         let order = |text: &'static str| ServerVersion::parse(text.into()).map(|version| version.order());
         assert_eq!(order(r#"{"major":"1","minor":"36","gitVersion":"v1.36.3"}"#), Some((1, 36, 3)));
         assert_eq!(order(r#"{"major":"1","minor":"30+","gitVersion":"v1.30.2-gke.1100+abc"}"#), Some((1, 30, 2)));

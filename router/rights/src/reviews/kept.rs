@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_keeps_fewer_answers_to_long_questions() {
+    fn review_cache_keeps_fewer_answers_with_long_names() {
         let long = "x".repeat(8 << 10);
         let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
@@ -127,7 +127,7 @@ mod tests {
 
     /// One user may cause many reviews for one cluster while a second cluster is unreachable.
     #[test]
-    fn questions_to_one_cluster_displace_no_answers_of_another() {
+    fn reviews_of_one_cluster_displace_no_cached_answers_of_another() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
         // Less than half of the limit, with long names.

@@ -84,7 +84,7 @@ mod tests {
     use crate::mirror_state::BEHIND_MAX;
 
     #[test]
-    fn answer_counts_longer_only_while_its_cluster_is_silent() {
+    fn review_answer_counts_longer_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         // A refused connection: the review fails at once.
@@ -130,7 +130,7 @@ mod tests {
 
     /// Each review is sent after the previous one has failed.
     #[test]
-    fn last_answers_count_together_however_slowly_questions_fail() {
+    fn last_review_answers_still_count_while_reviews_fail_slowly() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let last = at(WAITED_MAX.as_secs());

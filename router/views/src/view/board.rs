@@ -220,7 +220,7 @@ mod tests {
 
     /// The reader sleeps through the 999 changes before the last cluster is known.
     #[tokio::test]
-    async fn waiter_is_woken_when_the_last_cluster_is_known() {
+    async fn waiting_reader_wakes_only_when_the_last_cluster_is_known() {
         let board = Board::default();
         (0..1000).for_each(|number| board.set(&name(number), syncing()));
         let everything = ClusterSelector::default();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_change_only_when_clusters_join_or_leave() {
+    async fn cluster_names_change_only_when_clusters_join_or_leave() {
         let board = Board::default();
         let mut names = board.names();
         let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_share_the_list_of_standings() {
+    async fn readers_share_one_list_of_cluster_states_until_a_change() {
         let board = Board::default();
         (0..3).for_each(|number| board.set(&name(number), Standing::Fresh));
         let first = board.standings();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn selection_waits_for_its_own_clusters_only() {
+    async fn selective_read_waits_only_for_its_selected_clusters() {
         let board = Board::default();
         (0..2).for_each(|number| board.set(&name(number), syncing()));
         let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();

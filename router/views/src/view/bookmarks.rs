@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_at_the_same_position_share_a_bookmark() {
+    fn watches_at_the_same_log_position_share_an_encoded_bookmark() {
         let (bookmarks, epochs, made) = (Bookmarks::default(), Arc::new(Epochs::default()), Cell::new(0));
         let mut log = Log::new(LogConfig::default());
         let cluster = ClusterName::new("a").unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn crowd_skips_exactly_the_changes_without_a_match() {
+    fn watch_group_skips_exactly_the_changes_without_a_match() {
         // ((position of the first change, namespaces of the changes), read position before, skipped up to (`None`: must
         // read the log), reason)
         type Happened<'a> = (u64, &'a [&'a str]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_of_a_crowd_look_at_what_they_have_not_seen() {
+    fn watch_group_wakes_watches_before_an_unread_matching_change() {
         let crowd = crowd("shop", 5);
         assert!(!crowd.hear(&changes(news_in(5, &["mill"]))));
         assert!(crowd.hear(&changes(news_in(6, &["mill", "shop", "mill"]))));
@@ -200,7 +200,7 @@ mod tests {
 
     /// Members report progress at positions 7, 8 and 10.
     #[test]
-    fn crowd_skips_progress_before_and_between_changes() {
+    fn watch_group_skips_member_progress_between_changes() {
         let mut news = news_behind((7, 9), &["mill"]);
         news.add(news_behind((10, 11), &["mill", "shop"]));
         let news = changes(news);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn crowd_exists_while_it_has_watchers() {
+    fn watch_group_exists_while_it_has_watches() {
         let mut crowds = Crowds::default();
         let [shop, same, bank] = ["shop", "shop", "bank"].map(|own| crowds.join(Arc::new(InNamespace(own)), 5));
         assert!(Arc::ptr_eq(&shop, &same) && !Arc::ptr_eq(&shop, &bank));

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_expires() {
+    async fn write_fence_expires_after_thirty_seconds() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_last_deletions_are_remembered() {
+    async fn write_fence_remembers_a_limited_number_of_deletions() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_deletions(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_covers_the_collection_beyond_the_object_limit() {
+    async fn write_fence_covers_the_whole_collection_beyond_the_object_limit() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
             fences.record_write(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_is_removed_when_it_is_reached_completely() {
+    async fn reached_write_fence_is_removed_and_later_writes_stay_pending() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         fences.record_deletions(ME, &cluster, [deletion("n/a")]);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unreached_fence_is_late_until_it_is_reached() {
+    async fn unreached_write_fence_stays_late_until_it_is_reached() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
@@ -407,7 +407,7 @@ mod tests {
 
     /// A user who constantly writes to a lagging member must not delay other users.
     #[tokio::test(start_paused = true)]
-    async fn reads_wait_for_the_writes_of_their_own_user() {
+    async fn write_fences_delay_only_reads_of_the_same_user() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let (ann, eve) = (Holder::User(1), Holder::User(2));
         fences.record_write(eve, &cluster, Some("n/x"), ResourceVersion(5));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn number_of_writers_is_bounded() {
+    async fn number_of_writers_with_pending_writes_is_limited() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let write =
             |user: usize| fences.record_write(Holder::User(user as u64), &cluster, Some("n/x"), ResourceVersion(5));

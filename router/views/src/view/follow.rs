@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn versions_told_before_a_cluster_is_given_up_count_as_told_elsewhere() {
+    async fn versions_sent_before_dropping_a_forbidden_cluster_are_recorded() {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));

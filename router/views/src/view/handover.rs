@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_namespace_names_are_not_remembered() {
+    fn overlong_namespace_names_are_not_remembered() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_woken_as_a_whole_and_rotate() {
+    fn watches_of_one_connection_wake_together_and_connections_rotate() {
         let mut audience = Audience::default();
         for number in 0..300 {
             audience.join(peer(1 + number % 3));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watchers_are_woken_in_one_step() {
+    fn few_watches_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_with_an_interest_is_woken_only_for_matching_changes() {
+    fn watch_with_a_filter_wakes_only_for_matching_changes() {
         let mut audience = Audience::default();
         (0..3).for_each(|number| audience.join(peer(number)));
         let look = |audience: &Audience, woken: &[usize]| {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_skips_changes_that_passed_it_by() {
+    fn watch_skips_changes_without_a_match_unread() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -453,7 +453,7 @@ mod tests {
 
     /// Changes of two clusters may be announced in a different order than the order of the log.
     #[test]
-    fn watcher_does_not_skip_changes_that_were_not_announced() {
+    fn watch_does_not_skip_unannounced_changes() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -469,7 +469,7 @@ mod tests {
 
     /// Each of a thousand members reports progress every minute, even without changes.
     #[tokio::test]
-    async fn progress_of_members_wakes_no_watcher() {
+    async fn member_progress_wakes_no_watch() {
         let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
         for cluster in [&eu, &us] {
             view.join_for_tests(cluster, ResourceVersion(1));
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn advanced_returns_only_after_a_change_since_the_last_look() {
+    async fn watch_wakes_only_after_a_change_since_its_last_read() {
         let head = Head::default();
         let mut waiting = head.wait(None);
         head.advance(News::Anything);
@@ -519,7 +519,7 @@ mod tests {
         /// Watches join, leave and read the log while rounds are running. A change wakes each existing watch that it
         /// concerns.
         #[test]
-        fn every_concerned_watcher_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn every_concerned_watch_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
             // A watch that reads the log waits for later changes.
@@ -578,7 +578,7 @@ mod tests {
         /// Two clusters append changes to the log and announce them in different orders, with progress and relists
         /// between them. Watches read the log at any time. No watch skips a matching change, and a watch that sleeps at
         /// the end has missed no change.
-        fn matching_changes_never_pass_a_watcher_by(
+        fn watch_never_skips_a_matching_change(
             steps in prop::collection::vec((0_u8..12, 0_usize..2, 0_u16..90), 1..200),
         ) {
             const ANYTHING: &str = "*";

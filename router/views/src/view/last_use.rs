@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn elapsed_is_the_time_since_the_last_use() {
+    async fn idle_time_of_a_view_counts_from_its_last_use() {
         let used = LastUse::now();
         assert_eq!(used.elapsed(), Duration::ZERO);
         for (after, noted) in [(5, true), (60_000, false), (1, true), (0, true)] {

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_changes_are_merged() {
+    fn only_consecutive_changes_are_merged_into_one_notification() {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn state_of_fewer_clusters_is_found_in_a_cached_state() {
+    async fn cached_past_state_serves_lists_of_fewer_clusters() {
         let past = PastStates::default();
         past.remember(state(&[("a", 1), ("b", 2), ("c", 3)]), 0);
         for rest in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("b", 2), ("c", 3)], &[("c", 3)], &[]] {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn past_states_are_bounded_in_number_and_time() {
+    async fn cached_past_states_are_limited_in_number_and_age() {
         let past = PastStates::default();
         for version in 0..=PAST_STATES as u64 {
             past.remember(state(&[("a", version)]), 0);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rebuild_that_began_before_a_drop_is_not_cached() {
+    async fn past_state_rebuilt_across_a_cache_clear_is_not_cached() {
         let past = PastStates::default();
         let forgotten = past.forgotten();
         past.remember(state(&[("a", 1)]), forgotten);

@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_counts_follow_the_standings_of_clusters() {
+    fn cluster_counts_follow_changes_of_cluster_states() {
         let mut standings = Standings::default();
         assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn known_cluster_without_held_objects_becomes_unknown() {
+    fn known_cluster_without_cached_objects_becomes_unknown() {
         let stale = || Standing::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
         let all = |standings: [Standing; 5]| -> Arc<Standings> {
             Arc::new(standings.into_iter().enumerate().map(|(number, standing)| (name(number), standing)).collect())

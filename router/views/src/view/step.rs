@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_state_shares_the_objects_of_the_whole() {
+    fn namespace_view_shares_objects_with_the_view_of_all_namespaces() {
         let whole = snapshot(9, &["m/x 1", "n/a 2", "n/b 3", "n-b/a 4", "o/x 5"]);
         let held = snapshot(5, &["n/a 2"]);
         for step in [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_namespace_are_kept_in_order() {
+    fn update_of_one_namespace_contains_only_its_changes_in_order() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let change = |change_type, text: &str| {
             let object = object(text);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_of_other_namespaces_at_the_same_revision_count() {
+    fn namespace_version_counts_deletions_elsewhere_at_the_same_revision() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {

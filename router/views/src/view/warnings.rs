@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_warnings_of_clusters_are_merged_until_they_end() {
+    fn equal_warnings_of_several_clusters_are_merged() {
         let warnings = Warnings::default();
         let [one, two] = ["one", "two"].map(|name| ClusterName::new(name).unwrap());
         let said = || {

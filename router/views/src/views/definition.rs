@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_read_from_a_table_with_paths() {
+    fn printer_columns_are_parsed_from_a_table_with_json_paths() {
         let columns = |text: &str| {
             let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
             columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn selectable_fields_are_read_from_an_openapi_document() {
+    fn selectable_fields_are_parsed_from_an_openapi_document() {
         let resource = GroupVersionResource::new("cols.example", "v1", "bars");
         let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
             "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn definition_comes_from_the_first_cluster_by_name() {
+    async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
         // The next cluster answers earlier.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hanging_clusters_time_out_in_parallel() {
+    async fn crd_requests_to_hanging_clusters_time_out_in_parallel() {
         let begun = Instant::now();
         let ask = |number| ((number >= 7).then_some(0), Some(number));
         assert_eq!(first(questions(20, ask)).await, Some(7));

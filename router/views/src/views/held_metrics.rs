@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_cluster_is_not_counted_as_unknown() {
+    fn metrics_do_not_count_a_forbidden_cluster_as_unknown() {
         use CollectionState::{Current, Unknown};
         let forbidden = CollectionReport { forbidden: true, ..collection("namespaces-only", None, Unknown) };
         let collections = [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_series_has_the_age_of_its_oldest_collection() {
+    fn shared_metric_series_has_the_age_of_its_oldest_collection() {
         use CollectionState::{Current, Stale};
         let collections = [
             collection("a", Some("x"), Current),

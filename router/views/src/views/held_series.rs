@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_resources_get_series_first_and_the_rest_shares_one() {
+    fn built_in_resources_get_metric_series_before_custom_resources() {
         let held =
             collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
         assert_eq!(own_series(9, 99, &held).len(), 4);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_series_is_bounded() {
+    fn number_of_metric_series_is_limited() {
         let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let held = collections(&["a", "b", "c"], &names);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_by_parts_and_by_name_agree_about_own_series() {
+    fn metric_labels_by_parts_and_by_name_agree() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
         let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_with_the_same_key_share_a_task() {
+    async fn concurrent_callers_with_the_same_key_share_a_task() {
         let begun = Begun::new();
         let late = |after| {
             let begun = &begun;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_goes_on_after_its_callers_are_cancelled() {
+    async fn shared_task_continues_after_its_callers_are_cancelled() {
         let begun = Begun::new();
         let first = begun.run_task("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_task_is_started_again() {
+    async fn failed_shared_task_is_started_again() {
         let tasks = SharedTasks::<_, u32>::new();
         let failing = tasks.join(&"x", || async { panic!("on purpose") });
         assert_eq!(failing.await, None);
