@@ -100,7 +100,7 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
     match asked {
         Attributes::Resource(asked) => {
             let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = asked;
-            // An empty `version` stands for all versions in a SubjectAccessReview as well.
+            // In a SubjectAccessReview, an empty `version` stands for all versions.
             spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
                 "subresource": subresource, "namespace": namespace, "name": name});
         }

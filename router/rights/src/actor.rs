@@ -71,7 +71,7 @@ pub enum Whom {
 impl Actor {
     /// Creates an actor from the sender and, if given, the user that the sender impersonates.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        // A cluster's rules change neither the name nor the groups.
+        // The default rules suffice: a cluster's rules change neither the name nor the groups.
         let rules = MemberRules::default();
         let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
@@ -325,7 +325,7 @@ mod tests {
                 Some(user(account, &["ops"])),
                 Some((account, &["ops", "system:authenticated"][..])),
             ),
-            // No impersonated group is dropped: the `system:` groups below make the whole user invalid.
+            // Tributary drops no impersonated group: a `system:` group makes the whole impersonation fail.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
             // A group with an empty name counts as a group: the ServiceAccount does not get its default groups.

@@ -19,7 +19,7 @@ pub struct Audience {
     visible: BTreeMap<ClusterName, Visible>,
     /// Hash of clusters and listable namespaces. Equal audiences get byte-identical responses.
     key: [u8; 16],
-    /// Scope of the last encoded version. Nearly all versions name the same clusters.
+    /// Hash of the listable namespaces for the last encoded version. Nearly all versions name the same clusters.
     last: Mutex<Option<VersionScope>>,
 }
 
@@ -75,7 +75,7 @@ impl Audience {
         scope
     }
 
-    /// Scope prefix for the resourceVersion of a single object.
+    /// Prefix for the resourceVersion of a single object: the hash of the cluster's listable namespaces.
     fn item_scope(&self, cluster: &ClusterName) -> Option<[u8; 16]> {
         match self.visible.get(cluster) {
             Some(Visible::Whole) => None,
@@ -89,7 +89,8 @@ impl Audience {
         told.map(|(cluster, component)| (cluster.clone(), component)).collect()
     }
 
-    /// Encodes a composite version with its scope prefix, without hidden clusters.
+    /// Encodes a composite version for the audience: with the hash of its listable namespaces, and without hidden
+    /// clusters.
     pub fn encode(&self, version: &CompositeResourceVersion, epochs: &Epochs) -> String {
         let told = self.visible_components(version);
         let mut text = scope_prefix(self.scope_of(told.iter().map(|(cluster, _)| cluster)));
@@ -132,7 +133,7 @@ impl ItemVersions {
     pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
-            // A resourceVersion in the integer form cannot contain a scope.
+            // A resourceVersion in the integer form cannot contain a hash of namespaces.
             _ => None,
         };
         ClusterItemVersions { mark: Arc::clone(mark), form: self.form, prefix: scope_prefix(scope) }

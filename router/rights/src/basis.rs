@@ -5,12 +5,12 @@ use tokio::time::Instant;
 /// Method by which Tributary decides about rights in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
-    /// By the cluster's roles and bindings in Tributary's mirror.
+    /// Tributary decides by its mirror of the cluster's roles and bindings.
     Rules,
-    /// By the cluster's answers to access reviews.
+    /// The cluster decides by its answers to access reviews.
     Reviews,
-    /// By the cluster's answers to access reviews, for forwarded requests only. Reads from cachers show no object of
-    /// the cluster.
+    /// The cluster decides by its answers to access reviews, for forwarded requests only. Reads from cachers show no
+    /// object of the cluster.
     Live,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum Basis {
     Held,
     /// All facts, and also expired review results. For the detection of lost rights.
     Last,
-    /// Only facts of one cluster that are current, by the cluster's method. `None` if the method is unknown.
+    /// Only current facts of one cluster. The value is the cluster's method; `None` if the method is unknown.
     Now(Option<Decides>),
     /// Only review results since this time, for a cluster whose mirrored roles may be out of date.
     Asked(Instant),

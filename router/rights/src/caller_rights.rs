@@ -44,7 +44,7 @@ pub struct CallerRights {
     begun: Instant,
     /// Collects the reviews and the expiry times that a decision needs. `None` if the caller does not need them.
     needed: Option<Arc<Mutex<Needed>>>,
-    /// Limit that prevented a necessary review, if one did.
+    /// Limit that prevented a necessary review. Unset if all necessary reviews were sent.
     crowded: Arc<OnceLock<Exceeded>>,
 }
 
@@ -252,7 +252,7 @@ impl CallerRights {
             if let Some(why) = self.over() {
                 return why;
             }
-            // The mirror's sender lives as long as the process.
+            // The sender of rights changes lives as long as the process.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

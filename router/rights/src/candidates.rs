@@ -16,7 +16,7 @@ use super::impersonation::ImpersonationMode;
 /// Candidate clusters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// `None` for all clusters, in personal mode.
+    /// `None` if all clusters are candidates, in personal mode.
     only: Option<Arc<BTreeSet<ClusterName>>>,
     /// Clusters with unknown rights, which may be candidates. Their names are never shown. `None` if no cluster is
     /// unknown.
@@ -147,7 +147,8 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
     }
 
-    /// Returns whether a cluster that is visible in this mode is visible for the request. `None` if unknown.
+    /// Returns whether a cluster that is visible in a mode of constrained impersonation is visible for the request.
+    /// `None` if unknown.
     fn is_there_in(
         &self,
         fleet: &FleetRights,

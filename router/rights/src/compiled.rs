@@ -22,7 +22,7 @@ pub(super) struct CompiledRights {
     changes: RightsChanges,
 }
 
-/// Rights under compilation, behind the lock.
+/// State of the compiler of roles and bindings, behind a lock.
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
@@ -87,7 +87,8 @@ impl CompiledRights {
 /// Limits that a cluster's roles and bindings exceed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
-    /// The bindings of one subject grant more words than `GRANTED_WORDS_MAX`.
+    /// The rules of one subject's bindings contain more words (verbs, API groups, resources, names) than
+    /// `GRANTED_WORDS_MAX`.
     of_grants: bool,
     /// The bindings name more subjects than Tributary compiles.
     of_subjects: bool,

@@ -2,8 +2,8 @@
 //!
 //! Roles and bindings from before an outage are consistent with the objects from before the outage. After the outage, a
 //! client must not get new objects before a lost right takes effect. Each collection has its own watch, and the watches
-//! resume independently. Therefore the other collections resume only after all roles and bindings are known to be newer
-//! than the outage. Tributary's own decisions about impersonation wait as well.
+//! resume independently. Therefore the watches of all other collections resume only after the roles and bindings are
+//! newer than the outage. Tributary's own decisions about impersonation wait as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // Read before `known`: a later `known` never confirms an earlier loss of contact.
+        // The order of the reads matters: the continuity must not be newer than the confirmed time.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
@@ -72,7 +72,8 @@ impl Confirmation {
     }
 }
 
-/// Returns whether no missed change from an outage is pending, if all collections were complete at `known`.
+/// Returns whether the collections are complete now, if they were complete at `known`: no missed change from an outage
+/// is pending.
 fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     continuity.iter().all(|own| match own {
         Continuity::Broken => false,

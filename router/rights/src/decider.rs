@@ -11,9 +11,9 @@ pub(crate) enum Decider {
     /// Unknown until the first detection. Users see no objects of the cluster.
     #[default]
     Undecided,
-    /// By the cluster's roles and bindings in Tributary's mirror.
+    /// Tributary decides by its mirror of the cluster's roles and bindings.
     Rbac,
-    /// By the cluster's answers to access reviews.
+    /// The cluster decides by its answers to access reviews.
     Review(ReviewCause),
 }
 
@@ -54,7 +54,8 @@ pub(crate) enum ReviewCause {
 }
 
 impl ReviewCause {
-    /// Returns whether a delay of the mirror, or of the cluster's own authorizer, can explain the difference.
+    /// Returns whether a delay of the mirror, or of the cluster's own authorizer, can explain the difference between
+    /// mirror and cluster.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
             Self::Rules(doubt) => *doubt != Doubt::Incomplete,

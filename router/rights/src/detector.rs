@@ -18,8 +18,8 @@ use super::access_review::{self, NoAnswer};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// Delay before a doubt is checked again. 2 s: server and mirror both follow roles and bindings by watches, about a
-/// second behind.
+/// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver both
+/// follow roles and bindings by watches, about a second behind.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
 
@@ -79,7 +79,8 @@ impl Detector {
                     turn += 1;
                     mirror.decided(&self.cluster, decider);
                 }
-                // The mirror's own state decides while the cluster is unreachable.
+                // An unreachable cluster answers no review, so missing answers change nothing: the state of the mirror
+                // decides.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
@@ -110,8 +111,8 @@ impl Detector {
         }
     }
 
-    /// Detects the method of the cluster. Repeats the same reviews while a delay can explain a doubt. `refuted`
-    /// contains the samples that the cluster denied last time.
+    /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
+    /// difference. `refuted` contains the samples that the cluster denied last time.
     async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
@@ -184,7 +185,7 @@ impl Detector {
 }
 
 /// Selects the samples: first the samples that the cluster denied last time, if roles and bindings still allow them. So
-/// a doubt lasts until the cluster allows exactly that request.
+/// a difference counts until the cluster allows exactly the denied request.
 fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
@@ -216,7 +217,7 @@ fn nobody() -> Sample {
     }
 }
 
-/// Returns whether the last answer is older than the reviews sent at `asked`.
+/// Returns whether the last answer is older than the reviews that were sent at `asked`.
 fn found_nothing(answered: Instant, asked: Instant) -> bool {
     answered < asked
 }

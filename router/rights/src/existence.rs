@@ -37,7 +37,7 @@ impl CallerRights {
             return Existence::Nowhere;
         }
         let is_undecided = self.basis.decides(&self.mirror, cluster).is_none();
-        // Review results count although the mirrored bindings exceed a limit.
+        // Review results count even if the mirrored bindings exceed a limit.
         let is_by_word = matches!(self.basis, Basis::Asked(_));
         if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
             return Existence::Unknown;

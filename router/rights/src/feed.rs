@@ -1,4 +1,4 @@
-//! Updates of a cluster's four RBAC collections to the compiled rights.
+//! Transfer of updates from a cluster's four RBAC collections to the compiled rights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -50,7 +50,7 @@ impl MirrorFeed {
         matches!(*self.progress.lock(), Progress::Following)
     }
 
-    /// Ignores all further updates.
+    /// Makes the feed ignore all further updates.
     pub(super) fn end(&self) {
         *self.progress.lock() = Progress::Ended;
     }
@@ -129,7 +129,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
                 }
             }
         }
-        // Without a complete state, a change is useless. A complete state follows.
+        // Changes before the first complete state are skipped: the complete state contains them.
         (_, Update::Progress { .. }) | (None, Update::Changes { .. }) => {}
         (
             state,

@@ -77,7 +77,7 @@ pub struct FollowedRights {
     /// Clusters with reviews under way. The receiver completes with the cluster's answers.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
     unconfirmed: Unconfirmed,
-    /// Time from which the last answer of a cluster without newer answers stops to count.
+    /// Time from which the last answers of a silent cluster stop to count.
     confirm_by: Option<Instant>,
 }
 
@@ -105,7 +105,7 @@ impl NotedRights {
     /// resource.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
         let Self { rights, place, wanted, denied, changes } = self;
-        // Uses the objects that the watch shows. Rights from slightly later could contain a gained right, whose later
+        // Uses the objects that the watch shows. Rights from a slightly later time could contain a gained right whose
         // loss would go unnoticed.
         let before = readable.audience.visible().clone();
         let (stamp, due, until, asking) = (None, None, None, Vec::new());
@@ -211,7 +211,7 @@ impl FollowedRights {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
-        // Collects expirations for the same delay as new answers.
+        // Expired answers are renewed together, after the same delay as for new answers.
         self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(follows(&[]).look(), None);
     }
 
-    /// One review of the cluster is always open.
+    /// One review of the cluster never completes.
     #[tokio::test]
     async fn denied_cluster_ends_a_watch_although_a_review_is_missing() {
         let mut followed = follows(&[&eu()]);

@@ -209,7 +209,7 @@ impl CallerRights {
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
-    /// Reason for the denial by the visible clusters among these. The reason never names roles or bindings of other
+    /// Reason for the denial, by the visible ones of `clusters`. The reason never names roles or bindings of other
     /// clusters.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();

@@ -65,9 +65,9 @@ pub struct FollowedGrant {
 struct GrantChange {
     /// At least one verb is not granted any more.
     is_lost: bool,
-    /// A review that an excess made necessary has no answer.
+    /// A review has no answer that an excess of roles or bindings made necessary.
     is_unsaid: bool,
-    /// A granted verb is unknown without an excess.
+    /// A granted verb is unknown for a reason other than an excess of roles or bindings.
     is_unknown: bool,
 }
 
@@ -117,7 +117,7 @@ impl FollowedGrant {
             tokio::select! {
                 () = asked_or_over => {}
                 () = or_never(end.map(sleep_until)) => {}
-                // The mirror's sender lives as long as the process.
+                // The sender of rights changes lives as long as the process.
                 changed = self.changes.changed() => if changed.is_err() {
                     std::future::pending().await
                 },

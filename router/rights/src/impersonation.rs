@@ -384,7 +384,7 @@ mod tests {
             (Constrained, "bob", "users bob", Anything),
             (Constrained, "bob", "c users bob", user_info),
             (Constrained, "bob", "s users bob", Nothing),
-            // Rights of a mode and rights of `impersonate` do not add up.
+            // Rights for constrained impersonation and rights of the verb `impersonate` cannot be combined.
             (Constrained, "bob group=a", "users bob, c groups a", Nothing),
             (Constrained, "bob group=a", "c users bob, groups a", Nothing),
             (Constrained, "bob group=a", "c users bob", Nothing),
@@ -430,7 +430,8 @@ mod tests {
             (Constrained, robot, "c serviceaccounts n/s, c users system:serviceaccount:n:s", Nothing),
             (Constrained, "system:serviceaccount:n:s group=a", "s serviceaccounts n/s, s groups a", Nothing),
             (Constrained, "system:serviceaccount:n:s uid=u", "s serviceaccounts n/s, s uids u", Nothing),
-            // A name with the prefix but without a ServiceAccount's form is a usual user.
+            // A user name with the prefix `system:serviceaccount:` but without a ServiceAccount's form is an ordinary
+            // user name.
             (Constrained, "system:serviceaccount:n", "c users system:serviceaccount:n", user_info),
             (Constrained, "system:node:n", "c users system:node:n, c nodes n", Nothing),
         ] {

@@ -34,8 +34,8 @@ pub(super) struct Judged<'a> {
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
     whom: Whom,
-    /// Generation of the user's rights in the last cluster. Cached, because many checks in the same cluster follow each
-    /// other.
+    /// Generation of the user's rights in the last cluster (a number that changes with the user's roles and bindings).
+    /// Cached, because many checks in the same cluster follow each other.
     generation: RefCell<Option<(ClusterName, u64)>>,
     /// Subjects of the user, for each distinct impersonation rule and for the cluster that verified the user. A fleet
     /// has few distinct rules.
@@ -81,7 +81,8 @@ impl<'a> Judged<'a> {
         Some(subject)
     }
 
-    /// Generation of the user's rights in a cluster. A review result counts only for its own generation.
+    /// Generation of the user's rights in a cluster: a number that changes with the user's roles and bindings. A review
+    /// result counts only for its own generation.
     fn generation_in(&self, cluster: &ClusterName) -> u64 {
         let mut last = self.generation.borrow_mut();
         match &*last {

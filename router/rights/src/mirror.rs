@@ -346,7 +346,7 @@ impl RightsMirror {
 
     /// Adjusts the mirrors to the configured clusters.
     fn follow_fleet(self: &Arc<Self>) {
-        // Locked before the clusters are read: a cluster that is forgotten meanwhile does not return.
+        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         members.by_name.retain(|name, member| {

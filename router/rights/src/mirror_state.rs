@@ -20,7 +20,7 @@ pub(crate) enum MirrorState {
     Live,
     /// The rights are up to date.
     Current,
-    /// The rights are from an earlier time.
+    /// The rights are from before a loss of contact.
     Behind {
         /// Time up to which the rights are complete.
         since: Instant,

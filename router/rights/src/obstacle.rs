@@ -14,7 +14,7 @@ pub(super) enum Obstacle {
     /// A cacher of roles or bindings is not up to date.
     Unread {
         resource: &'static str,
-        /// Reason from the cacher. `None` during the first read.
+        /// Reason for which the cacher is not up to date. `None` during its first read.
         reason: Option<StaleReason>,
     },
     /// The method of the cluster has not been detected yet.

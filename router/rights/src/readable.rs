@@ -44,7 +44,7 @@ pub struct Readable {
     pub audience: Arc<Audience>,
 }
 
-/// Bytes for a cluster, namespace or name in a [`Readable`]: in a map, and in the order of keys.
+/// Counted size of a cluster, namespace or name in a [`Readable`], in bytes: in a map, and in the order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {

@@ -30,7 +30,7 @@ const KEPT_BYTES: usize = 16 << 20;
 /// The limit is necessary because administrators of clusters choose the number of namespaces and names.
 const KEPT_READABLE_BYTES: usize = 256 << 20;
 
-/// Caller, verb, and place of a read.
+/// Key of the cache: the caller, the verb, and the resource, namespace and name of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadableKey {
     actor: Arc<Actor>,

@@ -64,7 +64,7 @@ pub(super) struct Reviews {
     lines: Mutex<BTreeMap<ClusterName, Line>>,
 }
 
-/// Permits of one cluster's reviews.
+/// Permits and shares of one cluster's reviews.
 #[derive(Clone)]
 struct Line {
     places: Arc<FairLine>,

@@ -23,7 +23,7 @@ pub(super) struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// Sets the reviews that are missing now, of any generation.
+    /// Sets the reviews that are missing now. The generation of the user's rights does not matter.
     pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
         let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
         self.since.retain(|question, _| open.contains(question));

@@ -162,7 +162,7 @@ impl CallerRights {
                 }
             },
             Decides::Live => None,
-            // Verbs other than get decide about the scope of resourceVersions.
+            // The scope of resourceVersions depends on the rights to list and watch, and not on the right to get.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);

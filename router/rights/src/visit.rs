@@ -1,4 +1,4 @@
-//! Access to paths about all clusters, as `/metrics`.
+//! Access to paths about all clusters, for example `/metrics`.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;

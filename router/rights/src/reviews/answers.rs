@@ -40,22 +40,23 @@ impl ClusterAnswers {
         self.frozen.load().contains(cluster)
     }
 
-    /// Known answer, for this generation of the user's rights by roles and bindings.
+    /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights does not
+    /// count.
     pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Known answer. An expired answer, or one of a different generation, counts as well.
+    /// Looks up a cluster's answer to a review. An expired answer, or one of a different generation, counts as well.
     pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Known answer, without expired answers of a silent cluster.
+    /// Looks up a cluster's answer to a review. An expired answer does not count, even if the cluster is silent.
     pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// Known answer to a review that was sent after `moment`.
+    /// Looks up a cluster's answer to a review that was sent at `moment` or later.
     pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> KnownAnswer {
         self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }

@@ -31,9 +31,9 @@ pub(super) struct ReviewAnswer {
 pub(crate) enum KnownAnswer {
     /// The cluster's answer, with the time until which the answer counts.
     Said(bool, Instant),
-    /// The cluster does not answer. The time of the next review.
+    /// The cluster does not answer. The value is the time of the next review.
     Silent(Instant),
-    /// A review is necessary.
+    /// No answer counts: a review has to be sent.
     Open,
 }
 
@@ -43,8 +43,9 @@ impl ReviewAnswer {
         Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
     }
 
-    /// Known answer. `generation` belongs to the user's rights by roles and bindings: a change of these rights may
-    /// change any answer. `hold` is the time for which the last answer of a silent cluster counts.
+    /// Returns the state of the answer at `now`. `generation` belongs to the user's rights by roles and bindings: a
+    /// change of these rights may change any answer. `hold` is the time for which the last answer of a silent cluster
+    /// counts.
     pub(super) fn known_answer(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
@@ -59,7 +60,7 @@ impl ReviewAnswer {
         }
     }
 
-    /// Known answer. If a new review is necessary, the last answer counts.
+    /// Returns the state of the answer at `now`. If a new review is necessary, the last answer counts.
     pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         match (self.known_answer(now, generation, hold), self.answer) {
             (KnownAnswer::Open, Some((allowed, asked, _))) => KnownAnswer::Said(allowed, asked + believed_for(allowed)),
