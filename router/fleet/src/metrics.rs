@@ -1,7 +1,7 @@
 //! Metrics of the router. A metric that kube-apiserver also has keeps kube-apiserver's name.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The server's list of metrics has the help
-//! texts; a test compares the list with the exposition.
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The list of metrics in the crate `server`
+//! has the help texts; a test compares the list with the exposition.
 
 mod capped;
 mod client_class;
@@ -71,7 +71,7 @@ pub struct Metrics {
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     questions: Family<QuestionLabels, Counter>,
-    /// Long responses and their permits.
+    /// Metrics of the permits for long responses.
     pub answer_turns: AnswerTurnMetrics,
 }
 
@@ -206,7 +206,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the counter of requests about a subject.
+    /// Returns the counter of requests to clusters about a subject, sent before the client's response.
     pub fn questions(&self, about: QuestionAbout) -> Counter {
         let about = match about {
             QuestionAbout::Name => "name",

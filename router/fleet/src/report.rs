@@ -93,10 +93,10 @@ pub enum RightsDecider {
     /// The method is not known yet: users see no objects of the cluster.
     #[default]
     Undecided,
-    /// By the cluster's roles and bindings.
+    /// Tributary decides by the cluster's roles and bindings.
     #[serde(rename = "RBAC")]
     Rbac,
-    /// By access reviews (SubjectAccessReview).
+    /// Tributary sends access reviews (SubjectAccessReview) to the cluster.
     Review,
     /// The cluster decides about each request, and reads from the cache show none of its objects.
     Live,

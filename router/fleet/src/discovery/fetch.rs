@@ -47,9 +47,9 @@ pub(crate) enum FetchError {
         "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
     )]
     PlainHttp {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
-        /// The member's message in the 400 answer.
+        /// The member's error message from the 400 answer.
         said: String,
     },
     /// The member's answer is not an aggregated discovery document.
@@ -78,8 +78,8 @@ type TextKey = (Root, [u8; 32]);
 /// Documents of all clusters. Each distinct document is stored once, while at least one cluster has it.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
-    /// By path and digest of the text, and not by entity tag: a member chooses its tag, and could use the tag of a
-    /// different member's document.
+    /// Documents by path and digest of their text. An entity tag is no safe key: a member chooses its tag, and could
+    /// use the tag of a different member's document.
     by_digest: Mutex<HashMap<TextKey, Weak<GroupList>>>,
 }
 

@@ -14,9 +14,9 @@ use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) what: &'a T,
-    /// Number of clusters with this value, at least one.
+    /// Number of clusters that share this document or part, at least one.
     pub(super) count: usize,
-    /// Index of the first cluster with this value, in the order of names.
+    /// Index of the first cluster that has this document or part, in the order of names.
     pub(super) first: usize,
 }
 
@@ -167,7 +167,7 @@ struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
     last: Option<usize>,
-    /// Index of the name that follows.
+    /// Index of the next name in the resulting order.
     followed_by: Option<usize>,
 }
 

@@ -154,12 +154,12 @@ impl Union {
 
 /// Distinct documents, with the clusters of each.
 struct Distinct<'a> {
-    /// Sorted by the precedence of the first member with each document.
+    /// Distinct documents, sorted by the precedence of the first member with each document.
     documents: Vec<Copies<'a, GroupList>>,
     indices: Vec<DocumentIndex<'a>>,
     /// Members sorted by name, each with the index of its document.
     members: Vec<(&'a ClusterName, usize)>,
-    /// Names of the clusters with certain documents, computed once for all resources of these clusters.
+    /// Names of the clusters with a given set of documents, computed once for all resources of these clusters.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 

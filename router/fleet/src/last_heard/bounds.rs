@@ -1,4 +1,4 @@
-//! Limits of the stored state.
+//! Limits of the stored discovery and OpenAPI documents.
 
 /// Maximum size of a discovery document, or of a list of v3 documents, in bytes. 4 MiB: a thousand
 /// CustomResourceDefinitions make 1 MB. A cluster has three such documents, so no cluster takes the space of all

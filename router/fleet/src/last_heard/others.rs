@@ -1,5 +1,5 @@
-//! Stored state of clusters that are not configured in this process. A second process with the same data directory may
-//! have them, or a later one with other kubeconfig contexts.
+//! Stored documents of clusters that are not configured in this process. A second process with the same data directory
+//! may have the clusters, or a later one with other kubeconfig contexts.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -8,8 +8,8 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// Time for which the state of a cluster is kept after its last use. 30 days: a user who works with other clusters for
-/// a while finds the state again, and removed clusters do not stay for ever.
+/// Time for which the stored documents of a cluster are kept after its last use. 30 days: a user who works with other
+/// clusters for a while finds the documents again, and removed clusters do not stay for ever.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {

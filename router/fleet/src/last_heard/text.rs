@@ -1,4 +1,4 @@
-//! Text of the stored state: JSON, compressed by gzip. Equal documents appear once.
+//! Text of the stored discovery and OpenAPI documents: JSON, compressed by gzip. Equal documents appear once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -81,7 +81,7 @@ struct DocumentText {
     path: String,
     tag: String,
     spelling: Spelling,
-    /// Compressed by gzip, in base64.
+    /// The document, compressed by gzip, in base64.
     bytes: String,
 }
 
@@ -162,7 +162,7 @@ struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
     places: HashMap<String, usize>,
-    /// Indexes of written documents by memory address: most clusters share their documents.
+    /// Indexes of written documents by memory address: clusters share most documents.
     written: HashMap<usize, usize>,
     openapi: Vec<DocumentText>,
     bytes: usize,

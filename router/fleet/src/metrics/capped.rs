@@ -17,7 +17,7 @@ pub(crate) trait ChosenLabels {
 /// A family of metrics with a maximum number of series. Clones share their series.
 #[derive(Clone, Debug)]
 pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
-    /// The series, for registration.
+    /// Series of the metric family, for registration.
     pub family: Family<Labels, Metric, Constructor>,
     max: usize,
     /// Label sets with their own series. Locked before the family, and only for an unknown label set.

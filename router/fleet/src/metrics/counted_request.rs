@@ -36,7 +36,7 @@ pub struct CountedResource<'a> {
     pub(super) resource: Cow<'a, GroupVersionResource>,
     /// Subresource. Empty without one, and for an unknown subresource.
     pub(super) subresource: Cow<'a, str>,
-    /// `cluster`, `namespace` or `resource`.
+    /// Scope of the request: `cluster`, `namespace` or `resource`.
     pub(super) scope: &'static str,
 }
 

@@ -49,14 +49,14 @@ impl ChosenLabels for ResourceLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
-    /// `GET`, `LIST`, `WATCH`, `POST`, …: kube-apiserver's upper-case verbs.
+    /// Verb in kube-apiserver's upper case: `GET`, `LIST`, `WATCH`, `POST`, …
     verb: &'static str,
     /// Resource; empty for other paths.
     #[prometheus(flatten)]
     pub(super) resource: ResourceLabels,
     /// Subresource; empty for none.
     subresource: Arc<str>,
-    /// `cluster`, `namespace`, `resource`, or empty.
+    /// Scope of the request: `cluster`, `namespace`, `resource`, or empty.
     scope: &'static str,
     /// Source of the response: `memory`, `member`, `self` for Tributary's own documents and checks, or empty for a
     /// refused request.

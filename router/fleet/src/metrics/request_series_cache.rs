@@ -18,13 +18,13 @@ use super::counted_request::CountedRequest;
 
 /// Series of equal requests.
 pub(super) struct RequestSeries {
-    /// Requests by resource and code.
+    /// Counter of requests by resource and code.
     pub(super) requests: Counter,
-    /// Requests by cluster and outcome.
+    /// Counter of requests by cluster and outcome.
     pub(super) cluster_requests: Counter,
-    /// Durations; `None` for watches.
+    /// Histogram of durations; `None` for watches.
     pub(super) durations: Option<Histogram>,
-    /// Responses with 410 for an old version. `None` for other codes.
+    /// Counter of responses with 410 for an old version. `None` for other codes.
     pub(super) expired: Option<Counter>,
 }
 

@@ -12,7 +12,7 @@ use super::join::Spelling;
 /// Identity and form of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
-    /// Path at the server: `/openapi/v3/apis/apps/v1`.
+    /// Path of the document at the server, for example `/openapi/v3/apis/apps/v1`.
     pub path: String,
     /// Entity tag of the content.
     pub tag: String,

@@ -156,12 +156,13 @@ const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
 fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {
     match schema {
-        // paths (its field 1 has extensions), definitions, parameters, responses, security_definitions
+        // Field 8 is paths (its field 1 has extensions); fields 9, 10, 11 and 13 are definitions, parameters, responses
+        // and security_definitions.
         SchemaVersion::V2 => {
             const { &[(8, JoinRule::Message(&[(2, JoinRule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] }
         }
-        // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes,
-        // links, callbacks
+        // Field 4 is paths. Field 5 is components: schemas, responses, parameters, examples, request_bodies, headers,
+        // security_schemes, links, callbacks.
         SchemaVersion::V3 => {
             const {
                 &[

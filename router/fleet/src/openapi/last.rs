@@ -23,7 +23,7 @@ pub(super) enum Dated<T> {
     Before(T),
 }
 
-/// Accessor of one part of the state.
+/// Function that accesses one part of a [`KnownMember`].
 pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
 /// Last answers of a cluster, with the identity of the cluster.

@@ -72,7 +72,7 @@ struct OpenApiMember {
 const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
 const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
-/// A cached answer with the time of the request. The inner `None` stands for a cluster without an answer.
+/// A cached answer with the time of its request. The inner `None` stands for a cluster without an answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 /// Reason for which a document was not made.
@@ -195,8 +195,8 @@ impl Documents {
         }
     }
 
-    /// Sources of the v2 document. The first cluster is asked alone, so that the other clusters can answer 304 for an
-    /// equal document.
+    /// Sources of the v2 document. The first cluster gets a request alone, so that all other clusters can answer 304
+    /// for an equal document.
     async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();

@@ -141,7 +141,7 @@ pub struct Cluster {
     /// A cluster with the same uid, without a proof that it is the same cluster.
     namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
-    /// Identity, which survives a new configuration of the same cluster.
+    /// Identity of the cluster, which survives a new configuration of the same cluster.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
     /// Last time at which the cluster answered all requests, including the rare ones.
@@ -157,14 +157,14 @@ pub struct Cluster {
     not_let: Mutex<Option<Instant>>,
     lets_act: AtomicBool,
     refresh: Notify,
-    /// Changes of kinds that discovery may not show yet.
+    /// Changes of the cluster's kinds that its discovery may not show yet.
     kind_changes: Arc<KindChanges>,
     /// Last discovery that a request waited for. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
     /// Whether an attempt has ended and its result is known.
     asked: AtomicBool,
-    /// Permits of requests that find the cluster of an object.
+    /// Permits for requests that find out whether the cluster has an object.
     questions: Arc<FairLine>,
     list_permits: ListPermits,
     precedence: Precedence,
@@ -190,7 +190,7 @@ pub struct MemberShareMetrics {
     pub short: ShareMetrics,
 }
 
-/// Maximum number of concurrent requests to a cluster that find the cluster of an object. 32: a short queue at the
+/// Maximum number of concurrent requests that find out whether a cluster has an object. 32: a short queue at the
 /// cluster. At 30 ms each, a thousand in a second, or half of that for a single client.
 const QUESTIONS_AT_ONCE: usize = 32;
 
@@ -255,8 +255,8 @@ impl Cluster {
         share
     }
 
-    /// Waits for a permit to find the cluster of an object by a request to this cluster, for a client. A drop of the
-    /// future gives up the position in the queue.
+    /// Waits for a permit to find out, for a client, whether this cluster has an object. A drop of the future gives up
+    /// the position in the queue.
     pub async fn question(&self, holder: Holder) -> Option<Permit> {
         self.questions.acquire(holder).await
     }
@@ -581,7 +581,7 @@ impl Cluster {
         }
     }
 
-    /// Requests a new discovery.
+    /// Requests a new discovery from the cluster's task, without waiting.
     pub fn refresh(&self) {
         self.refresh.notify_one();
     }
@@ -670,8 +670,8 @@ impl Cluster {
             } else {
                 self.tell_well()
             }
-            // The attempt itself may have changed the reachability, which needs no further attempt. A failed attempt at
-            // a cluster that is reachable again does.
+            // The attempt itself may have changed the reachability, and such a change needs no further attempt. The
+            // exception is a failed attempt at a cluster that is reachable again.
             if let Some(reachability) = &mut reachability
                 && !(has_failed && reachability.borrow().is_reachable())
             {

@@ -79,7 +79,7 @@ pub struct Fleet {
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
-/// Changes that are not joined yet.
+/// Changes of clusters that the union does not contain yet.
 #[derive(Default)]
 struct Untaken {
     /// Whether discovery, identity or version of a cluster has changed.
@@ -356,7 +356,7 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Replaces each cluster whose addresses a different cluster answers at.
+    /// Replaces each cluster at whose addresses a different cluster answers.
     fn replace_succeeded(&self) {
         let awaited = self.awaited.lock();
         let before = self.clusters.load_full();

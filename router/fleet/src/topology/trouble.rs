@@ -95,7 +95,7 @@ impl Cluster {
     }
 }
 
-/// Condition of a cluster with this obstacle.
+/// Condition of an unreachable cluster, by the kind of obstacle.
 fn condition_of(obstacle: Obstacle) -> ClusterCondition {
     match obstacle {
         Obstacle::Network => ClusterCondition::Unreachable,

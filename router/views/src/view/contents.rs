@@ -84,7 +84,7 @@ impl Contents {
         }
     }
 
-    /// Locks the merged log for reading. Keep the lock only briefly, and never across an await.
+    /// Locks the merged log for reading. Release the lock soon, and never keep it across an await.
     pub fn log(&self) -> RwLockReadGuard<'_, Log> {
         self.log.read()
     }

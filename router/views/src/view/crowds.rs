@@ -41,9 +41,11 @@ pub(super) struct Crowd {
 
 /// Ranges of log positions without a matching change.
 struct Stretches {
-    /// The last stretch that ended. A watch that sleeps at a position in this stretch is about to be woken.
+    /// Last completed range of log positions without a matching change. A watch that sleeps at a position in this range
+    /// is about to be woken.
     before: Range<u64>,
-    /// The stretch that still grows. A watch before this stretch has been woken, or is about to read the log.
+    /// Current range of log positions without a matching change, which still grows. A watch before this range has been
+    /// woken, or is about to read the log.
     now: Range<u64>,
 }
 
@@ -120,7 +122,7 @@ pub(super) enum Call {
 }
 
 impl Stretches {
-    /// Updates the stretches. Returns whether watches must read these changes.
+    /// Updates the ranges without a matching change. Returns whether watches must read these changes.
     fn hear(&mut self, changes: &NewChanges, interest: &dyn Interest) -> bool {
         let Range { start, end } = self.now;
         // Later changes were announced before these. The watches woken for the later changes read these changes too.

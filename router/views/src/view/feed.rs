@@ -138,7 +138,7 @@ impl UpdateObserver for Feed {
         match (self.append_step(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
             (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
-            // The objects of another namespace may be the only ones that show a reset.
+            // Followers get an explicit reset: the decreased revisions may not be visible in their own namespace.
             (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
                 followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });

@@ -25,7 +25,7 @@ pub struct Fences {
 #[derive(Debug, Default)]
 struct ByWriter(HashMap<Holder, WriterFences>);
 
-/// Writers whose writes a request waits for.
+/// Selects the writers whose writes a request waits for.
 #[derive(Clone, Copy, Debug)]
 pub enum WrittenBy {
     /// One writer (`Caller::writer`): a read shows users their own writes.
@@ -63,12 +63,12 @@ pub struct Fence {
     pub deletions: Vec<Deletion>,
 }
 
-/// A fence for which a list has waited in vain.
+/// A write fence for which a list has waited in vain.
 #[derive(Clone, Debug)]
 pub struct Late {
-    /// The fence that was not reached.
+    /// The write fence that the cache did not reach.
     pub fence: Fence,
-    /// Start of the wait.
+    /// Start of the wait for the fence.
     pub since: Instant,
 }
 
@@ -78,7 +78,7 @@ pub struct Waited {
     pub cluster: ClusterName,
     /// All pending writes in the cluster.
     pub fence: Fence,
-    /// The fence for which a list has already waited in vain.
+    /// The write fence for which a list has already waited in vain.
     pub late: Option<Late>,
 }
 
@@ -175,7 +175,7 @@ impl Fences {
         })
     }
 
-    /// Removes a reached fence for all writers, because all users see the same state. Later writes stay pending.
+    /// Removes a reached write fence for all writers, because all users see the same state. Later writes stay pending.
     pub fn remove_reached(&self, cluster: &ClusterName, fence: &Fence) {
         self.change(cluster, |pending| {
             pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
@@ -187,7 +187,7 @@ impl Fences {
         });
     }
 
-    /// Records that a list has waited in vain for a fence of its writer.
+    /// Records that a list has waited in vain for a write fence of its writer.
     pub fn record_late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
         let WrittenBy::One(writer) = by else { return };
         if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
@@ -212,7 +212,7 @@ impl Fences {
 }
 
 impl ByWriter {
-    /// Writes that are still pending.
+    /// Pending writes of the selected writers.
     fn by(&self, by: WrittenBy) -> impl Iterator<Item = (&ClusterName, &ClusterFence)> {
         let (one, all) = match by {
             WrittenBy::One(writer) => (self.0.get(&writer), None),
@@ -221,8 +221,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Removes expired fences, or the least recent writer if none has expired. With a thousand writers, each new writer
-    /// costs a visit of all fences.
+    /// Removes expired write fences, or the least recent writer if none has expired. With a thousand writers, each new
+    /// writer costs a visit of all fences.
     fn make_room(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());

@@ -27,7 +27,7 @@ impl View {
         let _of_members = self.fleet.enter();
         let policies = self.policies.load_full();
         let policy = policies.policy_for(&self.kind.resource);
-        // Locked before the clusters are read: a cluster that is forgotten meanwhile does not return.
+        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
@@ -276,7 +276,7 @@ mod tests {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // The cluster was unreachable, and its refusal is not recorded as a state.
+        // The cluster is unreachable, so its state does not show the refusal.
         let reason = "unreachable".into();
         view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

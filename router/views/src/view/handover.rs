@@ -1,4 +1,5 @@
-//! ResourceVersions of single objects that a different view may have sent. A watch must not resume from such a version.
+//! Record of resourceVersions of single objects that a different view may have sent. A watch must not resume from such
+//! a version.
 //!
 //! ```text
 //! watch of n ──▶ view of all ── b forbids it ──▶ own view of n ── b is out of reach, or allows it ──▶ view of all

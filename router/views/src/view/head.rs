@@ -78,7 +78,7 @@ struct WatcherGroups {
     round: Option<Round>,
 }
 
-/// A round: the wake-ups for one piece of news, with later news for the next round.
+/// A round of wake-ups for one piece of news. Later news wait for the next round.
 struct Round {
     news: News,
     stage: RoundStage,
@@ -522,7 +522,7 @@ mod tests {
         fn every_concerned_watch_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
-            // A watch that reads the log waits for later changes.
+            // After a watch has read the log, only later changes have to wake the watch.
             let look = |audience: &Audience, number: usize| {
                 interest(number).into_iter().for_each(|namespace| audience.only_for(number, namespace));
                 audience.listen(number);

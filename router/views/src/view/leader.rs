@@ -20,7 +20,7 @@ pub(super) struct WholeViewFeed {
 
 /// Source from which a view gets the objects of a cluster.
 pub(super) enum ClusterFeed {
-    /// A cacher of this view.
+    /// A cacher that belongs to this view.
     Own,
     /// The view of all namespaces.
     Leader(WholeViewFeed),

@@ -127,7 +127,7 @@ impl CachedMember {
     /// Records whether the cluster forbids the collection, and decides about the cached objects. An outage in between
     /// does not reset the time.
     pub(super) fn forbidding(&mut self) -> Forbidding {
-        // Read before the state, so that the state is not older.
+        // Read before the state, so that the state is at least as new as this time.
         let said = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {

@@ -31,7 +31,7 @@ impl View {
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
         let Some(whole) = &self.whole else { return ClusterFeed::Own };
         let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
-        // The state may be new, or as old as the cacher.
+        // Two cases count: the cluster has always forbidden reads of all namespaces, or has begun to forbid them.
         if leader.cacher.state().reason() == Some(&StaleReason::Forbidden) {
             return ClusterFeed::Own;
         }

@@ -13,7 +13,7 @@ use tributary_merge::Log;
 /// batch concerns nearly every watch.
 const CHANGES_MAX: usize = 32;
 
-/// Filter of a watch, for wake-ups.
+/// Filter by which a watch is woken.
 pub trait Interest: Any + Send + Sync {
     /// Returns whether the watch may need a change of a cluster.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
@@ -49,7 +49,7 @@ pub(super) enum News {
 /// Consecutive changes in the log, with at most progress of members between them. Progress wakes no watch.
 #[derive(Debug)]
 pub(super) struct NewChanges {
-    /// Log position from which only progress precedes these changes.
+    /// Start of the log range directly before these changes that contains only progress of members.
     quiet_since: u64,
     changes: Vec<NewChange>,
     /// Log position after the last change.

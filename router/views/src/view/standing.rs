@@ -62,7 +62,7 @@ pub enum Standing {
 /// Cause of a new list while objects are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhyAnew {
-    /// The configuration changed, for example the address or the CA.
+    /// The configuration of the cluster changed, for example the address or the CA.
     Configuration,
     /// The cluster now forbids reads of all namespaces, so the requested namespace is listed alone.
     Forbidden,

@@ -84,10 +84,10 @@ impl Unreached {
 /// Answers of a member that prove that the member has not reached a version.
 #[derive(Clone, Copy)]
 pub(super) enum Heard {
-    /// All answers, because the cacher was started after the version was issued.
+    /// All answers count, because the cacher was started after the version was issued.
     Always,
-    /// Answers to requests from now on. For a view that begins to follow the view of all namespaces, earlier answers to
-    /// that view's cacher may be older than the version.
+    /// Only answers to requests from now on count. For a view that begins to follow the view of all namespaces, earlier
+    /// answers to that view's cacher may be older than the version.
     FromNow,
 }
 

@@ -113,7 +113,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
     }
 }
 
-/// Reads from the cluster of a definition whether the definition has changed.
+/// Returns whether a definition has changed in its cluster. Sends one request.
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
