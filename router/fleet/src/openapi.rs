@@ -4,7 +4,7 @@
 //! /openapi/v3            members' indexes ── joined by path ──▶ path → hash, known without reading a document
 //! /openapi/v3/apis/x/v1  all have one hash ─▶ that document, as it is      kept, by hash and form, within 32 MiB
 //!                        hashes differ ─────▶ the union of paths and schemas, the newest server's preferred
-//! /openapi/v2            likewise, told apart by entity tag
+//! /openapi/v2            by the same rules, with entity tags as hashes
 //! ```
 //!
 //! Tributary requests documents from clusters only for a client's request. Documents of an unreachable cluster stay

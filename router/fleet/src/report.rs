@@ -4,7 +4,7 @@
 //! ```text
 //! each cluster ──▶ ClusterReport ───────────────────┐
 //! each view ─────▶ ResourceReport, CollectionReport ┼─▶ Report::from_parts, a pure join ─▶ JSON, text, metrics
-//! each bound ────▶ LimitReport ─────────────────────┘
+//! each limit ────▶ LimitReport ─────────────────────┘
 //! ```
 //!
 //! The report contains texts of clusters (versions, reasons) unchanged: escape them before you write them to a

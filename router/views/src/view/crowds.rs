@@ -8,8 +8,8 @@
 //! ```text
 //!   log   … │ match │ other │ other │ match │ other │ ◀─ another change extends `now`
 //!                   └──── before ───┘       └─ now ─┘
-//!   a watcher here ───────▶ continues at ──▶ and looks, because there is a match
-//!   a watcher here ───────────────────────────▶ sleeps, and later continues at the end
+//!   a watch here ─────────▶ continues at ──▶ and reads the log, because a change matches
+//!   a watch here ─────────────────────────────▶ sleeps, and later continues at the end
 //! ```
 
 use std::collections::{BTreeMap, HashMap};

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! watch of n ──▶ view of all ── b forbids it ──▶ own view of n ── b is out of reach, or allows it ──▶ view of all
-//!                      │  └─ versions that it told           └─ versions that it told
-//!                      └─ no room for the own view: continues with cached objects, possibly next to the own view
+//!                      │  └─ versions that it sent           └─ versions that it sent
+//!                      └─ no capacity for the own view: continues with cached objects, possibly beside the own view
 //! ```
 //!
 //! The resourceVersion of an object contains the position of one cluster. The log of the view that sent the version
