@@ -3,7 +3,7 @@
 //! since the start are unknown.
 //!
 //! ```text
-//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── with clusters of other processes, as text ──▶ data directory
+//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── as text ──▶ data directory
 //! data directory ── text ──▶ LastHeard ──▶ fleet, openapi of the next process
 //! ```
 

@@ -139,7 +139,6 @@ impl OpenApi {
     }
 }
 
-/// Encoding that the client requests.
 fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
@@ -209,7 +208,6 @@ fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// A 404 without a body.
 fn nothing() -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::NOT_FOUND;

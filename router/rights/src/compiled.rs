@@ -84,7 +84,6 @@ impl CompiledRights {
     }
 }
 
-/// Limits that a cluster's roles and bindings exceed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
     /// The rules of one subject's bindings contain more words (verbs, API groups, resources, names) than

@@ -17,7 +17,6 @@ pub(crate) enum Decider {
     Review(ReviewCause),
 }
 
-/// Reason for which a cluster needs access reviews.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewCause {
     /// The configuration requires access reviews.
@@ -65,7 +64,6 @@ impl ReviewCause {
     }
 }
 
-/// Facts about a cluster that need no review.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClusterFacts {
     pub(super) serves_openshift: bool,

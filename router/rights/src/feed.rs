@@ -21,7 +21,6 @@ pub(super) struct MirrorFeed {
     skipped: AtomicU64,
 }
 
-/// Progress of a cluster's first read.
 enum Progress {
     /// Some collections are missing. A subset of the collections would give wrong rights.
     Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
@@ -50,7 +49,6 @@ impl MirrorFeed {
         matches!(*self.progress.lock(), Progress::Following)
     }
 
-    /// Makes the feed ignore all further updates.
     pub(super) fn end(&self) {
         *self.progress.lock() = Progress::Ended;
     }

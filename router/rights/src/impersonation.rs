@@ -22,7 +22,6 @@ const VERSION: &str = "v1";
 /// (`manyAuthorizationChecksInLoop`).
 const MANY: usize = 4;
 
-/// Impersonation filter of a kube-apiserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ImpersonationFilter {
     /// The verb `impersonate` alone (`WithImpersonation`). Also the assumption for an unknown filter.
@@ -63,7 +62,6 @@ pub(super) struct Impersonated<'a> {
     name: &'a str,
 }
 
-/// One step of the authorization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Check<'a> {
     Each(Impersonated<'a>),
@@ -73,7 +71,6 @@ enum Check<'a> {
     Never(Impersonated<'a>, String),
 }
 
-/// First missing right of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationRefused<'a> {
     /// The right to impersonate an attribute. The text is the reason if no mode allows the attribute.
@@ -90,7 +87,6 @@ impl<'a> Impersonated<'a> {
 }
 
 impl ImpersonationMode {
-    /// Mode for an impersonated user. `None` if no mode applies.
     pub(super) fn for_given(given: &UserInfo) -> Option<Self> {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
@@ -250,7 +246,6 @@ fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item 
     std::iter::once(name).chain(others.flatten())
 }
 
-/// Checks of a mode after the name is allowed.
 fn constrained_beside_the_name(given: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
     let mut checks: Vec<_> = uid(verb, given).into_iter().collect();

@@ -71,7 +71,6 @@ pub struct RightsMirror {
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     probes: ImpersonationProbes,
-    /// Clusters whose rights were known at the last check.
     known: BTreeSet<ClusterName>,
     /// Last logged obstacle of each cluster with unknown rights.
     obstacles: BTreeMap<ClusterName, Obstacle>,
@@ -138,7 +137,6 @@ impl MirroredCluster {
         }
     }
 
-    /// Reopens the watches after new credentials.
     fn tell_news(&mut self) {
         let renewals = self.cluster.renewals();
         if self.renewals != renewals {
@@ -200,7 +198,6 @@ impl RightsMirror {
         self.compiled.now()
     }
 
-    /// Current method of a cluster. `None` if unknown.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
         self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
     }
@@ -344,7 +341,6 @@ impl RightsMirror {
         self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
-    /// Adjusts the mirrors to the configured clusters.
     fn follow_fleet(self: &Arc<Self>) {
         // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
@@ -384,7 +380,6 @@ impl RightsMirror {
         self.reviews.answers().forget(name);
     }
 
-    /// Starts the detection of a cluster's impersonation filter.
     fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
         let _of_members = self.fleet.enter();
         let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
@@ -512,7 +507,6 @@ impl RightsMirror {
         self.publish(members, mirrors);
     }
 
-    /// Publishes the state of the mirrors, and logs changes.
     fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
         let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());

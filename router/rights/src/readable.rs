@@ -178,7 +178,6 @@ impl CallerRights {
     }
 }
 
-/// Clusters in which the caller may watch, but not list.
 fn only_watched(
     verb: &str,
     watched: &VisibleClusters,

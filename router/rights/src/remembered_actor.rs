@@ -17,7 +17,6 @@ pub struct RememberedActor(Arc<Remembered>);
 #[derive(Debug, Default)]
 struct Remembered {
     actor: Mutex<Option<Arc<Actor>>>,
-    /// Last identity, with its impersonation headers.
     told: Mutex<Option<(UserInfo, Impersonation)>>,
 }
 

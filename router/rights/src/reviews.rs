@@ -56,7 +56,6 @@ type OpenQuestion = Shared<BoxFuture<'static, ()>>;
 /// Waiting reviews by precedence. The number distinguishes a review from a later equal one.
 type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
-/// Reviews for all clusters, with cached answers.
 pub(super) struct Reviews {
     answers: ClusterAnswers,
     flights: Mutex<Flights>,
@@ -201,7 +200,6 @@ impl Reviews {
     }
 }
 
-/// Entry of a waiting review, removed on drop.
 struct Listed {
     reviews: Arc<Reviews>,
     listed_as: (Turn, Question),

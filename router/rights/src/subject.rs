@@ -11,7 +11,6 @@ pub(super) struct Subject {
     name: String,
     uid: String,
     groups: Vec<String>,
-    /// Keys and values, sorted by key.
     extra: Vec<(String, Vec<String>)>,
 }
 
@@ -27,7 +26,6 @@ impl Subject {
         [&self.name, &self.uid].into_iter().chain(&self.groups).chain(texts).map(String::len).sum()
     }
 
-    /// User fields of a SubjectAccessReview's `spec`.
     pub(super) fn spec(&self) -> Value {
         let Self { name, uid, groups, extra } = self;
         let mut spec = json!({"user": name, "groups": groups});
@@ -42,7 +40,6 @@ impl Subject {
 }
 
 impl From<RbacUser<'_>> for Subject {
-    /// A subject without uid and extras.
     fn from(user: RbacUser<'_>) -> Self {
         let (name, groups) = (user.name.to_owned(), user.groups.to_vec());
         Self { name, uid: String::new(), groups, extra: Vec::new() }

@@ -105,7 +105,6 @@ impl CallerRights {
         visible
     }
 
-    /// Rights to watch and to list the read `place`.
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,

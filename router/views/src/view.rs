@@ -94,7 +94,6 @@ pub struct View {
     /// Maximum size of the objects of one cluster, in bytes.
     collection_bytes: u64,
     policies: Arc<ArcSwap<Policies>>,
-    /// Cache state of each cluster.
     board: Board,
     members: Mutex<ViewClusters>,
     used: LastUse,
@@ -110,7 +109,6 @@ struct AllNamespacesView {
     following: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// Gives access to the cached contents.
 impl Deref for View {
     type Target = Contents;
 

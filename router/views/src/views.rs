@@ -94,7 +94,6 @@ pub struct Views {
     /// Locked for writing while unused views are ended, so that no request can start to use them.
     by_key: RwLock<HeldViews>,
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
-    /// Triggers a check of the CRDs.
     definitions: Arc<Notify>,
 }
 
@@ -272,7 +271,6 @@ impl Views {
         }
     }
 
-    /// Ends the views of single namespaces that this view feeds.
     fn end_parts(&self, whole: &Arc<View>) {
         let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
         let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
@@ -477,7 +475,6 @@ fn is_unused(view: &Arc<View>) -> bool {
 #[derive(Clone, Copy)]
 struct Used {
     all: usize,
-    /// Views of one client.
     own: usize,
 }
 

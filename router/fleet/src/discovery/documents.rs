@@ -21,7 +21,6 @@ pub struct DiscoveryForm {
     pub encoding: Encoding,
 }
 
-/// Media types of discovery documents.
 const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 /// Negotiates the form from an `Accept` header. Clauses count by q, then by position; the first available one wins.
@@ -90,7 +89,6 @@ pub fn legacy(
     Some(Document::new(&value))
 }
 
-/// Paths in the document of kube-apiserver's root.
 fn paths(union: &Union) -> Vec<String> {
     const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
     let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();

@@ -16,14 +16,12 @@ const ITEMS_MAX: usize = 2 * GROUPS_MAX;
 /// resource of the group keeps a copy of the error.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
-/// Groups of a document without a readable name.
 #[derive(Debug)]
 pub(super) struct NamelessGroups {
     pub(super) count: usize,
     pub(super) first_error: String,
 }
 
-/// Start of an error, without control characters.
 fn excerpt(error: &serde_json::Error) -> String {
     let text: String = error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect();
     printable(&text).into_owned()

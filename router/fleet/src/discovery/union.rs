@@ -28,7 +28,6 @@ pub struct Union {
     /// All named groups (`/apis`).
     pub named: GroupList,
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
-    /// Clusters of the joined documents.
     members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
     /// Aggregated documents of the core group and of the named groups, written at the first request.
@@ -152,7 +151,6 @@ impl Union {
     }
 }
 
-/// Distinct documents, with the clusters of each.
 struct Distinct<'a> {
     /// Distinct documents, sorted by the precedence of the first member with each document.
     documents: Vec<Copies<'a, GroupList>>,
@@ -163,7 +161,6 @@ struct Distinct<'a> {
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
-/// How one document describes a resource.
 enum Own {
     /// The document lacks the resource.
     Lacks,
@@ -217,7 +214,6 @@ impl<'a> Distinct<'a> {
         }
     }
 
-    /// Names of the clusters with one of these documents, sorted.
     fn having(&mut self, documents: Vec<bool>) -> Arc<[ClusterName]> {
         let members = &self.members;
         let make = |documents: &Vec<bool>| {
@@ -462,7 +458,6 @@ mod tests {
         );
     }
 
-    /// A document with few resources, versions, kinds and verbs.
     fn documents() -> impl Strategy<Value = Arc<GroupList>> {
         let verbs = prop::sample::subsequence(vec!["get", "list", "watch"], 0..=3);
         let own = ("[ab]", prop::sample::select(vec!["Foo", "Bar"]), any::<bool>(), verbs);

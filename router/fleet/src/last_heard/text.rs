@@ -156,7 +156,6 @@ impl LastHeard {
     }
 }
 
-/// A text under construction, within the size limit.
 #[derive(Default)]
 struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
@@ -239,7 +238,6 @@ impl TextInTheMaking {
     }
 }
 
-/// Values of texts, each parsed once and shared.
 struct Shared<'a, T> {
     texts: &'a [Box<RawValue>],
     read: HashMap<usize, Arc<T>>,

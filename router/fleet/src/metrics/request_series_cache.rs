@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::counted_request::CountedRequest;
 
-/// Series of equal requests.
 pub(super) struct RequestSeries {
     /// Counter of requests by resource and code.
     pub(super) requests: Counter,
@@ -54,7 +53,6 @@ struct CachedSeries {
 /// the cache constantly, and other requests wait while it fills: 10,000 kinds take some 20 ms.
 const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
 
-/// Requests of one kind, with their series.
 struct KnownRequests {
     hash: u64,
     request: CountedRequest<'static>,
@@ -159,7 +157,6 @@ mod tests {
         CountedRequest { verb, resource: None, source, cluster, decision: Decision::Memory, client: ClientClass::Helm }
     }
 
-    /// A cache with a counter of `begin` calls.
     struct Counting {
         cache: RequestSeriesCache,
         begun: Cell<usize>,

@@ -25,7 +25,6 @@ const INDEX_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit for a document: megabytes, over a slow network.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
 
-/// Reason for which a member's document is missing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     #[error("{0}")]

@@ -21,7 +21,6 @@ pub struct DocumentKey {
     pub gzip: bool,
 }
 
-/// A document in the encoding for clients.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedDocument {
     pub(super) bytes: Bytes,

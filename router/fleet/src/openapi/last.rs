@@ -17,9 +17,8 @@ use crate::topology::Cluster;
 /// An answer of a cluster, with its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Dated<T> {
-    /// The cluster has answered now.
     Now(T),
-    /// The last answer of a cluster that does not answer now.
+    /// The last answer of a cluster that gives no answer now.
     Before(T),
 }
 
@@ -109,7 +108,6 @@ impl LastDocuments {
         OpenApiIndex(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
     }
 
-    /// All stored documents, the most recently used one first.
     pub(super) fn snapshot(&self) -> Vec<(DocumentKey, Bytes)> {
         self.cache.by_use().into_iter().map(|(key, document)| (key, document.bytes)).collect()
     }

@@ -75,7 +75,6 @@ const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 /// A cached answer with the time of its request. The inner `None` stands for a cluster without an answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
-/// Reason for which a document was not made.
 enum DocumentFailure {
     /// A cluster's document has a different hash than its index announces: the index is out of date.
     OutOfDate,

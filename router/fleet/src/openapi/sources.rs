@@ -55,11 +55,9 @@ impl OpenApiIndex {
 /// Sources of one document of the merged view: the clusters with their distinct documents.
 #[derive(Clone)]
 pub(super) struct DocumentSources<C = Arc<Cluster>> {
-    /// Distinct documents, in order of precedence.
     pub(super) distinct: Vec<DocumentSource<C>>,
 }
 
-/// Clusters with the same document.
 #[derive(Clone)]
 pub(super) struct DocumentSource<C = Arc<Cluster>> {
     /// Tag of the content. `None` if the cluster gives none: each use then needs a request.

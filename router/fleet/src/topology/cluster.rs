@@ -79,7 +79,6 @@ struct Attempts {
     ended: u64,
 }
 
-/// A discovery that a request waited for.
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
     ended: Instant,
@@ -87,7 +86,6 @@ struct Refresh {
 }
 
 impl Refresh {
-    /// Maximum time for which the next request waits.
     fn next_wait(before: Option<Self>) -> Duration {
         match before {
             Some(before) if before.waited >= SLOW_REFRESH_WAIT => SLOW_REFRESH_WAIT,
@@ -96,9 +94,7 @@ impl Refresh {
     }
 }
 
-/// A fault of a cluster.
 struct ClusterProblem {
-    /// Current description of the fault.
     text: String,
     condition: ClusterCondition,
     since: Instant,
@@ -110,7 +106,6 @@ impl ClusterProblem {
     }
 }
 
-/// Kind of a change in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterChange {
     /// The fault has changed.
@@ -162,7 +157,6 @@ pub struct Cluster {
     /// Last discovery that a request waited for. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
-    /// Whether an attempt has ended and its result is known.
     asked: AtomicBool,
     /// Permits for requests that find out whether the cluster has an object.
     questions: Arc<FairLine>,
@@ -233,7 +227,6 @@ impl Cluster {
         Ok((place, unread))
     }
 
-    /// Used permits, and all permits.
     pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
         let share = self.share(class);
         (share.used(), share.max())
@@ -342,7 +335,6 @@ impl Cluster {
         self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
     }
 
-    /// Returns whether the cluster refuses to report its uid.
     pub(super) fn withholds_uid(&self) -> bool {
         *self.identity() == ClusterIdentity::Withheld
     }
@@ -362,7 +354,6 @@ impl Cluster {
         }
     }
 
-    /// Waits until the cluster's task is stopped.
     pub(super) async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
@@ -466,7 +457,6 @@ impl Cluster {
         self.namesake.load_full()
     }
 
-    /// Sets the results of the comparison with other clusters.
     pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
         for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
             if own.load().as_deref() != other {
@@ -535,12 +525,10 @@ impl Cluster {
         }
     }
 
-    /// Current fault and its duration.
     pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
-    /// Condition of the cluster by the current fault.
     pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {
         self.problem.lock().as_ref().map(|problem| problem.condition)
     }
@@ -789,7 +777,6 @@ impl Cluster {
         is_news
     }
 
-    /// Stores the current fault. Returns whether it is new.
     fn set_problem(&self, problem: Option<ClusterProblem>) -> bool {
         let mut known = self.problem.lock();
         if known.as_ref().map(|known| &known.text) == problem.as_ref().map(|problem| &problem.text) {
@@ -874,7 +861,6 @@ async fn server_version(transport: Transport) -> Option<ServerVersion> {
     if code == StatusCode::OK { ServerVersion::parse(text) } else { None }
 }
 
-/// Sends a small request. `None` without an answer.
 async fn get(transport: Transport, path: &str) -> Option<(StatusCode, Bytes)> {
     let request = Request::get(path).body(body::empty()).ok()?;
     let answer = body::send(transport, request).await.ok()?;

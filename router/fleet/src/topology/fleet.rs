@@ -428,7 +428,6 @@ impl Fleet {
         former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
     }
 
-    /// Joins all changes and notifies the receivers.
     async fn take_over(self: &Arc<Self>) {
         let said = self.news.said.load(Ordering::SeqCst);
         if self.news.successors.swap(false, Ordering::SeqCst) {

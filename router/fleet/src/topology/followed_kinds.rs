@@ -20,7 +20,6 @@ pub(super) struct KindsOf<'a> {
     pub(super) transport: &'a Transport,
     pub(super) list_permits: &'a ListPermits,
     pub(super) room: &'a ObjectRoom,
-    /// Receiver of the changes.
     pub(super) changes: &'a Arc<KindChanges>,
 }
 

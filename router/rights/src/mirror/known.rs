@@ -29,7 +29,6 @@ pub(super) struct KnownRights {
 }
 
 impl KnownRights {
-    /// State of a cluster without a mirror.
     pub(super) fn none(state: MirrorState) -> Self {
         Self { state, decider: Decider::Undecided, confirmation: None, is_frozen: false }
     }
@@ -45,7 +44,6 @@ impl KnownRights {
         }
     }
 
-    /// Returns whether roles and bindings are up to date.
     pub(super) fn is_of_now(&self) -> bool {
         self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
     }

@@ -23,7 +23,6 @@ pub(super) struct KeptAnswers {
     by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
     /// Size of the young generations of all clusters: [`KEPT_BYTES`] at most.
     young: usize,
-    /// Size of the old generations of all clusters.
     old: usize,
 }
 

@@ -26,7 +26,6 @@ pub(super) struct ReviewAnswer {
     pub(super) silent_until: Option<Instant>,
 }
 
-/// Result of a lookup of a cluster's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownAnswer {
     /// The cluster's answer, with the time until which the answer counts.

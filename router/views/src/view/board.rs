@@ -183,7 +183,6 @@ impl BoardChanges {
         }
     }
 
-    /// Waits for the next change since [`look`](Self::look).
     pub(super) async fn changed(&mut self) {
         // The channel is open: the board outlives its waiting readers.
         let _ = match self {

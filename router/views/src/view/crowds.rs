@@ -24,7 +24,6 @@ use super::news::{Interest, NewChanges};
 #[derive(Default)]
 pub(super) struct Crowds {
     by_interest: HashMap<Arc<dyn Interest>, u64>,
-    /// Crowds by number, each with its number of watches.
     by_number: BTreeMap<u64, (Arc<Crowd>, usize)>,
     /// Number of crowds ever created, which is the number of the newest crowd.
     begun: u64,

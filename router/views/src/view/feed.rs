@@ -33,7 +33,6 @@ pub(super) struct Feed {
 /// new follower gets either the update or a state that contains the update.
 #[derive(Default)]
 pub(super) struct Followers {
-    /// Whether the cacher has delivered a complete state.
     synced: bool,
     feeds: Vec<(Arc<str>, Weak<Feed>)>,
 }
@@ -99,7 +98,6 @@ impl Feed {
         }
     }
 
-    /// Returns whether the view has any state of the cluster.
     pub(super) fn holds_some(&self) -> bool {
         self.view.upgrade().is_some_and(|view| view.log().snapshot(&self.cluster).is_some())
     }

@@ -45,7 +45,6 @@ struct ClusterFence {
     late: Option<Late>,
 }
 
-/// Versions in the responses to writes.
 #[derive(Debug)]
 enum FencedVersions {
     /// Highest version of each object, by key.
@@ -212,7 +211,6 @@ impl Fences {
 }
 
 impl ByWriter {
-    /// Pending writes of the selected writers.
     fn by(&self, by: WrittenBy) -> impl Iterator<Item = (&ClusterName, &ClusterFence)> {
         let (one, all) = match by {
             WrittenBy::One(writer) => (self.0.get(&writer), None),
@@ -270,7 +268,6 @@ impl FencedVersions {
         }
     }
 
-    /// Highest version; 0 without pending writes.
     fn highest(&self) -> ResourceVersion {
         match self {
             Self::Objects(versions) => versions.values().copied().max().unwrap_or_default(),

@@ -243,7 +243,6 @@ struct Inheritance {
 }
 
 impl Inheritance {
-    /// Inherits from the previous feed of the same cluster.
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
         let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };

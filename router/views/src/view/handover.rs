@@ -48,7 +48,6 @@ struct HandoverRecord {
 #[derive(Default)]
 struct HadParts {
     names: HashSet<String>,
-    /// Whether the number of namespaces exceeded the limit.
     too_many: bool,
 }
 

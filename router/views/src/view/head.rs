@@ -38,7 +38,6 @@ const TOGETHER: usize = 64;
 /// Minimum number of crowds and watches to check before the task yields. 1,024 take some 0.1 ms.
 const ASKED_TOGETHER: usize = 1024;
 
-/// Signal that the watches of a view wait for.
 #[derive(Default)]
 pub(super) struct Head(Arc<HeadState>);
 

@@ -22,7 +22,6 @@ pub(super) struct WholeViewFeed {
 pub(super) enum ClusterFeed {
     /// A cacher that belongs to this view.
     Own,
-    /// The view of all namespaces.
     Leader(WholeViewFeed),
     /// The view of all namespaces, which has no objects of the cluster yet.
     NotYet,

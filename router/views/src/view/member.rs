@@ -20,7 +20,6 @@ pub(super) struct ViewClusters {
     pub(super) by_name: BTreeMap<ClusterName, ViewCluster>,
 }
 
-/// State of a cluster in a view.
 pub(super) enum ViewCluster {
     /// The cluster may or may not serve the resource: it has no discovery yet, or the aggregated server behind this
     /// version does not answer.
@@ -50,7 +49,6 @@ pub(super) struct CachedMember {
 /// Cached objects of a cluster from before the current cacher.
 #[derive(Clone, Copy)]
 pub(super) struct TakenOver {
-    /// Time since which the objects may be outdated.
     pub(super) since: Instant,
     pub(super) why: WhyAnew,
 }

@@ -24,7 +24,6 @@ pub(super) struct PastStates {
 struct RememberedStates {
     /// Sorted by last use; the most recent is the last.
     states: VecDeque<(Heads, Instant)>,
-    /// Number of times that all states were removed.
     forgotten: u64,
 }
 

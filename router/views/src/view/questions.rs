@@ -19,7 +19,6 @@ type SharedLatest = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>
 /// Sends requests for the latest version to one member, one at a time.
 #[derive(Default)]
 pub(super) struct LatestVersionRequests {
-    /// The request that has not been sent yet.
     next: Mutex<Option<SharedLatest>>,
     turn: tokio::sync::Mutex<()>,
 }

@@ -59,7 +59,6 @@ pub enum Standing {
     NoNamespace,
 }
 
-/// Cause of a new list while objects are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhyAnew {
     /// The configuration of the cluster changed, for example the address or the CA.
@@ -176,7 +175,6 @@ impl Standing {
     }
 }
 
-/// Numbers of clusters by state, updated with each change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StandingCounts {
     all: usize,

@@ -255,7 +255,7 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static 
 #[derive(Deserialize)]
 struct DefinitionObject<S> {
     metadata: DefinitionState,
-    // Missing in a metadata-only object.
+    // Absent in a metadata-only object.
     spec: Option<S>,
 }
 
@@ -287,7 +287,6 @@ struct SelectableFieldPath {
     json_path: String,
 }
 
-/// A `metav1.Table` without its rows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Table {

@@ -29,7 +29,6 @@ impl HeldMetrics {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
-    /// Seconds since the last answer of each cluster.
     fn heard_seconds(&self) -> BTreeMap<String, u64> {
         let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
@@ -67,7 +66,6 @@ struct HeldCollection {
     age: Option<u64>,
 }
 
-/// Clusters without cached objects of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnreadClusters<'a> {
     /// Clusters that forbid reads of the resource, possibly on purpose: reads of single namespaces may still be

@@ -82,7 +82,6 @@ impl OwnSeries {
         CollectionLabels { cluster: collection.cluster.clone(), resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// Labels of a collection's resource, over all clusters.
     pub(super) fn of_its_resource(&self, collection: &CollectionReport) -> NamedResourceLabels {
         NamedResourceLabels { resource: self.label(&collection.resource).to_owned() }
     }

@@ -15,7 +15,6 @@ use super::held_series::{CollectionLabels, OwnSeries};
 /// Key of a collection: the cluster, the resource, and the namespace if the namespace is read alone.
 type CollectionKey = (String, String, Option<String>);
 
-/// Counts of collections at the last update.
 #[derive(Debug, Default)]
 pub(super) struct RelistCounts {
     by_collection: BTreeMap<CollectionKey, u64>,
