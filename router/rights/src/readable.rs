@@ -30,6 +30,7 @@ impl<'a> SelectedClusters<'a> {
     }
 }
 
+/// Objects of a resource that a caller may read.
 #[derive(Clone, Debug)]
 pub struct Readable {
     /// Clusters with visible objects. The response may name these clusters.
