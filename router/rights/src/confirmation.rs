@@ -55,7 +55,7 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // The order of the reads matters: the continuity must not be newer than the confirmed time.
+        // Reads the confirmed time last, so that a confirmation between the two reads counts.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
