@@ -1,4 +1,4 @@
-//! Discovery: the resources of the clusters, and the discovery documents for clients.
+//! Discovery: the resources that the clusters serve, and the discovery documents for clients.
 //!
 //! ```text
 //! member /api, /apis ── fetch ──▶ MemberDiscovery ┐

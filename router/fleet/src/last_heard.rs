@@ -1,9 +1,9 @@
-//! The last known discovery and OpenAPI documents of the clusters. They survive a restart, so that a process that
-//! starts while a cluster is down knows the cluster's kinds. Objects are not kept: a cluster that has not answered
-//! since the start has unknown objects.
+//! Last known discovery and OpenAPI documents of the clusters, which survive a restart: a process that starts while a
+//! cluster is down knows the cluster's kinds. Objects are not stored: the objects of a cluster that has not answered
+//! since the start are unknown.
 //!
 //! ```text
-//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── with what others kept, text ──▶ data directory
+//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── as text ──▶ data directory
 //! data directory ── text ──▶ LastHeard ──▶ fleet, openapi of the next process
 //! ```
 
@@ -19,7 +19,7 @@ use crate::openapi::KnownOpenApi;
 use crate::topology::Served;
 pub use text::LastHeardError;
 
-/// Stores the last known state of the configured clusters. May block.
+/// Function that stores the last known documents of the configured clusters. May block.
 pub type KeepLastHeard = Box<dyn Fn(LastHeard) + Send + Sync>;
 
 /// Last known discovery and OpenAPI documents of clusters.
@@ -29,7 +29,7 @@ pub struct LastHeard {
     pub discovery: BTreeMap<ClusterName, Served>,
     /// OpenAPI documents that clients have read.
     pub openapi: KnownOpenApi,
-    /// Clusters that were not configured in the process that wrote this, with the time of their last use: seconds since
-    /// 1970.
+    /// Clusters that were not configured in the process that wrote this state, with the time of their last use: seconds
+    /// since 1970.
     pub others: BTreeMap<ClusterName, u64>,
 }

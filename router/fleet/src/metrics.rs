@@ -1,7 +1,7 @@
-//! Metrics of the router, under kube-apiserver's names where it has them.
+//! Metrics of the router. A metric that kube-apiserver also has keeps kube-apiserver's name.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The server's list of metrics has the help
-//! texts; a test compares the list with the exposition.
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The list of metrics in the crate `server`
+//! has the help texts; a test compares the list with the exposition.
 
 mod capped;
 mod client_class;
@@ -37,20 +37,20 @@ pub use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub use request_source::RequestSource;
 
-/// Series of each of the two request metrics: some 500 bytes each. A large fleet has fewer combinations of clusters,
-/// resources and answers.
+/// Maximum number of series of each of the two request metrics. 10,000 of some 500 bytes: a large fleet has fewer
+/// combinations of clusters, resources and answers.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
-/// Resources with series of their own; a histogram has 17 each. A cluster has some 60 built-in resources, and some
-/// hundreds of its own.
+/// Maximum number of resources with their own series; a histogram has 17 series for each. A cluster has some 60
+/// built-in resources, and some hundreds of custom ones.
 pub const RESOURCES_MAX: usize = 1_000;
 
-/// Subject of a question to clusters in a client's name, before a request is answered.
+/// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionAbout {
-    /// Whether they have an object of a name.
+    /// Whether the clusters have an object of a name.
     Name,
-    /// Whether they have records of a Helm release.
+    /// Whether the clusters have records of a Helm release.
     Release,
     /// Whether the client may write an object that it may not get.
     Right,
@@ -71,11 +71,11 @@ pub struct Metrics {
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     questions: Family<QuestionLabels, Counter>,
-    /// Long answers and their turns.
+    /// Metrics of the permits for long responses.
     pub answer_turns: AnswerTurnMetrics,
 }
 
-/// Buckets from a quarter of a millisecond, since an answer from memory takes less than one.
+/// Histogram buckets in seconds, from 0.25 ms on: a response from the cache takes less than 1 ms.
 const DURATION_BUCKETS_SECONDS: [f64; 14] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
@@ -106,8 +106,8 @@ impl Default for Metrics {
     }
 }
 
-/// Metrics of the turns of both lengths. A name is registered once, for all its labels: parsers reject a second HELP
-/// line.
+/// Metrics of the permits for medium and long responses. Each name is registered once, for all labels: parsers reject a
+/// second HELP line.
 fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
@@ -134,20 +134,21 @@ fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     AnswerTurnMetrics { medium: of("medium"), long: of("long") }
 }
 
-/// The counters of one resource's watches.
+/// Counters of one resource's watches.
 pub struct WatchCounters {
-    /// Open watches.
+    /// Number of open watches.
     pub watches: Gauge,
-    /// Watch events written to clients.
+    /// Number of watch events written to clients.
     pub events: Counter,
-    /// Watches that were ended because their client read too slowly.
+    /// Number of watches that were ended because their client read too slowly.
     pub terminated: Counter,
-    /// Watches that ended with 410 because their version is too old.
+    /// Number of watches that ended with 410 because their version is too old.
     pub expired: Counter,
 }
 
 impl Metrics {
-    /// Counters of a resource's watches. Keep them with the resource.
+    /// Returns the counters of a resource's watches. Store them with the resource, because a lookup costs more than a
+    /// count.
     pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
         WatchCounters {
             watches: self.watches.with(labels, Gauge::clone),
@@ -157,12 +158,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a request when the head of its answer is known. Costs one lookup if an equal request came before.
+    /// Counts a request when the head of its response is known. Costs one lookup if an equal request came before.
     pub fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
         self.known_requests.count(request, code, took, || self.series_of(request, code));
     }
 
-    /// Series of equal requests with this code. Requests above the limit of series share one, from then on.
+    /// Series of equal requests with this code. Requests above the limit of series share one series.
     fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
         let labels = RequestLabels::from_request(request, code);
         let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
@@ -179,11 +180,11 @@ impl Metrics {
     pub fn keep_clusters(&self, is_configured: impl Fn(&str) -> bool) {
         let is_of_none = |cluster: &str| cluster.is_empty() || cluster == SEVERAL;
         self.cluster_requests.retain(|labels| is_of_none(&labels.cluster) || is_configured(&labels.cluster));
-        // After the series, so that no concurrent reader puts a removed series back.
+        // Cleared after the series are removed, so that no concurrent reader restores a removed series.
         self.known_requests.clear();
     }
 
-    /// Exposes the configured limits.
+    /// Sets the gauges of the configured limits.
     pub fn set_limits(&self, limits: &Limits) {
         for (name, limit) in limits.named() {
             let labels = LimitLabels { limit: name };
@@ -191,12 +192,12 @@ impl Metrics {
         }
     }
 
-    /// Gauge of the used part of a limit that refuses no request.
+    /// Returns the gauge of the used part of a limit that refuses no request.
     pub fn used_of(&self, limit: &'static str) -> Gauge {
         self.limits_used.get_or_create_owned(&LimitLabels { limit })
     }
 
-    /// Metrics of a limit.
+    /// Returns the metrics of a limit.
     pub fn share(&self, limit: &'static str) -> ShareMetrics {
         let labels = LimitLabels { limit };
         ShareMetrics {
@@ -205,7 +206,7 @@ impl Metrics {
         }
     }
 
-    /// Counter of questions about a subject.
+    /// Returns the counter of requests to clusters about a subject, sent before the client's response.
     pub fn questions(&self, about: QuestionAbout) -> Counter {
         let about = match about {
             QuestionAbout::Name => "name",
@@ -215,7 +216,7 @@ impl Metrics {
         self.questions.get_or_create_owned(&QuestionLabels { about })
     }
 
-    /// Metrics of clients' requests to clusters.
+    /// Returns the metrics of clients' requests to clusters.
     pub fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics {
             lasting: self.share("long_running_to_member"),
@@ -229,15 +230,15 @@ impl Metrics {
         register(&mut self.registry.lock());
     }
 
-    /// The exposition in OpenMetrics text.
+    /// Returns the exposition in OpenMetrics text.
     pub fn expose(&self) -> String {
         let mut out = String::new();
-        // Writing to a String cannot fail.
+        // Writes to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry.lock());
         out
     }
 
-    /// Creates series with few labels at the start, because an alert needs a zero before the first count.
+    /// Creates series with few labels at the start: an alert needs a zero before the first count.
     fn begin_at_zero(&self) {
         let together = ResourceLabels::other();
         drop(self.watch_counters(&together));
@@ -247,7 +248,6 @@ impl Metrics {
         }
     }
 
-    /// Registers metrics of requests and answers.
     fn register_requests(&self, registry: &mut Registry) {
         registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.family.clone());
         registry.register(
@@ -283,7 +283,6 @@ impl Metrics {
         );
     }
 
-    /// Registers limits and their use.
     fn register_limits(&self, registry: &mut Registry) {
         registry.register("tributary_limit", "Limits of this process", self.limits.clone());
         registry.register("tributary_limit_used", "Used part of a shared limit", self.limits_used.clone());

@@ -1,16 +1,16 @@
-//! OpenAPI documents of the clusters: relayed where all agree, joined where they differ.
+//! OpenAPI documents of the clusters: forwarded if all clusters agree, joined if they differ.
 //!
 //! ```text
 //! /openapi/v3            members' indexes ── joined by path ──▶ path → hash, known without reading a document
 //! /openapi/v3/apis/x/v1  all have one hash ─▶ that document, as it is      kept, by hash and form, within 32 MiB
 //!                        hashes differ ─────▶ the union of paths and schemas, the newest server's preferred
-//! /openapi/v2            likewise, told apart by entity tag
+//! /openapi/v2            by the same rules, with entity tags as hashes
 //! ```
 //!
-//! Tributary asks clusters only when a client asks. Documents of an unreachable cluster stay for use, within 16 MiB,
-//! also over a restart (`last_heard.rs`); missing ones are left out, and the hash shows it to clients. No `Warning`
-//! does: clients store these answers on disk while their tags stay the same, and would repeat the Warning when the
-//! cluster is back.
+//! Tributary requests documents from clusters only for a client's request. Documents of an unreachable cluster stay
+//! available, within 16 MiB, also after a restart (`last_heard.rs`). Missing documents are omitted, and the hash shows
+//! the omission to clients. A `Warning` would be wrong: clients store these responses on disk while their tags stay
+//! equal, and would repeat the Warning when the cluster is back.
 //!
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
@@ -46,12 +46,10 @@ pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
 
-/// All encodings of a document.
 const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 
 const V3_PATH: &str = "/openapi/v3";
 
-/// The content type of joined documents.
 const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str {
     match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
@@ -60,28 +58,28 @@ const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str
     }
 }
 
-/// The OpenAPI documents of all members together.
+/// OpenAPI documents of all members, joined.
 pub struct OpenApi {
     documents: Documents,
 }
 
 impl OpenApi {
-    /// Documents of these clusters. Sends no request yet. `known` comes from an earlier run.
+    /// Creates the documents of these clusters. Sends no request. `known` is the stored state of an earlier process.
     pub fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         Self { documents: Documents::new(fleet, known) }
     }
 
-    /// Forgets the documents of a cluster after its name has changed its cluster.
+    /// Removes the documents of a cluster, after its name has been given to a different cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.documents.forget(cluster);
     }
 
-    /// Last known documents of the clusters.
+    /// Returns the last known documents of the clusters.
     pub fn known_documents(&self) -> KnownOpenApi {
         self.documents.known_documents()
     }
 
-    /// Notified when the last known documents change.
+    /// Returns a notification of changes of the last known documents.
     pub fn news(&self) -> Arc<Notify> {
         self.documents.news()
     }
@@ -89,7 +87,7 @@ impl OpenApi {
     /// Answers a GET below `/openapi`.
     ///
     /// # Errors
-    /// 406 for a form that is not given, 503 where no member answers.
+    /// 406 for a form that is not available, 503 if no member answers.
     pub async fn answer_request(
         &self,
         path: &str,
@@ -141,12 +139,12 @@ impl OpenApi {
     }
 }
 
-/// The spelling that the client asks for.
 fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotAcceptable> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
     let protobuf = content_type(schema, Spelling::Protobuf);
-    // client-go asks for the form with `@`, which is no valid media type, and is answered with the other.
+    // client-go requests the protobuf type with `@`, which is no valid media type, and gets the type with `.` in
+    // response.
     let of_old = protobuf.replacen(".v1.0", "@v1.0", 1);
     let spellings =
         [("application/json", Spelling::Json), (protobuf, Spelling::Protobuf), (&of_old, Spelling::Protobuf)];
@@ -175,7 +173,7 @@ fn answer_with_document(
     let own = response.headers_mut();
     own.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if named_by_hash {
-        // A hash names one document for ever.
+        // A hash belongs to one document for ever.
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         if let Some(in_a_year) = in_a_year() {
             own.insert(header::EXPIRES, in_a_year);
@@ -190,14 +188,14 @@ fn in_a_year() -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// The redirect from an old hash of the document at this path to the present one.
+/// Returns the redirect from an old hash of the document at this path to the current hash.
 pub fn moved(path: &str, tag: &str) -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={tag}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    // Not immutable, whatever the status says: the same old hash may redirect to a different document tomorrow.
+    // Not cacheable although the status is 301: the same old hash may redirect to a different document tomorrow.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     with_tag(response, tag)
 }
@@ -210,7 +208,6 @@ fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     })
 }
 
-/// A 404 without a body.
 fn nothing() -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::NOT_FOUND;
@@ -236,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_are_negotiated_as_kube_openapi_does() {
+    fn openapi_encodings_are_negotiated_as_by_kube_openapi() {
         let asked = |schema, accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(accept).unwrap());

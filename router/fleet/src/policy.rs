@@ -1,4 +1,4 @@
-//! Configuration of each resource: the registries, and the defaults.
+//! Configuration of each resource: the rules of the registries, and the defaults.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use tributary_apimachinery::{
     ClusterName, Consistency, Filtered, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
-/// Resource of the core group that is cached only if a registry names it, in shared mode.
+/// Resource of the core group that, in shared mode, is cached only if a registry names it.
 const SECRETS: &str = "secrets";
 
 /// Configuration of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePolicy {
-    /// The form of single objects' versions.
+    /// Form of the resourceVersions of single objects.
     pub item_resource_versions: ItemResourceVersions,
-    /// Content of a read without a resourceVersion.
+    /// Consistency of a read without a resourceVersion.
     pub consistency: Consistency,
-    /// Clusters of the merged view; `None` for all. Objects of other clusters are found by name, by a live request.
+    /// Clusters of the merged view. `None` for all. Objects of other clusters are found by name, by a live request.
     pub clusters: Option<BTreeSet<ClusterName>>,
-    /// Namespaces in memory; `None` for all. Other namespaces are read live.
+    /// Cached namespaces. `None` for all. Other namespaces are read by live requests.
     pub namespaces: Option<BTreeSet<String>>,
     /// Behaviour while a cluster is unknown.
     pub partial: Partial,
@@ -26,17 +26,17 @@ pub struct ResourcePolicy {
     pub filtered: Filtered,
     /// Whether several clusters may have an object of the same name.
     pub names: Names,
-    /// Cluster of new objects that do not name one.
+    /// Cluster for new objects whose request does not name a cluster.
     pub placement: Option<ClusterName>,
 }
 
 impl ResourcePolicy {
-    /// Whether a cluster's objects are part of the merged view.
+    /// Returns whether a cluster's objects are part of the merged view.
     pub fn selects(&self, cluster: &ClusterName) -> bool {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(cluster))
     }
 
-    /// Whether objects of a namespace, or of all namespaces (`None`), are cached.
+    /// Returns whether objects of a namespace, or of all namespaces (`None`), are cached.
     pub fn holds(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         match &self.namespaces {
             Some(held) if namespaced => namespace.is_some_and(|namespace| held.contains(namespace)),
@@ -44,41 +44,41 @@ impl ResourcePolicy {
         }
     }
 
-    /// The one namespace that the view of a place holds; `None` for all of them.
+    /// Returns the only namespace in the view for a request. `None` if the view contains all namespaces.
     pub fn view_of<'a>(&self, namespaced: bool, namespace: Option<&'a str>) -> Option<&'a str> {
         namespace.filter(|_| namespaced && self.namespaces.is_some())
     }
 }
 
-/// The policies of all resources. The first rule that names a resource holds.
+/// Policies of all resources. The first rule that names a resource counts.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// Configuration of resources without a rule.
     pub default: ResourcePolicy,
-    /// The rules in order.
+    /// Rules in order.
     pub rules: Vec<(Vec<ResourcePattern>, ResourcePolicy)>,
-    /// Resources that are cached; `None` for all.
+    /// Cached resources. `None` for all.
     pub registered: Option<Vec<ResourcePattern>>,
-    /// Whether Secrets are cached only if [`registered`](Self::registered) names them, so that `*` and `None` leave
-    /// them out. True in shared mode: the administrator decides explicitly before the Secrets of all clusters are in
-    /// the memory of one process.
+    /// Whether Secrets are cached only if [`registered`](Self::registered) names them, so that `*` and `None` exclude
+    /// Secrets. True in shared mode: an administrator has to decide explicitly before the Secrets of all clusters are
+    /// in the memory of one process.
     pub secrets_by_name: bool,
 }
 
 impl Policies {
-    /// The policy of a resource.
+    /// Returns the policy of a resource.
     pub fn policy_for(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
         let rule = self.rules.iter().find(|(patterns, _)| patterns.iter().any(|pattern| pattern.matches(resource)));
         rule.map_or(&self.default, |(_, policy)| policy)
     }
 
-    /// Whether some resource's objects carry integers.
+    /// Returns whether the policy of any resource demands integer resourceVersions.
     pub fn any_integer(&self) -> bool {
         let mut all = self.rules.iter().map(|(_, policy)| policy).chain([&self.default]);
         all.any(|policy| policy.item_resource_versions == ItemResourceVersions::Integer)
     }
 
-    /// Whether a resource is to be cached. Cost: a walk over the patterns, without an allocation.
+    /// Returns whether a resource is cached. Visits the patterns, without an allocation.
     pub fn is_registered(&self, resource: &GroupVersionResource) -> bool {
         let by_name = self.secrets_by_name && resource.group.is_empty() && *resource.resource == *SECRETS;
         let is_meant = |pattern: &ResourcePattern| match pattern {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_holds_only_its_own_namespaces() {
+    fn policy_caches_only_its_configured_namespaces() {
         let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
         for (policy, namespaced, namespace, held, view) in [
             (&some, true, Some("a"), true, Some("a")),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_many_users_are_registered_by_name_alone() {
+    fn secrets_are_cached_only_by_explicit_name_in_shared_mode() {
         let registered = |texts: &[&str]| Some(texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
         let all = || registered(&["*"]);
         for (registered, secrets_by_name, group, resource, expected) in [

@@ -1,26 +1,26 @@
-//! State of this process and its clusters at one moment. `/readyz?verbose`, the metrics of cached objects and
-//! `tributary status` show the same report, so that they agree.
+//! State of this process and its clusters at one time. `/readyz?verbose`, the metrics of cached objects and `tributary
+//! status` show the same report, so that they agree.
 //!
 //! ```text
 //! each cluster ──▶ ClusterReport ───────────────────┐
 //! each view ─────▶ ResourceReport, CollectionReport ┼─▶ Report::from_parts, a pure join ─▶ JSON, text, metrics
-//! each bound ────▶ LimitReport ─────────────────────┘
+//! each limit ────▶ LimitReport ─────────────────────┘
 //! ```
 //!
 //! The report contains texts of clusters (versions, reasons) unchanged: escape them before you write them to a
-//! terminal. It contains no credentials.
+//! terminal. The report contains no credentials.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Path of the [report](Report), as JSON. The right to read it is the right to see all clusters. No Kubernetes API has
-/// this root, and a cluster's own view begins with `/clusters`.
+/// Path of the [report](Report) as JSON. The right to read this path is the right to see all clusters. No Kubernetes
+/// API has this root, and a cluster's own view begins with `/clusters`.
 pub const PATH: &str = "/tributary/status";
 
-/// Part of a limit that is worth a look, in percent. 75: of a shared limit, one client alone is refused from 37 % on,
-/// and the last quarter is for clients with little, so beyond it clients are refused, or soon will be. The alerts on
-/// shared limits use it, too.
+/// Percentage of a limit from which its use is reported. 75: a single client is refused from 37 % of a shared limit on,
+/// and the last quarter is reserved for clients with a small share. Above 75 %, clients are refused, or soon will be.
+/// The alerts on shared limits use this value, too.
 pub const NEAR_PERCENT: u64 = 75;
 
 /// State of this process and its clusters. Times are whole seconds before the report was made.
@@ -36,11 +36,11 @@ pub struct Report {
     /// Memory of the whole process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
-    /// The clusters, by name.
+    /// Clusters, sorted by name.
     pub clusters: Vec<ClusterReport>,
-    /// Cached resources, by name.
+    /// Cached resources, sorted by name.
     pub resources: Vec<ResourceReport>,
-    /// The collections that are not current, by cluster and resource.
+    /// Collections that are not current, sorted by cluster and resource.
     pub behind: Vec<CollectionReport>,
     /// Shared limits, and limits of single collections that are nearly reached.
     pub limits: Vec<LimitReport>,
@@ -57,9 +57,9 @@ pub enum ClusterCondition {
     Unauthorized,
     /// Tributary has no credentials for the cluster: a plugin fails, or a file is unreadable.
     NoCredentials,
-    /// The configuration is invalid, or the address speaks another protocol, such as TLS for a URL with `http://`.
+    /// The configuration is invalid, or the server expects a different protocol, such as TLS for a URL with `http://`.
     Misconfigured,
-    /// The cluster answers, but has a fault that concerns all of it.
+    /// The cluster answers, but has a fault that concerns the whole cluster.
     Troubled,
     /// The cluster has not reported its resources yet.
     #[default]
@@ -73,16 +73,17 @@ pub enum ClusterCondition {
 /// State of the rights of users in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightsCondition {
-    /// Roles and bindings have not all been read: users see no objects of the cluster.
+    /// Some roles or bindings have not been read: users see no objects of the cluster.
     #[default]
     Unread,
     /// The rights are up to date.
     Current,
-    /// The rights are as they were before the contact was lost, and count for a while.
+    /// The rights are from before a loss of contact, and count for a limited time.
     Behind,
     /// The rights are too old: users see no objects of the cluster.
     Outdated,
-    /// The configuration of the cluster says that Tributary reads no roles: users see no objects of it from memory.
+    /// The cluster's configuration excludes the read of roles: reads from the cache show users no objects of the
+    /// cluster.
     Live,
 }
 
@@ -92,12 +93,12 @@ pub enum RightsDecider {
     /// The method is not known yet: users see no objects of the cluster.
     #[default]
     Undecided,
-    /// By its roles and bindings.
+    /// Tributary decides by the cluster's roles and bindings.
     #[serde(rename = "RBAC")]
     Rbac,
-    /// Tributary asks the cluster (SubjectAccessReview).
+    /// Tributary sends access reviews (SubjectAccessReview) to the cluster.
     Review,
-    /// The cluster decides about each request, and memory shows none of its objects.
+    /// The cluster decides about each request, and reads from the cache show none of its objects.
     Live,
 }
 
@@ -118,7 +119,7 @@ pub struct ClusterReport {
     /// First collection that the cluster refuses, with the reason, and the number of further ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// Reason for which Tributary's credentials cannot be renewed. The current ones may still be valid.
+    /// Reason for which Tributary's credentials cannot be renewed. The current credentials may still be valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_problem: Option<String>,
     /// Problem with the identity of the cluster.
@@ -130,20 +131,19 @@ pub struct ClusterReport {
     /// Time since the cluster's last sign of life.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<u64>,
-    /// Age of the oldest cached collection. A collection that follows the cluster is as old as the cluster's last
-    /// message.
+    /// Age of the oldest cached collection. A collection with a working watch is as old as the cluster's last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// Duration of the last answer to Tributary's `/readyz`, at the slowest reachable endpoint.
+    /// Duration of the last answer to Tributary's request for `/readyz`, at the slowest reachable endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
-    /// Cached objects of the cluster.
+    /// Number of cached objects of the cluster.
     pub objects: u64,
-    /// Size of these objects in bytes.
+    /// Size of the cached objects in bytes.
     pub bytes: u64,
-    /// Collections of the cluster that are cached, or are being read.
+    /// Number of the cluster's collections that are cached, or are being read.
     pub collections: u64,
-    /// Collections of these that are not current.
+    /// Number of the cluster's collections that are not current.
     pub behind: u64,
     /// State of the users' rights; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,13 +151,13 @@ pub struct ClusterReport {
     /// Method by which rights are decided; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_decider: Option<RightsDecider>,
-    /// Why that is not by its roles and bindings.
+    /// Reason for which roles and bindings do not decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_reason: Option<String>,
     /// Reason for which the users' rights are unknown, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_problem: Option<String>,
-    /// Its addresses, in the order of the configuration.
+    /// Addresses of the cluster, in the order of the configuration.
     pub endpoints: Vec<EndpointReport>,
 }
 
@@ -171,22 +171,22 @@ pub struct EndpointReport {
     pub is_reachable: bool,
     /// Whether the endpoint is ready, as far as known.
     pub is_ready: bool,
-    /// Why it cannot be reached, or is the last choice for requests.
+    /// Reason for which the endpoint is unreachable, or is the last choice for requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Duration of the last answer to Tributary's `/readyz`.
+    /// Duration of the last answer to Tributary's request for `/readyz`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
-    /// Requests in flight, watches and upgraded connections included.
+    /// Number of requests in flight, including watches and upgraded connections.
     pub outstanding_requests: u64,
-    /// Requests that were sent to the endpoint.
+    /// Number of requests that were sent to the endpoint.
     pub requests: u64,
-    /// Streams of clients that broke off: logs, watches of the cluster's own view, upgraded connections.
+    /// Number of broken streams of clients: logs, watches of the cluster's own view, upgraded connections.
     pub broken: u64,
-    /// Whether the endpoint answers Tributary's own questions with errors, so that it gets requests only if no better
+    /// Whether the endpoint answers Tributary's own requests with errors, so that it gets requests only if no better
     /// endpoint is left.
     pub is_ejected: bool,
-    /// Number of ejections.
+    /// Number of times that the endpoint was ejected.
     pub ejections: u64,
     /// Reason for which the endpoint gets no requests: `drain`, `breaker`, `unreachable`, `full`, `probe` or `outlier`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,26 +195,26 @@ pub struct EndpointReport {
     pub breaker_openings: u64,
 }
 
-/// A resource over all clusters, or one namespace of it if the configuration names one.
+/// A resource over all clusters, or one namespace of the resource if the configuration names one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReport {
     /// API group of the resource.
     pub group: String,
-    /// Version in the request.
+    /// API version of the resource.
     pub version: String,
     /// Plural name of the resource.
     pub resource: String,
     /// The only cached namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Objects of all clusters together.
+    /// Number of objects in all clusters together.
     pub objects: u64,
-    /// Names, with namespaces, that several clusters have.
+    /// Number of names, with namespaces, that several clusters have.
     pub repeated_names: u64,
     /// Size of the changes in the log, in bytes.
     pub history_bytes: u64,
-    /// Size of the encoded events that watchers share, in bytes.
+    /// Size of the encoded events that watches share, in bytes.
     pub encodings_bytes: u64,
 }
 
@@ -230,13 +230,13 @@ pub enum CollectionState {
     Unknown,
 }
 
-/// A resource of a cluster, or one namespace of the resource if the cluster forbids reading all namespaces.
+/// A resource of a cluster, or one namespace of the resource if the cluster forbids reads of all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {
     /// Name of the cluster.
     pub cluster: String,
-    /// Resource, as kubectl takes it.
+    /// Resource in kubectl's notation.
     pub resource: String,
     /// The only namespace that is read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -245,18 +245,18 @@ pub struct CollectionReport {
     pub state: CollectionState,
     /// Time since the collection was current.
     pub seconds: u64,
-    /// Reason; absent while the collection is read for the first time.
+    /// Reason for which the collection is not current; absent during the first read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the cluster answers and refuses it.
+    /// Whether the cluster answers, but refuses the collection.
     pub refused: bool,
     /// Whether the cluster forbids the list (403).
     pub forbidden: bool,
-    /// Cached objects of the collection.
+    /// Number of cached objects of the collection.
     pub objects: u64,
     /// Size of the objects in bytes.
     pub bytes: u64,
-    /// Relists because of lost changes. Lists in place of missing bookmarks are not counted.
+    /// Number of relists because of lost changes. Lists that replace missing bookmarks are not counted.
     pub relists: u64,
 }
 
@@ -266,34 +266,34 @@ pub struct CollectionReport {
 pub struct LimitReport {
     /// Name of the limit, as in the metric `tributary_limit`.
     pub limit: String,
-    /// Cluster or resource that has the limit, if it is not one of the whole process.
+    /// Cluster or resource that the limit belongs to. Absent for a limit of the whole process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Used part.
+    /// Used part of the limit.
     pub used: u64,
-    /// Whole limit.
+    /// The whole limit.
     pub max: u64,
-    /// Requests refused because of the limit since the start, if counted.
+    /// Number of requests refused because of the limit since the start of the process, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
 
 impl LimitReport {
-    /// A bound of the whole process.
+    /// Creates the report of a limit of the whole process.
     pub fn new(limit: &str, used: u64, max: u64, refused: Option<u64>) -> Self {
         Self { limit: limit.to_owned(), of: None, used, max, refused }
     }
 
-    /// Whether the used part is worth a look.
+    /// Returns whether the used part reaches [`NEAR_PERCENT`].
     pub fn is_near(&self) -> bool {
         self.used > 0 && self.used.saturating_mul(100) >= self.max.saturating_mul(NEAR_PERCENT)
     }
 }
 
 impl Report {
-    /// Joins the reports of clusters, views and limits. Leaves out collections of clusters that have just left or come.
+    /// Joins the reports of clusters, views and limits. Omits collections of clusters that have just left or joined.
     ///
-    /// Cost: one look at each collection.
+    /// Visits each collection.
     pub fn from_parts(
         mut clusters: Vec<ClusterReport>,
         mut resources: Vec<ResourceReport>,
@@ -302,7 +302,7 @@ impl Report {
     ) -> Self {
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         resources.sort_by(|a, b| (&a.resource, &a.group, &a.namespace).cmp(&(&b.resource, &b.group, &b.namespace)));
-        // The first refused collection names the reason.
+        // Sorted, so that the first refused collection is the reported one.
         collections
             .sort_by(|a, b| (&a.cluster, &a.resource, &a.namespace).cmp(&(&b.cluster, &b.resource, &b.namespace)));
         let mut behind = Vec::new();
@@ -314,14 +314,13 @@ impl Report {
         Self { clusters, resources, behind, limits, ..Self::default() }
     }
 
-    /// Report of one cluster.
+    /// Returns the report of one cluster.
     pub fn cluster(&self, name: &str) -> Option<&ClusterReport> {
         self.clusters.iter().find(|cluster| cluster.name == name)
     }
 }
 
 impl ClusterReport {
-    /// Adds the collections of the cluster.
     fn count(&mut self, collections: &[CollectionReport]) {
         let heard = self.heard_seconds.unwrap_or_default();
         let mut refused = Vec::new();
@@ -352,13 +351,13 @@ impl ClusterReport {
 }
 
 impl CollectionReport {
-    /// Whether the collection is not current.
+    /// Returns whether the collection is not current.
     pub fn is_behind(&self) -> bool {
         self.state != CollectionState::Current
     }
 }
 
-/// Duration in whole microseconds, for the report.
+/// Returns a duration in whole microseconds.
 pub fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_is_as_old_as_its_oldest_collection() {
+    fn reported_cluster_age_is_that_of_its_oldest_collection() {
         use ClusterCondition::{Ready, Unreachable};
         use CollectionState::{Current, Stale, Unknown};
         let clusters = vec![cluster("b", Ready), cluster("a", Unreachable), cluster("c", Ready)];
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_collections_of_a_cluster_are_named_once_and_counted() {
+    fn report_names_one_refused_collection_and_counts_the_others() {
         let refused = |resource: &str| CollectionReport {
             refused: true,
             reason: Some("forbidden".to_owned()),
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_counts_as_near_from_three_quarters() {
+    fn limit_counts_as_nearly_reached_from_three_quarters() {
         let is_near = |used, max| LimitReport::new("held_bytes", used, max, None).is_near();
         assert_eq!(
             [(74, 100), (75, 100), (0, 0), (1, 1), (u64::MAX, 1)].map(|(used, max)| is_near(used, max)),

@@ -1,4 +1,4 @@
-//! The clusters: identity, discovery, health and faults.
+//! The member clusters: identity, discovery, health and faults.
 
 mod address;
 mod cluster;

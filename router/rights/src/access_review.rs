@@ -1,4 +1,4 @@
-//! Questions to a cluster about rights, in Tributary's own name.
+//! Access reviews and rules reviews that Tributary sends to a cluster with its own credentials.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use tributary_sharing::body;
 
 use super::subject::Subject;
 
-/// Time limit for an answer. 5 s: a cluster answers from memory, and its webhook has some seconds.
+/// Time limit for the cluster's answer. 5 s: kube-apiserver decides from memory, and an authorization webhook may need
+/// some seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Bytes of an answer that are read. 4 MiB: a SelfSubjectRulesReview of an account with ten thousand rules.
+/// Maximum size of an answer. 4 MiB: a SelfSubjectRulesReview of an account with ten thousand rules.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Why there is no answer.
+/// Reason for which a review has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The cluster does not let us ask, or does not know the question.
+    /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
     NotLet {
-        /// Resource of the question.
         resource: &'static str,
-        /// HTTP status of the answer.
+        /// HTTP status code of the cluster's response.
         code: u16,
     },
-    /// The cluster cannot be asked now.
+    /// The cluster is unreachable or fails at the moment.
     NotNow,
 }
 
-/// Tributary's own account in a cluster.
+/// User name and groups of Tributary's own account in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct OwnAccount {
@@ -49,7 +49,7 @@ impl OwnAccount {
     }
 }
 
-/// Asks a cluster for Tributary's own account.
+/// Sends a SelfSubjectReview for Tributary's own account.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -73,7 +73,7 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
     Ok(answer.status.user_info)
 }
 
-/// Asks a cluster for Tributary's own rules in a namespace.
+/// Sends a SelfSubjectRulesReview for Tributary's own rules in a namespace.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -83,7 +83,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
     RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
 }
 
-/// Asks a cluster whether a subject may make a request.
+/// Sends a SubjectAccessReview: returns whether the cluster allows the request to the subject.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -100,7 +100,7 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
     match asked {
         Attributes::Resource(asked) => {
             let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = asked;
-            // An empty version stands for all of them there, too.
+            // In a SubjectAccessReview, an empty `version` stands for all versions.
             spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
                 "subresource": subresource, "namespace": namespace, "name": name});
         }

@@ -1,5 +1,5 @@
-//! The user in whose name a request acts in clusters, in shared mode. Pure. Forwarded requests and answers from memory
-//! use the same value, so that memory shows no more than the user could request.
+//! The user in whose name a request acts in clusters, in shared mode. Pure. Forwarded requests and reads from the
+//! cacher use the same value, so that reads show no more objects than the clusters would.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -18,39 +18,40 @@ use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
 use super::subject::Subject;
 
-/// Hash keys of this process. A client cannot compute them, and so cannot create many actors with equal hashes.
+/// Random hash keys of this process: a client that knew the keys could send many actors with equal hashes.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The sender of a request, and the user that the request impersonates. Equal for users that no cluster can tell apart.
+/// The sender of a request, and the user that the request impersonates. Two actors are equal if no cluster can
+/// distinguish their users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// Of all that follows. An actor is looked up several times for each request.
+    /// Precomputed hash of the other fields: each request looks its actor up several times.
     hash: u64,
     user: UserInfo,
     authority: Authority,
-    /// User in the client's own `Impersonate-*` headers.
+    /// User that the client impersonates by its own `Impersonate-*` headers.
     given: Option<UserInfo>,
-    /// Groups for the decisions of clusters.
+    /// Groups that all clusters see, except the cluster in `at_home`.
     groups: JudgedGroups,
-    /// Cluster that verified the user, with the groups that only this cluster sees.
+    /// Cluster that verified the user, and the groups that only this cluster sees.
     at_home: Option<(ClusterName, JudgedGroups)>,
-    /// Name and groups of the sender that count in choices beyond the verifying cluster; `None` if all count.
+    /// Name and groups of the sender that policies match outside the cluster that verified the sender. `None` if the
+    /// full name and all groups count.
     counted: Option<(String, Vec<String>)>,
-    /// Reason for which no cluster may see the user.
+    /// Reason for which Tributary sends the user's name to no cluster.
     not_sent: Option<NotSent>,
 }
 
-/// Groups by which a cluster decides about a user.
+/// Groups by which a cluster's RBAC decides about a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct JudgedGroups {
-    /// Groups of the sender.
     user: Vec<String>,
-    /// Groups of the acting user.
+    /// Groups of the impersonated user, or of the sender without impersonation.
     acting: Vec<String>,
 }
 
 impl JudgedGroups {
-    /// Groups of a user with this identity in a cluster, and of the user that it impersonates.
+    /// Groups of a sender with this identity in a cluster, and groups of the user that the sender impersonates.
     fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
         let user = judged_groups(told?);
         let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(judged_groups))?;
@@ -58,7 +59,7 @@ impl JudgedGroups {
     }
 }
 
-/// The user whose rights are decided.
+/// Selects the user whose rights are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// The sender of the request.
@@ -68,9 +69,9 @@ pub enum Whom {
 }
 
 impl Actor {
-    /// An actor for a user, with the impersonated user if there is one.
+    /// Creates an actor from the sender and, if given, the user that the sender impersonates.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        // Name and groups do not depend on the rules of a cluster.
+        // The default rules suffice: a cluster's rules change neither the name nor the groups.
         let rules = MemberRules::default();
         let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
@@ -85,7 +86,6 @@ impl Actor {
         Self { hash, user, authority, given, groups, at_home, counted, not_sent }
     }
 
-    /// Whether the actor is this user without impersonation.
     pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
         self.given.is_none() && self.user == *user && self.authority == *authority
     }
@@ -93,7 +93,7 @@ impl Actor {
     /// Checks whether a cluster may see the user, before the cluster's own rules.
     ///
     /// # Errors
-    /// The reason for which it may not.
+    /// [`NotSent`] if the cluster may not see the user.
     pub fn reaches(&self, member: &ClusterName) -> Result<(), NotSent> {
         match (&self.not_sent, &self.authority.reach) {
             (Some(error), _) => Err(error.clone()),
@@ -102,22 +102,21 @@ impl Actor {
         }
     }
 
-    /// Identity of the acting user in a cluster with these rules. The cluster itself allows the impersonation, so the
-    /// impersonated name has its meaning there.
+    /// Returns the identity of the acting user in a cluster with these rules. An impersonated user keeps name and
+    /// groups, because the cluster itself authorizes the impersonation.
     ///
     /// # Errors
-    /// The reason for which the cluster may not see the user.
+    /// [`NotSent`] if the cluster may not see the user.
     pub fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
         self.given.as_ref().map_or(Ok(user), impersonated_identity)
     }
 
-    /// Key of the fair share of its questions: the sender, also with impersonation.
+    /// Key of the sender's fair share of access reviews. Impersonation does not change the key.
     pub(super) fn holder(&self) -> Holder {
         Holder::of_user(&self.authority, &self.user.username)
     }
 
-    /// The name of one of the two.
     pub(super) fn name(&self, whom: Whom) -> &str {
         match (whom, &self.given) {
             (Whom::Acting, Some(given)) => &given.username,
@@ -125,12 +124,12 @@ impl Actor {
         }
     }
 
-    /// The user with the groups that all clusters except the verifying one see.
+    /// Returns the user with the groups that every cluster sees, except the cluster that verified the user.
     pub fn judged(&self, whom: Whom) -> RbacUser<'_> {
         self.by(&self.groups, whom)
     }
 
-    /// The user with the groups that this cluster sees.
+    /// Returns the user with the groups that this cluster sees.
     pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> RbacUser<'_> {
         match &self.at_home {
             Some((home, groups)) if home == member => self.by(groups, whom),
@@ -138,16 +137,16 @@ impl Actor {
         }
     }
 
-    /// The user with the groups of all clusters together: a change for the user in any cluster is a change for this
-    /// one.
+    /// Returns the user with the groups that any cluster sees. A change of rights for one of these groups may concern
+    /// the user.
     pub(super) fn judged_by_any(&self, whom: Whom) -> RbacUser<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
         self.by(groups, whom)
     }
 
-    /// Name and groups of the sender that count in the policies of a place: a cluster, or the merged view (`None`). In
-    /// the policies of the cluster that alone verified the user, all names and groups count. `None` if the sender
-    /// counts as [all clusters see it](Self::judged).
+    /// Returns the name and the groups of the sender that the policies of a cluster, or of the merged view (`None`),
+    /// match. Returns `None` if all names and groups of the sender count, as in the policies of the cluster that alone
+    /// verified the user.
     pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&(String, Vec<String>)> {
         match &self.authority.reach {
             Reach::Member(home) if place == Some(home) => None,
@@ -155,7 +154,7 @@ impl Actor {
         }
     }
 
-    /// Whether this cluster verified the user. Such a cluster may see further groups.
+    /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
     pub(super) fn is_vouched_by(&self, member: &ClusterName) -> bool {
         self.authority.reach.is_word_of(member)
     }
@@ -168,10 +167,10 @@ impl Actor {
         }
     }
 
-    /// The user as a cluster with these rules would see it.
+    /// Returns the subject of an access review: the user as a cluster with these rules sees the user.
     ///
     /// # Errors
-    /// The reason for which the cluster may not see the user.
+    /// [`NotSent`] if the cluster may not see the user.
     pub(super) fn subject(&self, whom: Whom, member: &ClusterName, rules: &MemberRules) -> Result<Subject, NotSent> {
         let told = match whom {
             Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
@@ -180,7 +179,7 @@ impl Actor {
         Ok(Subject::from_identity(told, self.judged_by(member, whom).groups))
     }
 
-    /// User information for a SelfSubjectReview.
+    /// Returns the user information for the response to a SelfSubjectReview.
     pub fn shown(&self) -> UserInfo {
         match &self.given {
             Some(given) => UserInfo { groups: self.groups.acting.clone(), ..given.clone() },
@@ -188,12 +187,12 @@ impl Actor {
         }
     }
 
-    /// The impersonated user.
+    /// Returns the impersonated user.
     pub fn impersonated_user(&self) -> Option<&UserInfo> {
         self.given.as_ref()
     }
 
-    /// Size of all texts in bytes.
+    /// Returns the size of all strings in bytes.
     pub fn bytes(&self) -> usize {
         let users = std::iter::once(&self.user).chain(&self.given);
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
@@ -209,20 +208,20 @@ impl Hash for Actor {
     }
 }
 
-/// Name and groups that count [beyond the cluster](names_beyond_member) that alone verified the user; `None` if all
-/// count.
+/// Name and groups that count [outside the cluster](names_beyond_member) that alone verified the user. `None` if the
+/// full name and all groups count.
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let (counted, of_groups) = names_beyond_member(&known, authority);
     (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
 }
 
-/// Groups by which a cluster decides, with those that kube-apiserver's filter adds.
+/// Groups by which a cluster decides, with the groups that kube-apiserver's impersonation filter adds.
 fn judged_groups(told: UserInfo) -> Vec<String> {
     told.impersonated().groups
 }
 
-/// All texts of a user.
+/// All strings of a user: name, uid, groups, keys and values of extras.
 fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
     let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
     [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras)
@@ -231,7 +230,7 @@ fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
 /// Checks the size of an impersonated user.
 ///
 /// # Errors
-/// 431 with the limit.
+/// 431 if the user has too many values or bytes.
 pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     let extras: usize = given.extra.values().map(Vec::len).sum();
     let values = 1 + given.groups.len() + usize::from(!given.uid.is_empty()) + extras;
@@ -244,10 +243,10 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     Ok(())
 }
 
-/// Parses the impersonated user from the headers of a client.
+/// Parses the impersonated user from the `Impersonate-*` headers of a client.
 ///
 /// # Errors
-/// A header, or the key of an extra, is no text.
+/// [`InvalidGivenIdentity`] if a value, or the decoded key of an extra, is not UTF-8.
 pub fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGivenIdentity> {
     let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
     for (name, part) in given.parts() {
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn user_who_impersonates_many_has_one_turn() {
+    fn impersonation_does_not_change_the_fair_share_holder() {
         let holder = |given: Option<&str>| {
             actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).holder()
         };
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_see_the_same_actor_as_a_member() {
+    fn actor_has_the_groups_that_the_member_authorizes() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         let account = "system:serviceaccount:n:s";
         for (who, reach, given, expected) in [
@@ -314,7 +313,6 @@ mod tests {
                 None,
                 Some((account, &["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"][..])),
             ),
-            // An impersonated name has its meaning in the cluster.
             (
                 user("ann", &["dev"]),
                 &everywhere,
@@ -327,10 +325,10 @@ mod tests {
                 Some(user(account, &["ops"])),
                 Some((account, &["ops", "system:authenticated"][..])),
             ),
-            // A group that the client requests by name is not left out.
+            // Tributary drops no impersonated group: a `system:` group makes the whole impersonation fail.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
-            // A group with an empty name is a group: a ServiceAccount with it does not get its default groups.
+            // A group with an empty name counts as a group: the ServiceAccount does not get its default groups.
             (user("ann", &[]), &everywhere, Some(user(account, &[""])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
@@ -346,9 +344,9 @@ mod tests {
         }
     }
 
-    /// A member may answer a TokenReview with any name and any group.
+    /// A compromised member may answer a TokenReview with any name and any group.
     #[test]
-    fn claims_of_a_member_about_users_count_only_in_its_policies() {
+    fn names_claimed_by_a_member_count_only_in_its_policies() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
@@ -360,9 +358,9 @@ mod tests {
             ),
             (user("ann", &["dev"]), Reach::Everywhere, None),
             (user("ann", &["dev", "system:oauth"]), Reach::EverywhereFrom(eu.clone()), None),
-            // An issuer may let its users choose their names.
+            // An OIDC issuer may let its users choose names that begin with `system:`.
             (user("system:ops", &["dev"]), Reach::Everywhere, Some(("", &[]))),
-            // The cluster chooses the names of its ServiceAccounts.
+            // The member decides about the names of its own ServiceAccounts.
             (user(account, &of_account), Reach::Member(eu.clone()), None),
             (
                 user(account, &["dev", "system:x"]),
@@ -382,9 +380,10 @@ mod tests {
         }
     }
 
-    /// The token-review cluster knows of its own groups, and is judged by them, and no other cluster is.
+    /// `system:oauth` exists only in the cluster `hub`, which reviewed the token. Other clusters must not see the
+    /// group.
     #[test]
-    fn system_groups_count_only_in_the_cluster_that_named_them() {
+    fn system_groups_count_only_in_the_verifying_cluster() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];
@@ -400,18 +399,18 @@ mod tests {
         assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
         let subject = |member| ann.subject(Whom::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
         assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
-        // With impersonation, the user is the same in both clusters, with all of its groups.
+        // Both clusters see the same impersonated user, with all groups of that user.
         let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
         for member in ["hub", "other"] {
             assert_eq!(groups(&as_bob, member, Whom::Acting), strings(&["ops", "system:authenticated"]));
         }
         assert_eq!(groups(&as_bob, "hub", Whom::User), strings(&all));
-        // A user without special groups is equal, whichever cluster verified it.
+        // A user without `system:` groups is the same actor for every verifying cluster.
         assert_eq!(actor(user("ann", &["dev"]), hub(), None).at_home, None);
     }
 
     #[test]
-    fn headers_are_read_as_kube_apiserver_reads_them() {
+    fn impersonation_headers_are_parsed_as_by_kube_apiserver() {
         let given = |lines: &[(&'static str, &[u8])]| {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {
@@ -426,7 +425,7 @@ mod tests {
             ("impersonate-uid", b"u"),
             ("impersonate-extra-example.com%2fteam", b"x"),
             ("impersonate-extra-example.com%2fteam", b"y"),
-            // Escapes may have capitals, and an invalid escape stays as it is.
+            // Percent escapes may have capitals. kube-apiserver keeps an invalid escape unchanged.
             ("impersonate-extra-%41", b"x"),
             ("impersonate-extra-%c3%84", b"x"),
             ("impersonate-extra-%41%zz", b"x"),

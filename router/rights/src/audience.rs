@@ -1,4 +1,4 @@
-//! Users that may share the same texts, and the content of versions for them.
+//! Groups of users that see the same objects of a resource, and the resourceVersions for these users.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,31 +12,30 @@ use tributary_merge::{CompositeResourceVersion, Epochs, scope_prefix};
 
 use tributary_fleet::topology::ClusterMark;
 
-/// Users that may list the same objects of a resource. Versions for them name no hidden cluster, and contain a hash of
-/// their rights.
+/// Users that may list the same objects of a resource. A composite version for an audience names no hidden cluster, and
+/// contains a hash of the listable namespaces.
 pub struct Audience {
     only: Arc<BTreeSet<ClusterName>>,
-    /// Objects of each cluster that they may list.
     visible: BTreeMap<ClusterName, Visible>,
-    /// Equal for audiences with the same texts, different otherwise.
+    /// Hash of clusters and listable namespaces. Equal audiences get byte-identical responses.
     key: [u8; 16],
-    /// Scope of the last version: nearly all versions name the same clusters.
+    /// Hash of the listable namespaces for the last encoded version. Nearly all versions name the same clusters.
     last: Mutex<Option<VersionScope>>,
 }
 
-/// The clusters that a version names, and its scope.
+/// Clusters of a composite version, and the hash of their listable namespaces.
 struct VersionScope {
     clusters: Vec<ClusterName>,
     scope: Option<[u8; 16]>,
 }
 
 impl Audience {
-    /// An audience that may know these clusters and list these objects of each.
+    /// Creates the audience that sees these clusters and may list the `visible` objects.
     pub fn new(only: Arc<BTreeSet<ClusterName>>, visible: BTreeMap<ClusterName, Visible>) -> Self {
         let mut hash = Sha256::new();
         for cluster in only.iter() {
             hash.update(cluster.as_str());
-            // No name has one.
+            // Separator: no cluster name contains a zero byte.
             hash.update([0]);
         }
         let mut audience = Self { only, visible, key: [0; 16], last: Mutex::default() };
@@ -45,23 +44,22 @@ impl Audience {
         audience
     }
 
-    /// Hash that is equal exactly for audiences with the same texts.
+    /// Returns a hash that is equal exactly for audiences with byte-identical responses.
     pub fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// Objects of each cluster that they may list.
     pub(super) fn visible(&self) -> &BTreeMap<ClusterName, Visible> {
         &self.visible
     }
 
-    /// Whether they may know a cluster.
+    /// Returns whether the audience may see a cluster.
     pub fn has(&self, cluster: &ClusterName) -> bool {
         self.only.contains(cluster)
     }
 
-    /// The hash of the namespaces that these users may list in the clusters of a version. `None` if they may list all
-    /// objects.
+    /// Returns the hash of the namespaces that the audience may list in these clusters. `None` if the audience may list
+    /// all objects.
     pub fn scope_of<'a>(&self, clusters: impl Iterator<Item = &'a ClusterName>) -> Option<[u8; 16]> {
         let clusters: Vec<_> = clusters.cloned().collect();
         if let Some(last) = self.last.lock().as_ref().filter(|last| last.clusters == clusters) {
@@ -77,7 +75,7 @@ impl Audience {
         scope
     }
 
-    /// The scope of the version of one object of a cluster.
+    /// Prefix for the resourceVersion of a single object: the hash of the cluster's listable namespaces.
     fn item_scope(&self, cluster: &ClusterName) -> Option<[u8; 16]> {
         match self.visible.get(cluster) {
             Some(Visible::Whole) => None,
@@ -85,13 +83,14 @@ impl Audience {
         }
     }
 
-    /// Components of a version that they may know.
+    /// Returns the components of a composite version whose clusters the audience may see.
     pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
         let told = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
         told.map(|(cluster, component)| (cluster.clone(), component)).collect()
     }
 
-    /// The text of a version.
+    /// Encodes a composite version for the audience: with the hash of its listable namespaces, and without hidden
+    /// clusters.
     pub fn encode(&self, version: &CompositeResourceVersion, epochs: &Epochs) -> String {
         let told = self.visible_components(version);
         let mut text = scope_prefix(self.scope_of(told.iter().map(|(cluster, _)| cluster)));
@@ -106,7 +105,7 @@ impl fmt::Debug for Audience {
     }
 }
 
-/// Form of item versions.
+/// Format of the resourceVersions of single objects.
 #[derive(Clone, Debug, Default)]
 pub struct ItemVersions {
     form: ItemResourceVersions,
@@ -114,48 +113,47 @@ pub struct ItemVersions {
 }
 
 impl ItemVersions {
-    /// Form for an audience; `None` if the reader may know all clusters.
+    /// Creates the format. Without an `audience`, the client may see all clusters.
     pub fn new(form: ItemResourceVersions, audience: Option<Arc<Audience>>) -> Self {
         Self { form, audience }
     }
 
-    /// Form of the versions.
+    /// Returns the configured form of resourceVersions.
     pub fn form(&self) -> ItemResourceVersions {
         self.form
     }
 
-    /// Audience of the versions.
+    /// Returns the audience; `None` if the client may see all clusters.
     pub fn audience(&self) -> Option<&Arc<Audience>> {
         self.audience.as_ref()
     }
 
-    /// Form for the objects of one cluster. Costs a hash if the audience sees only a part of the cluster, so call it
-    /// once for many objects.
+    /// Returns the format for the objects of one cluster. Call it once for many objects: it computes a hash if the
+    /// audience sees only some namespaces of the cluster.
     pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
-            // An integer has no room for a scope.
+            // A resourceVersion in the integer form cannot contain a hash of namespaces.
             _ => None,
         };
         ClusterItemVersions { mark: Arc::clone(mark), form: self.form, prefix: scope_prefix(scope) }
     }
 }
 
-/// Form of item versions of one cluster.
+/// Format of the resourceVersions of one cluster's objects.
 pub struct ClusterItemVersions {
     mark: Arc<ClusterMark>,
     form: ItemResourceVersions,
-    /// Prefix of each version: the scope.
     prefix: String,
 }
 
 impl ClusterItemVersions {
-    /// Marks of the objects.
+    /// Returns the mark of the cluster.
     pub fn mark(&self) -> &Arc<ClusterMark> {
         &self.mark
     }
 
-    /// Writes the version of an object in place of `out`.
+    /// Writes the resourceVersion of an object into `out`, and overwrites the old content of `out`.
     pub fn write(&self, version: ResourceVersion, out: &mut String) {
         self.mark.item_version(self.form, version, out);
         if !self.prefix.is_empty() {

@@ -1,4 +1,4 @@
-//! Time until which the sender of a request is known. Its streams end then.
+//! Validity of a sender's credentials. Open streams end with the validity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,34 +6,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time until which the sender of a request is known. Its streams end then.
+/// Time at which the sender's credentials expire. The sender's streams end at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthenticatedUntil(Instant);
 
 impl AuthenticatedUntil {
-    /// So long from now; `None` for an end that no clock reaches.
+    /// Credentials that expire after this duration. `None` if the clock cannot represent the time.
     pub fn in_duration(time: Duration) -> Option<Self> {
         Instant::now().checked_add(time).map(Self)
     }
 
-    /// The end of this time.
+    /// Returns the time of the expiry.
     pub fn instant(self) -> Instant {
         self.0
     }
 }
 
-/// Function that tells whether the sender's credentials are still valid. Streams call it after
-/// `Router::authentication_changed` and after changes of rights, so it must be cheap. Clones are equal.
+/// Function that returns whether the sender's credentials are still valid. Streams call it after
+/// `Router::authentication_changed` and after changes of rights, so it must be cheap. All values of this type compare
+/// equal.
 #[derive(Clone)]
 pub struct StillKnown(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl StillKnown {
-    /// Wraps a function without notifications.
+    /// Wraps a function that returns whether the credentials are valid.
     pub fn new(says: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(says))
     }
 
-    /// Whether the sender would be known now.
+    /// Returns whether the sender's credentials are valid now.
     pub fn is_known(&self) -> bool {
         (self.0)()
     }

@@ -1,28 +1,29 @@
-//! Basis of decisions about rights in a cluster.
+//! Methods of decisions about rights in a cluster, and the age of the facts that a decision may use.
 
 use tokio::time::Instant;
 
-/// Method by which rights in a cluster are decided.
+/// Method by which Tributary decides about rights in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
-    /// Its roles and bindings.
+    /// Tributary decides by its mirror of the cluster's roles and bindings.
     Rules,
-    /// By the cluster's answers to access reviews.
+    /// The cluster decides by its answers to access reviews.
     Reviews,
-    /// By the cluster's answers to access reviews, for forwarded requests only: memory shows none of its objects.
+    /// The cluster decides by its answers to access reviews, for forwarded requests only. Reads from cachers show no
+    /// object of the cluster.
     Live,
 }
 
-/// Part of the known facts that a decision uses.
+/// Facts that a decision may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// All facts, also answers of a cluster before it was out of reach: for answers from memory.
+    /// All facts, including review results from before a cluster became unreachable. For reads from cachers.
     #[default]
     Held,
-    /// All facts, and answers that have to be asked again count as they were: to detect lost rights.
+    /// All facts, and also expired review results. For the detection of lost rights.
     Last,
-    /// Only facts that hold now in one cluster, by its method. `None` if the method is unknown.
+    /// Only current facts of one cluster. The value is the cluster's method; `None` if the method is unknown.
     Now(Option<Decides>),
-    /// Only answers since this moment, for a cluster with roles that may be out of date.
+    /// Only review results since this time, for a cluster whose mirrored roles may be out of date.
     Asked(Instant),
 }

@@ -1,5 +1,5 @@
-//! Rights of the sender of a request, and decisions about them: at once by known facts, and after questions to clusters
-//! that decide by themselves.
+//! Rights of the sender of a request. Decisions use the known facts, or first send access reviews to the clusters that
+//! decide by access reviews.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,32 +24,32 @@ use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
 
-/// Rounds of questions before a decision uses the known facts. Nine: impersonation of the user, then of its groups,
-/// both again for constrained impersonation (many groups and extras are asked one by one after all of them), then the
-/// whole cluster, then its namespaces, and once more if rights changed meanwhile.
+/// Maximum number of rounds of access reviews for one decision. Nine are: impersonation of the user and of the groups
+/// (2), the same for constrained impersonation (2), the whole cluster, its namespaces, and repetitions after changed
+/// rights. Further rounds are for single groups and extras of constrained impersonation, sent [`ASKED_TOGETHER`] at a
+/// time.
 const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
 
-/// Rights of the sender of a request. Cheap to clone.
+/// Rights of the sender of a request. Clones are cheap.
 #[derive(Clone)]
 pub struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
-    /// Actor of the connection's last request; `None` without a connection.
+    /// Cached actor of the connection's last request. `None` without a connection.
     pub(super) remembered: Option<RememberedActor>,
-    /// Whether the user is still known; `None` where that does not change.
+    /// Returns whether the credentials are still valid. `None` if they cannot become invalid.
     still_known: Option<StillKnown>,
-    /// Facts that decisions use.
     pub(super) basis: Basis,
-    /// Begin of the current decision. Answers to questions from before do not count.
+    /// Start of the current decision. A decision by current facts ignores older review results.
     begun: Instant,
-    /// Facts that a decision needed, if the caller wants to know them.
+    /// Collects the reviews and the expiry times that a decision needs. `None` if the caller does not need them.
     needed: Option<Arc<Mutex<Needed>>>,
-    /// Reason for which a necessary question was not sent.
+    /// Limit that prevented a necessary review. Unset if all necessary reviews were sent.
     crowded: Arc<OnceLock<Exceeded>>,
 }
 
 impl CallerRights {
-    /// Rights of an actor.
+    /// Creates the rights of an actor.
     pub fn new(mirror: &Arc<RightsMirror>, actor: impl Into<Arc<Actor>>) -> Self {
         Self {
             mirror: Arc::clone(mirror),
@@ -63,12 +63,12 @@ impl CallerRights {
         }
     }
 
-    /// Adds the function that tells whether the sender is still known.
+    /// Adds the function that returns whether the sender's credentials are still valid.
     pub fn with_still_known(self, still_known: Option<StillKnown>) -> Self {
         Self { still_known, ..self }
     }
 
-    /// Adds the connection's cache of the actor.
+    /// Adds the connection's cached actor.
     pub fn remembered_by(self, remembered: Option<RememberedActor>) -> Self {
         Self { remembered, ..self }
     }
@@ -77,13 +77,13 @@ impl CallerRights {
         Judged::new(&self.mirror, self.basis, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
-    /// Rights by the facts that hold now in one cluster. Take its rules from the mirror after this call:
-    /// [`RightsMirror::basis_now`].
+    /// Returns rights that use only current facts of one cluster. Call this function before you read the cluster's
+    /// rules from the mirror: [`RightsMirror::basis_now`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
         Self { basis: self.mirror.basis_now(cluster, self.begun), ..self.clone() }
     }
 
-    /// Decides by known facts, and returns the facts that the decision needed.
+    /// Decides by the known facts, and returns the missing reviews and the expiry of the decision.
     pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
         let needed = Arc::default();
         let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
@@ -91,19 +91,19 @@ impl CallerRights {
         (decided, needed)
     }
 
-    /// Decides after the necessary questions have been answered. Without open questions it decides at once. A cluster
-    /// that does not answer is unknown. All questions together take at most half a minute. If the user has too many
-    /// open questions, the request is [crowded out](Self::crowded), and the decision uses the known facts. Cancellation
-    /// is safe.
+    /// Decides after all necessary access reviews have a result. Decides at once if no review is missing. The rights in
+    /// a cluster without an answer are unknown. All reviews together take at most half a minute. If the user has too
+    /// many open reviews, the request is [crowded out](Self::crowded), and the decision uses the known facts.
+    /// Cancellation is safe.
     pub async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let (decided, _crowded) = self.asked_first(decide).await;
         decided
     }
 
-    /// Like `settled`, for callers that give up if the user has too many open questions. Cancellation is safe.
+    /// Like `settled`, for callers that give up if the user has too many open reviews. Cancellation is safe.
     ///
     /// # Errors
-    /// [`Exceeded`] if a question of this decision was not sent.
+    /// [`Exceeded`] if a limit prevented a review of this decision.
     pub async fn settled_unless_crowded<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
         match self.asked_first(decide).await {
             (decided, None) => Ok(decided),
@@ -111,7 +111,7 @@ impl CallerRights {
         }
     }
 
-    /// Decides after questions, and returns the reason for an unsent question as well.
+    /// Decides after the reviews. Returns the decision and the limit that prevented a review.
     async fn asked_first<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         let until = rights.begun + WAITED_MAX;
@@ -123,7 +123,7 @@ impl CallerRights {
             drop(decided);
             if let Err(exceeded) = rights.ask_clusters(needed.open, until).await {
                 let _is_known = rights.crowded.set(exceeded);
-                // Lets the request's own future run before the next round.
+                // Lets the runtime poll the request's other futures before the next round.
                 tokio::task::yield_now().await;
                 return (decide(&rights), Some(exceeded));
             }
@@ -134,18 +134,19 @@ impl CallerRights {
         (decide(&rights), None)
     }
 
-    /// Rights by the last answers of clusters, if they have to be asked again.
+    /// Returns rights that use the last result of each review, also after its expiry.
     pub(super) fn by_last_word(&self) -> Self {
         Self { basis: Basis::Last, ..self.clone() }
     }
 
-    /// Rights for an optional part of a request, which does not crowd the request out.
+    /// Returns rights for an optional part of a request. A limit on reviews in this part does not refuse the whole
+    /// request.
     pub fn by_itself(&self) -> Self {
         Self { crowded: Arc::default(), ..self.clone() }
     }
 
-    /// Runs `find`. If the result `lacks` unknown clusters and some clusters have just joined, waits until their rights
-    /// are known and runs `find` again. As safe to cancel as `find`.
+    /// Runs `find`. If the result `lacks` clusters with unknown rights, and some clusters have just joined, waits for
+    /// their rights and runs `find` again. As safe to cancel as `find`.
     pub async fn with_joining<F: Future>(
         &self,
         find: impl Fn() -> F,
@@ -158,38 +159,38 @@ impl CallerRights {
         }
     }
 
-    /// Reason for which a necessary question was not sent. The request is then refused with it, because the cluster is
-    /// not to blame.
+    /// Returns the limit that prevented a necessary review. The router refuses the request with this limit, because the
+    /// cluster is not the cause.
     pub fn crowded(&self) -> Option<Exceeded> {
         self.crowded.get().copied()
     }
 
-    /// Has the request be crowded out.
+    /// Marks the request as crowded out.
     #[cfg(any(test, feature = "testing"))]
     pub fn crowd(&self, exceeded: Exceeded) {
         let _is_known = self.crowded.set(exceeded);
     }
 
-    /// Asks clusters, and waits until this moment at most.
+    /// Sends access reviews, and waits for their results until `until` at most.
     ///
     /// # Errors
-    /// [`Exceeded`] if the user may have no further questions.
+    /// [`Exceeded`] if the user has too many open reviews.
     pub(super) async fn ask_clusters(
         &self,
         questions: HashSet<(Question, u64)>,
         until: Instant,
     ) -> Result<(), Exceeded> {
-        // Boxed: most requests ask nothing.
+        // Boxed: most requests need no review, and a box keeps their futures small.
         Box::pin(self.mirror.reviews().ask_clusters(self.actor.holder(), questions, until)).await
     }
 
-    /// Asks clusters whether a stream is still allowed, before all questions of requests.
+    /// Sends the access reviews of an open stream, ahead of the reviews of requests.
     pub(super) async fn confirm(&self, questions: HashSet<(Question, u64)>) {
-        // Boxed, because streams call it rarely and live long.
+        // Boxed, because streams call this function rarely and live long.
         Box::pin(self.mirror.reviews().confirm(self.actor.holder(), questions)).await;
     }
 
-    /// Needs of the decision so far: whether questions are open, and until when the answers hold.
+    /// Returns whether the decision lacks reviews, and the time until which its review results count.
     pub(super) fn needs(&self) -> (bool, Option<Instant>) {
         self.needed.as_ref().map_or((false, None), |needed| {
             let needed = needed.lock();
@@ -197,45 +198,44 @@ impl CallerRights {
         })
     }
 
-    /// Notifies about possible changes of rights.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.mirror.changes()
     }
 
-    /// Whether the request impersonates a user.
+    /// Returns whether the request impersonates a user.
     pub fn act_as_another(&self) -> bool {
         self.actor.impersonated_user().is_some()
     }
 
-    /// Name of the acting user.
+    /// Returns the name of the acting user.
     pub fn acting_name(&self) -> &str {
         self.actor.name(Whom::Acting)
     }
 
-    /// Name of the acting user, with the groups that all clusters see.
+    /// Returns the name of the acting user, with the groups that all clusters see.
     pub fn acts_as(&self) -> (String, Vec<String>) {
         let RbacUser { name, groups } = self.actor.judged(Whom::Acting);
         (name.to_owned(), groups.to_vec())
     }
 
-    /// Actor of these rights.
+    /// Returns the actor of these rights.
     pub fn actor(&self) -> &Arc<Actor> {
         &self.actor
     }
 
-    /// Stamp of the rights at this moment. Costs a lookup for each group.
+    /// Stamp of the current rights, for comparisons with later rights. Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
         let judged = |whom| self.actor.judged_by_any(whom);
-        // Nearly all requests have no impersonation.
+        // Nearly all requests come without impersonation and need one lookup.
         self.mirror.stamp(judged(Whom::Acting), self.actor.impersonated_user().map(|_| judged(Whom::User)))
     }
 
-    /// The clusters that are configured now.
     pub(super) fn clusters(&self) -> Vec<ClusterName> {
         self.mirror.clusters()
     }
 
-    /// Reason for the end of all streams of the sender, if there is one.
+    /// Reason to end all streams of the sender: the sender is denied, or the credentials are invalid. `None` if the
+    /// streams may continue.
     pub(super) fn over(&self) -> Option<StreamOver> {
         if self.mirror.denies(self.actor.name(Whom::User)) {
             return Some(StreamOver::Denied);
@@ -244,7 +244,7 @@ impl CallerRights {
         (!is_known).then_some(StreamOver::Withdrawn)
     }
 
-    /// Waits for the end of all streams of the sender. Cancellation is safe.
+    /// Waits until all streams of the sender have to end, and returns the reason. Cancellation is safe.
     pub async fn gone(&self) -> StreamOver {
         let mut changes = self.changes();
         loop {
@@ -252,14 +252,14 @@ impl CallerRights {
             if let Some(why) = self.over() {
                 return why;
             }
-            // The mirror ends with the process alone.
+            // The sender of rights changes lives as long as the process.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Longest duration of a stream.
+    /// Returns the maximum duration of a stream.
     pub fn max_stream_age(&self) -> Option<Duration> {
         self.mirror.max_stream_age()
     }

@@ -1,5 +1,4 @@
-//! Candidate clusters of a request. Hidden clusters do not exist for the caller: questions and messages use the
-//! candidates alone.
+//! Candidate clusters of a request. A hidden cluster is no candidate: reviews and messages use the candidates alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ use super::impersonation::ImpersonationMode;
 /// Candidate clusters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
-    /// `None` for all: one person owns the endpoint.
+    /// `None` if all clusters are candidates, in personal mode.
     only: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Clusters that may be candidates. Their names are never shown. `None` for no such cluster.
+    /// Clusters with unknown rights, which may be candidates. Their names are never shown. `None` if no cluster is
+    /// unknown.
     unknown: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl Candidates {
-    /// Only these clusters, and perhaps the unknown ones.
     pub(super) fn these(only: BTreeSet<ClusterName>, unknown: BTreeSet<ClusterName>) -> Self {
         Self { only: Some(Arc::new(only)), unknown: (!unknown.is_empty()).then(|| Arc::new(unknown)) }
     }
 
-    /// Intersection with a second set of candidates.
+    /// Returns the intersection with a second set of candidates.
     pub fn within(&self, others: &Self) -> Self {
         let only = match (&self.only, &others.only) {
             (Some(own), Some(other)) => Some(Arc::new(own.intersection(other).cloned().collect())),
@@ -42,7 +41,7 @@ impl Candidates {
         Self { only, unknown }
     }
 
-    /// Candidates among all clusters, without the excluded ones.
+    /// Returns the candidates among `all` clusters, without the clusters for which `is_taken_out` is true.
     pub fn except<'a>(
         &self,
         all: impl Iterator<Item = &'a ClusterName>,
@@ -52,35 +51,35 @@ impl Candidates {
         Self { only: Some(Arc::new(only)), unknown: self.unknown.clone() }
     }
 
-    /// Whether a cluster is a candidate.
+    /// Returns whether a cluster is a candidate.
     pub fn has(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
 
-    /// Whether there are none.
+    /// Returns whether no cluster is a candidate.
     pub fn is_empty(&self) -> bool {
         self.only.as_ref().is_some_and(|only| only.is_empty())
     }
 
-    /// Whether it is unknown for a cluster whether it is a candidate.
+    /// Returns whether the rights in at least one cluster are unknown.
     pub fn is_one_unknown(&self) -> bool {
         self.unknown.is_some()
     }
 
-    /// Whether it is unknown for a wanted cluster whether it is a candidate.
+    /// Returns whether the rights in at least one wanted cluster are unknown.
     pub fn is_one_unknown_among(&self, is_wanted: impl FnMut(&ClusterName) -> bool) -> bool {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
 
-    /// Whether the rights in a cluster are unknown that a selector wants and that is possible. A selector that names a
-    /// cluster outside the candidates counts as one that wants all clusters, so that a hidden cluster and a name
-    /// without a cluster get the same answer.
+    /// Returns whether the rights are unknown in a possible cluster that the selector `wanted` matches. A selector that
+    /// names a cluster outside the candidates counts as a selector of all clusters. So a hidden cluster and a
+    /// misspelled cluster name give the same answer.
     pub fn is_one_unknown_of(&self, wanted: &ClusterSelector, is_possible: impl Fn(&ClusterName) -> bool) -> bool {
         let wants_all = names_hidden(wanted, |cluster| self.has(cluster));
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
     }
 
-    /// Selector of the candidates.
+    /// Returns a selector of the candidates.
     pub fn selector(&self) -> ClusterSelector {
         match &self.only {
             Some(only) => ClusterSelector::default().within(Arc::clone(only)),
@@ -90,7 +89,7 @@ impl Candidates {
 }
 
 impl CallerRights {
-    /// Candidates of a request: clusters in which the caller may make one of these requests.
+    /// Returns the clusters in which the caller may make one of the `asked` requests.
     pub fn candidates<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -99,7 +98,8 @@ impl CallerRights {
         self.where_allowed(clusters, asked, None)
     }
 
-    /// Candidates of an access review: clusters that the request for the review has, too.
+    /// Returns the candidates of an access review: clusters in which the caller may make an `asked` request, and that
+    /// are visible for the `request` that carries the review.
     pub fn candidates_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -137,7 +137,7 @@ impl CallerRights {
         })
     }
 
-    /// The clusters that are there for a request of the caller at all.
+    /// Returns the clusters that are visible to the caller for a request.
     pub fn existing<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -147,7 +147,8 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
     }
 
-    /// Whether a cluster that is visible in this mode is a candidate; `None` if unknown.
+    /// Returns whether a cluster that is visible in a mode of constrained impersonation is visible for the request.
+    /// `None` if unknown.
     fn is_there_in(
         &self,
         fleet: &FleetRights,
@@ -158,8 +159,9 @@ impl CallerRights {
         mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
     }
 
-    /// Clusters that give the caller rules in a namespace beyond the rules of all users. For a cluster that decides by
-    /// access reviews, its roles and bindings count as well, because it lists rules only for its own users.
+    /// Returns the clusters that give the caller rules in a namespace beyond the rules of all authenticated users. In a
+    /// cluster that decides by access reviews, its roles and bindings count as well: a cluster lists rules only for the
+    /// sender of a SelfSubjectRulesReview.
     pub fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -174,14 +176,15 @@ impl CallerRights {
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
             let has_own_known = match self.mirror.decides(cluster)? {
                 Decides::Rules => Some(has_own),
-                // The cluster's other authorizer may give rights without roles.
+                // The cluster's second authorizer may grant rights without roles.
                 Decides::Reviews | Decides::Live => has_own.then_some(true),
             };
             both(self.is_there_in(&fleet, cluster, mode, request), has_own_known)
         })
     }
 
-    /// Visible and wanted clusters, each with the mode in which it is visible, if there is only one.
+    /// Filters the visible clusters. `is_wanted` gets the mode of constrained impersonation if the cluster is visible
+    /// in a single mode.
     fn those<'a>(
         &self,
         fleet: &FleetRights,
@@ -206,9 +209,9 @@ impl CallerRights {
     }
 }
 
-/// Whether one of several answers is yes; `None` if an unknown answer decides.
+/// Returns whether one of the answers is yes. `None` if an unknown answer could be yes.
 fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    // Evaluates all, so that all questions are sent together.
+    // Evaluates all answers, so that all missing reviews are sent together.
     let answers: Vec<_> = answers.collect();
     match answers.contains(&Some(true)) {
         true => Some(true),

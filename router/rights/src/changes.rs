@@ -1,8 +1,8 @@
-//! Notifications about changes of rights, for all watches that depend on them.
+//! Notifications about changes of rights, for all watches that depend on rights.
 //!
 //! Each notified watch checks its user's rights, which takes some microseconds for each group. A user who may bind
-//! roles in a cluster can cause hundreds of changes in a second. So sleeping watches wake for groups of changes. A
-//! watch that has an event to send sees each change at once, by the counter.
+//! roles in a cluster can cause hundreds of changes in a second. Therefore a sleeping watch wakes once for a group of
+//! changes. A watch that has an event to send reads the counter and sees each change at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Time between two notifications. 200 ms: a tenth of the time in which a lost right has to take effect.
+/// Minimum time between two notifications. 200 ms: a tenth of the time within which a lost right has to take effect.
 const TOLD_EACH: Duration = Duration::from_millis(200);
 
-/// Counter of changes. Clones share it.
+/// Counter of changes. Clones share the counter.
 #[derive(Clone, Default)]
 pub(super) struct RightsChanges(Arc<ChangeState>);
 
@@ -28,20 +28,19 @@ struct ChangeState {
 #[derive(Default)]
 struct Last {
     told: Option<Instant>,
-    /// Whether a task waits to send the next notification.
+    /// Whether a task sleeps until the next notification.
     is_waiting: bool,
 }
 
 impl RightsChanges {
-    /// Subscribes to later notifications.
     pub(super) fn follow(&self) -> watch::Receiver<u64> {
         self.0.count.subscribe()
     }
 
-    /// Counts a change, and notifies at once, or together with the following changes.
+    /// Counts a change. Notifies at once, or later together with the following changes.
     pub(super) fn add_change(&self) {
         let mut last = self.0.last.lock();
-        // Counted without a notification.
+        // Counts the change without a notification.
         self.0.count.send_if_modified(|count| {
             *count += 1;
             false
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn single_change_is_published_at_once_and_many_together() {
+    async fn single_rights_change_notifies_at_once_and_many_together() {
         let changes = RightsChanges::default();
         let mut told = changes.follow();
         let mut is_told = || {

@@ -11,42 +11,41 @@ use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange,
 use super::changes::RightsChanges;
 use super::obstacle::Obstacle;
 
-/// Rights in all clusters. A change is compiled aside and replaces the rights in one step: a role with hundreds of
-/// thousands of bindings takes a third of a second, for which only further changes wait.
+/// Compiled rights in all clusters. A change is compiled into a copy, which then replaces the rights in one step. A
+/// role with hundreds of thousands of bindings takes a third of a second to compile: further changes wait, and reads do
+/// not.
 #[derive(Default)]
 pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
     now: ArcSwap<FleetRights>,
-    /// Notifications about changes of rights and of known clusters.
+    /// Notifications about changes of rights and of the set of clusters with known rights.
     changes: RightsChanges,
 }
 
-/// State of the task that compiles changes.
+/// State of the compiler of roles and bindings, behind a lock.
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// Rights before the current ones. The next change drops them, not the reader that used them last: to drop a large
-    /// change takes tens of milliseconds.
+    /// Previous rights, kept so that the next change drops them and no reader does. To drop a large value takes tens of
+    /// milliseconds.
     _before: Arc<FleetRights>,
 }
 
 impl CompiledRights {
-    /// Current rights. The returned value never changes.
+    /// Current rights. The returned value is immutable.
     pub(super) fn now(&self) -> Guard<Arc<FleetRights>> {
         self.now.load()
     }
 
-    /// At most so many things that a cluster's roles and bindings allow ([`Fleet::samples`]).
+    /// Up to `count` requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
     pub(super) fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
         self.compiler.lock().fleet.samples(cluster, count, turn)
     }
 
-    /// Notifies about possible changes of rights and of known clusters.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.follow()
     }
 
-    /// Makes these all the roles and bindings of a cluster.
     pub(super) fn replace(&self, cluster: &ClusterName, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
@@ -56,17 +55,15 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.replace_kind(cluster, kind, objects));
     }
 
-    /// Applies changes of a cluster's roles and bindings in their order, in one step.
+    /// Applies changes of a cluster's roles and bindings in order, in one step.
     pub(super) fn apply(&self, cluster: &ClusterName, changes: Vec<RbacChange>) {
         self.change(cluster, |fleet| fleet.apply(cluster, changes));
     }
 
-    /// Drops the rights in a cluster: it allows nothing.
     pub(super) fn leave(&self, cluster: &ClusterName) {
         self.change(cluster, |fleet| fleet.leave(cluster));
     }
 
-    /// Notifies that the set of clusters with known rights has changed.
     pub(super) fn note_known_clusters(&self) {
         self.changes.add_change();
     }
@@ -87,12 +84,12 @@ impl CompiledRights {
     }
 }
 
-/// Number of roles, bindings or subjects of a cluster above a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Excess {
-    /// Its bindings give a subject more words than Tributary compiles.
+    /// The rules of one subject's bindings contain more words (verbs, API groups, resources, names) than
+    /// `GRANTED_WORDS_MAX`.
     of_grants: bool,
-    /// Its bindings name more subjects than are compiled.
+    /// The bindings name more subjects than Tributary compiles.
     of_subjects: bool,
 }
 
@@ -101,10 +98,9 @@ impl Excess {
         Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
     }
 
-    /// Logs the changes.
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
-            // Above the limit, the rights of a subject are unknown.
+            // The rights of a subject above the limit are unknown.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the bindings of the cluster give a subject more words than the limit; the rights of its users there are \
@@ -134,9 +130,9 @@ mod tests {
 
     use super::*;
 
-    /// A role like `edit` with many bindings takes this long.
+    /// A change may take long to compile: a role like `edit` with many bindings.
     #[test]
-    fn question_does_not_wait_for_a_change_of_rights() {
+    fn rights_lookup_does_not_wait_for_a_running_compilation() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
         let object = |kind, text: &str| RbacObject::parse(kind, text.as_bytes()).unwrap();
         let role = |resource: &str| {
@@ -155,7 +151,7 @@ mod tests {
         let kept = Arc::clone(&rights.now());
         rights.change(&eu, |fleet| {
             let is_news = fleet.upsert(&eu, role("services"));
-            // The change is compiled, and not published yet.
+            // The closure runs after the compilation and before the publication.
             assert!(lists("pods") && !lists("services"));
             is_news
         });

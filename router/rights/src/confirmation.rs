@@ -1,9 +1,9 @@
-//! Confirmation that a cluster's roles and bindings are up to date after lost contact.
+//! Confirmation that a cluster's mirrored roles and bindings are up to date after lost contact.
 //!
-//! Roles and bindings from before an outage hold for the objects of that time. After the outage, new objects must not
-//! come before the loss of a right: each collection has a watch of its own, and none waits for another. So other
-//! collections continue only after all roles and bindings are known to be newer than the outage, and Tributary's own
-//! decisions about impersonation wait for it as well.
+//! Roles and bindings from before an outage are consistent with the objects from before the outage. After the outage, a
+//! client must not get new objects before a lost right takes effect. Each collection has its own watch, and the watches
+//! resume independently. Therefore the watches of all other collections resume only after the roles and bindings are
+//! newer than the outage. Tributary's own decisions about impersonation wait as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tributary_cacher::{Cacher, CacherState, Continuity, Precedence};
 
-/// Time limit of an attempt. A kube-apiserver reports progress 1.2 s after the question.
+/// Time limit of an attempt. A kube-apiserver reports watch progress 1.2 s after a request for progress.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// The pause between two looks while they are not followed. 100 ms: less than it takes to ask.
+/// Pause between two attempts while a cacher has no watch. 100 ms: less than an attempt takes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// State of the cachers of one cluster's roles and bindings. It contains no objects.
+/// State of the cachers of one cluster's roles and bindings, without objects.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     continuity: Vec<watch::Receiver<Continuity>>,
-    /// Time at which they were last known to be complete.
+    /// Latest time at which all cachers were known to be up to date.
     known: Mutex<Option<Instant>>,
     wanted: Notify,
 }
 
-/// Each is of other cachers.
+/// Two confirmations are equal only if they are the same value in memory: each belongs to its own cachers.
 impl PartialEq for Confirmation {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -44,8 +44,8 @@ impl Confirmation {
         Arc::new(Self { continuity, known: Mutex::default(), wanted: Notify::new() })
     }
 
-    /// Whether the cachers are up to date, as far as a follower can know. If not, starts an attempt, so that a repeated
-    /// request may succeed soon.
+    /// Returns whether the cachers are up to date. If not, starts an attempt, so that a repeated request may succeed
+    /// soon.
     pub(super) fn counts_now(&self) -> bool {
         let is_confirmed = self.is_confirmed();
         if !is_confirmed {
@@ -55,16 +55,16 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // Read before the time, because later facts belong to a later time.
+        // Reads the confirmed time last, so that a confirmation between the two reads counts.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
 
-    /// Waits until a caller finds that they are not. Cancellation is safe.
+    /// Waits until a caller needs a confirmation and the cachers are not confirmed. Cancellation is safe.
     async fn until_awaited(&self) {
         loop {
             self.wanted.notified().await;
-            // A second caller may have waited for the attempt that has just ended.
+            // The attempt that has just ended may have served a second caller as well.
             if !self.is_confirmed() {
                 return;
             }
@@ -72,7 +72,8 @@ impl Confirmation {
     }
 }
 
-/// Whether collections that were complete at this time are complete now: no change from an outage is under way.
+/// Returns whether the collections are complete now, if they were complete at `known`: no missed change from an outage
+/// is pending.
 fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     continuity.iter().all(|own| match own {
         Continuity::Broken => false,
@@ -81,7 +82,7 @@ fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     })
 }
 
-/// Confirms these cachers whenever a caller waits for it. Runs until it is dropped.
+/// Confirms these cachers whenever a caller waits for a confirmation. Runs until dropped.
 pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, confirmation: Arc<Confirmation>) {
     loop {
         tokio::select! {
@@ -100,8 +101,8 @@ pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, c
     }
 }
 
-/// Whether all cachers have reached the cluster's state at the begin of this call. All resources of a group in one etcd
-/// share revisions, so one question suffices.
+/// Returns whether all cachers have reached the cluster's state at the start of this call. One read of the latest
+/// revision suffices: the resources of a group in one etcd share revisions.
 async fn are_known_anew(cachers: &[Arc<Cacher>]) -> bool {
     let is_followed = |cacher: &Arc<Cacher>| {
         cacher.state() == CacherState::Synced && *cacher.continuity().borrow() != Continuity::Broken
@@ -125,18 +126,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_known_before_the_last_loss_of_contact_do_not_count() {
+    fn roles_confirmed_before_the_last_lost_contact_do_not_count() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);
         let resumed = |seconds| Continuity::Resumed(at(seconds));
         for (continuity, known, expected) in [
-            // All has been listed, and no contact was lost.
             ([unbroken, unbroken], None, true),
-            // One watch has broken off, and the cluster answers.
             ([unbroken, broken], None, false),
             ([unbroken, broken], Some(9), false),
-            // The watch is open again, and missed changes may be under way.
+            // The broken watch is open again, and missed changes may be pending.
             ([unbroken, resumed(7)], None, false),
             ([unbroken, resumed(7)], Some(6), false),
             ([unbroken, resumed(7)], Some(7), true),

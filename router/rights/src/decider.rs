@@ -1,61 +1,60 @@
-//! Decision about the method by which rights in a cluster are decided. A pure function, tested by a table.
+//! Choice of the method by which rights in a cluster are decided: mirrored RBAC or access reviews. Pure.
 
 use tributary_authorization::{CompiledRule, Doubt, RulesReview, Sample};
 
-/// The group by which OpenShift is known. The scopes of its tokens take rights away that roles give.
+/// API group that identifies OpenShift. Scopes of OpenShift tokens remove rights that roles grant.
 pub(super) const OPENSHIFT: &str = "authorization.openshift.io";
 
 /// Method by which the rights of users in a cluster are decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decider {
-    /// Not known yet: users see no objects.
+    /// Unknown until the first detection. Users see no objects of the cluster.
     #[default]
     Undecided,
-    /// By the cluster's roles and bindings in the mirror.
+    /// Tributary decides by its mirror of the cluster's roles and bindings.
     Rbac,
-    /// By the cluster's answers to access reviews.
+    /// The cluster decides by its answers to access reviews.
     Review(ReviewCause),
 }
 
-/// Reason for which a cluster is asked by access reviews.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewCause {
-    /// The configuration demands it.
+    /// The configuration requires access reviews.
     #[error("its configuration says so")]
     Configured,
-    /// OpenShift: scopes of tokens may remove rights of roles.
+    /// OpenShift: scopes of tokens may remove rights that roles grant.
     #[error("it serves {OPENSHIFT}: scopes of tokens decide, too")]
     OpenShift,
-    /// A server in front of the cluster may remove rights of roles.
+    /// The address has a path: a proxy in front of the cluster may deny requests that roles allow.
     #[error("its address has a path: what stands there may judge requests by itself")]
     BasePath,
-    /// The cluster's list of Tributary's own rules differs from its roles and bindings.
+    /// The cluster's SelfSubjectRulesReview for Tributary differs from the mirrored roles and bindings.
     #[error("{0}")]
     Rules(Doubt),
-    /// Tributary may read the roles, but no role gives it this right.
+    /// Tributary can read the roles, but no role grants Tributary this right.
     #[error("its roles and bindings do not let us read them, though it does: something else decides")]
     NotByRoles,
-    /// The cluster denies a request that roles and bindings allow.
+    /// The cluster denies a request that the mirrored roles and bindings allow.
     #[error("it does not allow what its roles and bindings do: {0}")]
     Refuted(String),
     /// The cluster allows a request to a subject without any role.
     #[error("it allows what its roles and bindings do not: {0}")]
     Open(String),
-    /// The cluster does not answer access reviews.
+    /// The cluster rejects Tributary's access reviews.
     #[error("it answers {resource} with {code}: our account needs the verb create on them")]
     NotLet {
-        /// Resource of the question.
         resource: &'static str,
-        /// HTTP status of the answer.
+        /// HTTP status code of the response.
         code: u16,
     },
-    /// The cluster has decided by roles, and has not confirmed it for a long time.
+    /// The cluster's method was RBAC, but the cluster has answered no review for minutes.
     #[error("it has not answered reviews for minutes")]
     Unanswered,
 }
 
 impl ReviewCause {
-    /// Whether the difference may come from a delay of the mirror or of the cluster's own authorizer.
+    /// Returns whether a delay of the mirror, or of the cluster's own authorizer, can explain the difference between
+    /// mirror and cluster.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
             Self::Rules(doubt) => *doubt != Doubt::Incomplete,
@@ -65,40 +64,36 @@ impl ReviewCause {
     }
 }
 
-/// Facts about a cluster that need no question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClusterFacts {
-    /// Whether the cluster serves [`OPENSHIFT`].
     pub(super) serves_openshift: bool,
-    /// Whether an address of the cluster has a path.
     pub(super) has_base_path: bool,
 }
 
-/// Answers of a cluster about Tributary's own account and about samples, beside the mirror's.
+/// Review results of a cluster about Tributary's own account and about sample requests, with the mirror's results for
+/// comparison.
 #[derive(Debug)]
 pub(super) struct Evidence {
-    /// Whether the mirror lets our account read roles and bindings.
+    /// Whether the mirrored roles allow Tributary's account to list roles and bindings.
     pub(super) may_read_roles: bool,
-    /// Rules of Tributary's account in the mirror.
     pub(super) mirrored: Vec<CompiledRule>,
-    /// Rules that each endpoint lists.
     pub(super) reviews: Vec<RulesReview>,
-    /// A sample that the mirror allows and the cluster denies.
+    /// A sample request that the mirror allows and the cluster denies.
     pub(super) refuted: Option<Sample>,
-    /// Something that the mirror does not allow and the cluster does.
+    /// A sample request that the mirror denies and the cluster allows.
     pub(super) open: Option<Sample>,
 }
 
 impl ClusterFacts {
-    /// Reason to ask the cluster without further evidence.
+    /// Reason to use access reviews without further evidence.
     pub(super) fn cause(self) -> Option<ReviewCause> {
         let openshift = self.serves_openshift.then_some(ReviewCause::OpenShift);
         openshift.or(self.has_base_path.then_some(ReviewCause::BasePath))
     }
 }
 
-/// Decides by evidence. RBAC counts only if all facts support it: a second authorizer shows in an incomplete or
-/// different list of rules, or in a sample.
+/// Chooses the method. RBAC counts only if all evidence supports it. A second authorizer shows in an incomplete or
+/// different list of rules, or in a sample request.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
     let doubt = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);
@@ -112,7 +107,6 @@ pub(super) fn decide(evidence: &Evidence) -> Decider {
     }
 }
 
-/// A sample for people.
 fn described(sample: &Sample) -> String {
     let Sample { user, groups, verb, group, resource, subresource, namespace, name } = sample;
     let who = if user.is_empty() { format!("group {:?}", groups.join(",")) } else { format!("user {user:?}") };
@@ -131,7 +125,7 @@ mod tests {
         serde_json::from_str(&format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#)).unwrap()
     }
 
-    /// A review with rules of these verbs; `incomplete` and `error` are words of their own.
+    /// A review with one rule for each verb. The words `incomplete` and `error` set the review's fields instead.
     fn review(words: &str) -> RulesReview {
         let verbs = words.split(' ').filter(|word| !["", "incomplete", "error"].contains(word));
         let rules: Vec<_> =
@@ -143,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrored_roles_decide_only_without_any_doubt() {
+    fn decider_chooses_rbac_only_without_contrary_evidence() {
         let sample = Sample {
             user: "ann".to_owned(),
             groups: Vec::new(),
@@ -157,14 +151,14 @@ mod tests {
         let refuted = "user \"ann\" get deployments.apps/scale in \"shop\"".to_owned();
         let rules = |doubt| Decider::Review(ReviewCause::Rules(doubt));
         let rows: [(&str, &[&str], bool, bool, Decider); 11] = [
-            // RBAC, one endpoint and several.
+            // RBAC only, with one endpoint or two.
             ("get list", &["list get"], true, false, Decider::Rbac),
             ("get list", &["list get", "get list"], true, false, Decider::Rbac),
-            // A webhook, at one of two endpoints.
+            // A webhook authorizer, at one of two endpoints.
             ("get list", &["get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list", "get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list error"], true, false, rules(Doubt::EvaluationError)),
-            // ABAC and AlwaysAllow without RBAC, on a server that may serve RBAC objects all the same.
+            // ABAC or AlwaysAllow without RBAC. The server may serve RBAC objects all the same.
             ("get list", &["*"], true, false, rules(Doubt::Missing)),
             ("", &["*"], false, false, rules(Doubt::Further)),
             // ABAC without rules for Tributary.
@@ -174,7 +168,7 @@ mod tests {
             ("get", &["get"], true, true, Decider::Review(ReviewCause::Refuted(refuted))),
             ("get", &[], true, false, Decider::Review(ReviewCause::Unanswered)),
         ];
-        // AlwaysAllow, where roles happen to give our account everything.
+        // AlwaysAllow, and roles that grant Tributary's account all rights.
         let open = Evidence {
             may_read_roles: true,
             mirrored: vec![rule("*")],
@@ -197,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn openshift_and_base_paths_always_need_reviews() {
+    fn openshift_and_base_paths_always_need_access_reviews() {
         let of = |serves_openshift, has_base_path| ClusterFacts { serves_openshift, has_base_path }.cause();
         assert_eq!(of(false, false), None);
         assert_eq!(of(true, true), Some(ReviewCause::OpenShift));

@@ -1,5 +1,5 @@
-//! Detection of a cluster's method: questions to each endpoint, each minute and after new connections. If roles do not
-//! decide, also whether the cluster answers access reviews.
+//! Detection of the method by which a cluster's rights are decided. Each endpoint gets reviews every minute and after
+//! new connections. If roles do not decide, the detection also checks whether the cluster answers access reviews.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,45 +18,41 @@ use super::access_review::{self, NoAnswer};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// Time after which doubts are checked again before they count. Server and mirror both follow roles and bindings by
-/// watches, a second behind.
+/// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver both
+/// follow roles and bindings by watches, about a second behind.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
 
-/// Samples of allowed requests that are asked, and how many at once.
+/// Number of sample requests in a detection, and of concurrent reviews.
 const SAMPLES: usize = 20;
 const SAMPLES_AT_ONCE: usize = 4;
 
-/// The namespace in which our own rules are compared. Each cluster has it.
+/// Namespace in which Tributary's own rules are compared. Each cluster has this namespace.
 const NAMESPACE: &str = "default";
 
-/// Roles and bindings for the questions, and the receiver of the result.
+/// Source of the mirrored roles and bindings, and receiver of the detected method.
 pub(super) trait MirroredRules: Send + Sync + 'static {
-    /// Notifies about changes of roles and bindings, and when they have been read.
+    /// Subscribes to changes of roles and bindings, and to the end of the first read.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Whether all roles and bindings of a cluster have been read.
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
 
-    /// The rights of this moment.
     fn compiled(&self) -> Guard<Arc<FleetRights>>;
 
-    /// Up to `count` requests that a cluster's roles and bindings allow, each by a different binding. Each `turn` gives
-    /// different ones.
+    /// Returns up to `count` requests that a cluster's roles and bindings allow, each by a different binding. Each
+    /// `turn` gives different requests.
     fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
 
-    /// Takes over the method of a cluster.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
 }
 
-/// Questions to one cluster.
 struct Detector {
     mirror: Weak<dyn MirroredRules>,
     cluster: Arc<Cluster>,
     client: ClusterClient,
 }
 
-/// Starts the questions to a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
+/// Starts the detection for a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
 pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let detector = Detector { mirror, cluster: Arc::clone(cluster), client };
@@ -73,7 +69,7 @@ impl Detector {
             if !self.wait_until_read().await {
                 return;
             }
-            // The detection needs the cluster's discovery, and its roles may come earlier.
+            // The detection needs the cluster's discovery documents, which may arrive after the roles.
             self.cluster.asked_once().await;
             let found = self.found(turn, &mut refuted).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
@@ -83,7 +79,8 @@ impl Detector {
                     turn += 1;
                     mirror.decided(&self.cluster, decider);
                 }
-                // While the cluster is out of reach, the state of its mirror decides.
+                // An unreachable cluster answers no review, so missing answers change nothing: the state of the mirror
+                // decides.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
@@ -92,14 +89,14 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // Half an interval less, because ticks may come a moment early.
+            // Half an interval of tolerance: ticks may be early.
             while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
         }
     }
 
-    /// Waits until the roles and bindings have been read. Returns false after the mirror is dropped.
+    /// Waits until the mirror has read the roles and bindings. Returns false after the mirror is dropped.
     async fn wait_until_read(&self) -> bool {
         loop {
             let Some(mirror) = self.mirror.upgrade() else { return false };
@@ -114,8 +111,8 @@ impl Detector {
         }
     }
 
-    /// Method of the cluster. A doubt is checked again with the same questions while it may come from a delay.
-    /// `refuted` has the samples that the cluster denied last time.
+    /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
+    /// difference. `refuted` contains the samples that the cluster denied last time.
     async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
@@ -130,7 +127,7 @@ impl Detector {
 
     async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let found = match self.settled()? {
-            // All that is open is whether it lets us ask.
+            // The reviews' result does not matter: this review only shows whether the cluster answers reviews.
             Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
             None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
         };
@@ -141,7 +138,6 @@ impl Detector {
         }
     }
 
-    /// Reason to ask the cluster without further evidence.
     fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
         if self.cluster.setup.authorization == ClusterAuthorization::Review {
             return Ok(Some(ReviewCause::Configured));
@@ -176,7 +172,7 @@ impl Detector {
         let questions =
             samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
-        // In their order: while the first is refuted, the result stays the same.
+        // In order, so that the first refuted sample stays the reported reason.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
         let mut not_allowed = Vec::new();
         while let Some(answer) = answers.next().await {
@@ -188,8 +184,8 @@ impl Detector {
     }
 }
 
-/// Samples for the questions: first the ones that the cluster denied last time, while its roles and bindings allow
-/// them. A doubt counts until the cluster allows exactly that request.
+/// Selects the samples: first the samples that the cluster denied last time, if roles and bindings still allow them. So
+/// a difference counts until the cluster allows exactly the denied request.
 fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
@@ -201,7 +197,6 @@ fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sam
     asked
 }
 
-/// The sample, if the cluster refutes it: if it does not allow it.
 async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
     let allowed =
         access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
@@ -222,7 +217,7 @@ fn nobody() -> Sample {
     }
 }
 
-/// Whether nothing has been answered since then.
+/// Returns whether the last answer is older than the reviews that were sent at `asked`.
 fn found_nothing(answered: Instant, asked: Instant) -> bool {
     answered < asked
 }
@@ -232,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuted_samples_are_asked_about_first() {
+    fn samples_denied_last_time_are_reviewed_first() {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);

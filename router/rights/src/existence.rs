@@ -1,5 +1,5 @@
-//! Visibility of a cluster for a caller: the cluster may see the user, and allows the impersonation, in general or for
-//! the requests of a mode of constrained impersonation.
+//! Visibility of a cluster for a caller. A cluster is visible if the cluster may see the user and allows the
+//! impersonation, for all requests or for one mode of constrained impersonation.
 
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
@@ -10,16 +10,14 @@ use super::caller_rights::CallerRights;
 use super::impersonation::{ImpersonationMode, LetsBe, lets_be};
 use super::judged::Judged;
 
-/// Visibility of a cluster for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existence {
     /// The cluster may see the caller, and allows the impersonation.
     There,
-    /// The same, for each request that the user itself may make [in this mode](does_in).
+    /// Visible for each request that the sender itself may make [in this mode](does_in) of constrained impersonation.
     ThereFor(ImpersonationMode),
     /// The cluster may not see the caller, or denies the impersonation.
     Nowhere,
-    /// The cluster's rights are unknown.
     Unknown,
 }
 
@@ -34,13 +32,12 @@ impl From<LetsBe> for Existence {
 }
 
 impl CallerRights {
-    /// Visibility of a cluster by the known rights.
     pub(super) fn existence(&self, fleet: &FleetRights, cluster: &ClusterName) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
         let is_undecided = self.basis.decides(&self.mirror, cluster).is_none();
-        // Answers to questions count in full.
+        // Review results count even if the mirrored bindings exceed a limit.
         let is_by_word = matches!(self.basis, Basis::Asked(_));
         if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
             return Existence::Unknown;
@@ -48,8 +45,8 @@ impl CallerRights {
         self.lets_be(fleet, cluster).map_or(Existence::Unknown, Existence::from)
     }
 
-    /// Whether the rights are unknown because the cluster, or the caller, has more roles or bindings than Tributary
-    /// reads. An administrator of a namespace can cause that.
+    /// Returns whether the rights are unknown because the cluster, or the caller, has more roles or bindings than
+    /// Tributary reads. An administrator of a namespace can cause such an excess.
     pub(super) fn is_unknown_by_excess(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         match self.basis.decides(&self.mirror, cluster) {
             None => self.mirror.is_too_large(cluster),
@@ -57,13 +54,13 @@ impl CallerRights {
         }
     }
 
-    /// Whether the user, or the impersonated user, has more bindings than Tributary reads.
+    /// Returns whether the sender, or the impersonated user, has more bindings than Tributary reads.
     fn is_beyond(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
         users.into_iter().any(|user| fleet.rights_are_unknown(cluster, user))
     }
 
-    /// Whether a cluster is visible for a request, and `is_so` holds there; `None` if unknown. `is_so` is evaluated
+    /// Returns whether a cluster is visible for a request and `is_so` returns true. `None` if unknown. Calls `is_so`
     /// only if the impersonation is allowed.
     pub(super) fn there_for(
         &self,
@@ -74,7 +71,7 @@ impl CallerRights {
     ) -> Option<bool> {
         match self.existence(fleet, cluster) {
             Existence::There => is_so(),
-            // Evaluates both, so that both questions are sent together.
+            // Evaluates both operands, so that both reviews are sent together.
             Existence::ThereFor(mode) => {
                 both(does_in(&self.judged(fleet, Whom::User), mode, cluster, request), is_so())
             }
@@ -83,7 +80,7 @@ impl CallerRights {
         }
     }
 
-    /// Requests for which a cluster allows the impersonation; `None` if unknown.
+    /// Requests for which a cluster allows the impersonation. `None` if unknown.
     fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<LetsBe> {
         let Some(given) = self.actor.impersonated_user() else { return Some(LetsBe::Anything) };
         let user = self.judged(fleet, Whom::User);
@@ -91,8 +88,8 @@ impl CallerRights {
     }
 }
 
-/// Whether a cluster allows a request in a mode of constrained impersonation; `None` if unknown. The impersonated user
-/// has to be allowed as well.
+/// Returns whether a cluster allows the sender a request in a mode of constrained impersonation. `None` if unknown. The
+/// cluster must allow the request to the impersonated user as well.
 pub(super) fn does_in(
     user: &Judged<'_>,
     mode: ImpersonationMode,
@@ -102,7 +99,7 @@ pub(super) fn does_in(
     user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
 }
 
-/// Whether both hold; `None` if an unknown one decides.
+/// Logical AND of two answers. `None` if an unknown answer decides.
 pub(super) fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),

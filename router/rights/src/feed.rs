@@ -1,4 +1,4 @@
-//! Feed from the four collections of a cluster to the compiled rights.
+//! Transfer of updates from a cluster's four RBAC collections to the compiled rights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,29 +10,26 @@ use tributary_cacher::{Update, UpdateObserver};
 
 use super::compiled::CompiledRights;
 
-/// Log lines about unreadable objects of a cluster. The first ones show the fault.
+/// Maximum number of log lines about unreadable objects of a cluster.
 const LOGGED_MAX: u64 = 10;
 
-/// Receiver of the cachers of one cluster.
+/// Receives the updates of all four RBAC cachers of one cluster.
 pub(super) struct MirrorFeed {
     compiled: Arc<CompiledRights>,
     cluster: ClusterName,
     progress: Mutex<Progress>,
-    /// Number of unreadable objects.
     skipped: AtomicU64,
 }
 
-/// Progress of the first read of a cluster.
 enum Progress {
-    /// Some collections are missing. A part of them would give wrong rights.
+    /// Some collections are missing. A subset of the collections would give wrong rights.
     Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
-    /// All collections are complete, and changes are applied as they come.
+    /// All collections are complete, and updates are applied immediately.
     Following,
-    /// Another feed has taken its place, or the cluster has left.
+    /// A newer feed replaces this feed, or the cluster has left.
     Ended,
 }
 
-/// Receiver of the cacher of one kind.
 pub(super) struct KindFeed {
     feed: Weak<MirrorFeed>,
     kind: RbacKind,
@@ -44,17 +41,14 @@ impl MirrorFeed {
         Arc::new(Self { compiled: Arc::clone(compiled), cluster, progress, skipped: AtomicU64::new(0) })
     }
 
-    /// Receiver for the cacher of a kind.
     pub(super) fn for_kind(self: &Arc<Self>, kind: RbacKind) -> Arc<KindFeed> {
         Arc::new(KindFeed { feed: Arc::downgrade(self), kind })
     }
 
-    /// Whether all collections have been read.
     pub(super) fn is_following(&self) -> bool {
         matches!(*self.progress.lock(), Progress::Following)
     }
 
-    /// Lets no further update through.
     pub(super) fn end(&self) {
         *self.progress.lock() = Progress::Ended;
     }
@@ -79,7 +73,6 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies a step of one collection.
     fn follow(&self, kind: RbacKind, update: Update) {
         match update {
             Update::Progress { .. } => {}
@@ -107,7 +100,7 @@ impl MirrorFeed {
         self.read(kind, object).map_or_else(|| gone(kind, object), RbacChange::Put)
     }
 
-    /// Parses an object. An unreadable one is skipped and counted: it allows nothing.
+    /// Parses an object. Skips and counts an unreadable object, which then grants nothing.
     fn read(&self, kind: RbacKind, object: &Object) -> Option<RbacObject> {
         match RbacObject::parse(kind, object.json()) {
             Ok(read) => Some(read),
@@ -122,7 +115,8 @@ impl MirrorFeed {
     }
 }
 
-/// Applies a step of a collection that is read for the first time. Its cacher keeps no objects.
+/// Applies an update of a collection during the first read. The cachers of roles and bindings keep no objects, so this
+/// function does.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {
@@ -133,7 +127,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
                 }
             }
         }
-        // A step without a complete state says too little; a complete state follows.
+        // Changes before the first complete state are skipped: the complete state contains them.
         (_, Update::Progress { .. }) | (None, Update::Changes { .. }) => {}
         (
             state,
@@ -163,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    /// A collection of objects: `name` for a role that allows lists of pods, `name>role` for a binding of `ann`, and
-    /// `!name` for an unreadable object.
+    /// A collection of objects: `name` is a role that allows lists of pods, `name>role` is a binding of `ann`, and
+    /// `!name` is an unreadable object.
     fn state(kind: RbacKind, version: u64, objects: &[&str]) -> Snapshot {
         let decoder = ObjectDecoder::new("rbac.authorization.k8s.io/v1", kind.as_str(), [].into());
         let mut snapshot = Snapshot::default();
@@ -204,7 +198,7 @@ mod tests {
             self.feed.for_kind(kind).update(Update::Synced { snapshot: state(kind, 7, objects) });
         }
 
-        /// Places where ann may list pods: everywhere, in `n`, or nowhere.
+        /// Namespaces in which ann may list pods: `everywhere`, `n`, or `nowhere`.
         fn ann(&self) -> &'static str {
             let user = RbacUser { name: "ann", groups: &[] };
             let rights = self.compiled.now().rights(&ClusterName::new("a").unwrap(), user, "list", "", "pods");
@@ -217,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_allow_nothing_until_all_four_collections_are_read() {
+    fn compiled_rights_allow_nothing_until_all_collections_are_read() {
         let rights = Fixture::new();
         let steps: [(RbacKind, &[&str], &str); 4] = [
             (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
@@ -233,9 +227,9 @@ mod tests {
         assert!(rights.feed.is_following());
     }
 
-    /// A cacher keeps no objects.
+    /// Snapshots of the RBAC cachers contain no objects: the feed has to keep them.
     #[test]
-    fn changes_during_the_initial_read_keep_the_other_objects() {
+    fn changes_during_the_first_read_keep_unchanged_bindings() {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);
@@ -256,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_applies_each_kind_of_update() {
+    fn rbac_feed_applies_each_kind_of_update() {
         let rights = Fixture::new();
         let mut changes = rights.compiled.changes();
         for kind in RbacKind::ALL {
@@ -297,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_feed_changes_no_rights() {
+    fn ended_rbac_feed_changes_no_rights() {
         let rights = Fixture::new();
         for kind in RbacKind::ALL {
             rights.synced(kind, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });

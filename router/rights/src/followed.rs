@@ -1,4 +1,4 @@
-//! Rights of an open watch: the watch shows objects within its rights, and ends when the rights change.
+//! Rights of an open watch. The watch shows objects within these rights, and ends when the rights change.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::poll_fn;
@@ -23,15 +23,14 @@ use super::reviews::Question;
 use super::unconfirmed::Unconfirmed;
 use super::visible::{WatchRights, covers};
 
-/// Time for which gained rights are collected before a watch ends. 30 s: a team that gets ten namespaces one after the
-/// other lists once.
+/// Delay before gained rights end a watch. 30 s: a team that gets ten namespaces within this time lists once.
 const GATHERED_FOR: Duration = Duration::from_secs(30);
 
-/// Time for which answers are collected before the next decision, while other questions are open. Half a second: with a
-/// thousand clusters, each decision looks at every one.
+/// Delay before the next decision while further reviews are open. 500 ms: a decision visits each of up to a thousand
+/// clusters.
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
-/// Waits for the next answered question and returns its index. Cancellation is safe.
+/// Waits for the next completed group of reviews and returns its index. Cancellation is safe.
 async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
         let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
@@ -40,51 +39,50 @@ async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usi
     .await
 }
 
-/// Result of a change of rights for a watch.
+/// Reason to end a watch after a change of rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopeChange {
     /// The rights in shown clusters have changed: the client has to list again.
     Another,
-    /// The watch may show further clusters to a client that comes again.
+    /// The user gained rights in further clusters: the client may reconnect to see them.
     Further,
-    /// The stream is over for the user.
+    /// The user may have no stream any more.
     Over(StreamOver),
 }
 
 /// Returns true for a cluster whose dispatch policies deny the watch.
 pub type DeniedAt = Arc<dyn Fn(&ClusterName) -> bool + Send + Sync>;
 
-/// The rights of one watch.
+/// Rights of one watch, with the decisions and reviews that keep them current.
 pub struct FollowedRights {
     rights: CallerRights,
     place: ReadPlace,
     /// Clusters of the client's selector. Changes in other clusters do not matter.
     wanted: ClusterSelector,
-    /// Clusters with policies that deny the watch. Their objects are no part of the watch.
+    /// Clusters whose policies deny the watch. The watch shows no objects of these clusters.
     denied: Option<DeniedAt>,
-    /// Clusters of the resource. A new one may become visible.
+    /// Clusters that serve the resource. A new cluster may become visible.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
-    /// Counter of changes at the last check. A sleeping watch may wake a moment later.
+    /// Counter of changes at the last check. The notification of a sleeping watch may come later than the change of the
+    /// counter.
     counted: u64,
-    /// Visible objects of each cluster.
     before: BTreeMap<ClusterName, Visible>,
-    /// Stamp of the last decision; `None` before the first one.
+    /// Stamp of the last decision; `None` before the first decision.
     stamp: Option<RightsStamp>,
-    /// Pending result and its time.
+    /// Time at which the watch ends, and the reason.
     due: Option<(Instant, ScopeChange)>,
-    /// Time of the next decision: answers expire then, or new ones have come.
+    /// Time of the next decision: a review result expires, or new results have arrived.
     until: Option<Instant>,
-    /// Open questions; each ends with its answer.
+    /// Clusters with reviews under way. The receiver completes with the cluster's answers.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
-    /// Clusters that have not answered.
     unconfirmed: Unconfirmed,
-    /// Time at which the last answer of a cluster stops to count.
+    /// Time from which the last answers of a silent cluster stop to count.
     confirm_by: Option<Instant>,
 }
 
-/// Rights of a caller from a moment on. Made before the first decision about readable objects, so that no change is
-/// missed.
+/// Rights of a caller, with a subscription to changes from the creation on. Create it before the first decision about
+/// readable objects, so that no change is missed.
 pub struct NotedRights {
     rights: CallerRights,
     place: ReadPlace,
@@ -94,19 +92,21 @@ pub struct NotedRights {
 }
 
 impl NotedRights {
-    /// Rights at this moment, for a place and the wanted clusters, without those whose policies deny the watch.
+    /// Subscribes to the caller's rights for a watch of `place` in the `wanted` clusters, without clusters whose
+    /// policies deny the watch.
     pub fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
         let mut changes = rights.changes();
-        // The user may have been denied since they were let in.
+        // The user may have been denied since the start of the request.
         changes.mark_changed();
         Self { rights: rights.clone(), place, wanted, denied, changes }
     }
 
-    /// Follows the rights of a watch that shows `readable`, of these clusters, which come and go.
+    /// Follows the rights of a watch that shows the `readable` objects. `clusters` are the clusters that serve the
+    /// resource.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
         let Self { rights, place, wanted, denied, changes } = self;
-        // The shown objects, not the rights a moment before or after: a right that was gained in between would be
-        // shown, and its loss would be missed.
+        // Uses the objects that the watch shows. Rights from a slightly later time could contain a gained right whose
+        // loss would go unnoticed.
         let before = readable.audience.visible().clone();
         let (stamp, due, until, asking) = (None, None, None, Vec::new());
         FollowedRights {
@@ -129,7 +129,7 @@ impl NotedRights {
 }
 
 impl FollowedRights {
-    /// Returns the result if the watch has to end. Costs two loads while nothing has changed.
+    /// Returns the reason if the watch has to end. Costs two atomic loads while nothing has changed.
     pub fn look(&mut self) -> Option<ScopeChange> {
         self.note_answers();
         let mut is_another = self.is_to_be_judged() || self.is_overdue();
@@ -145,11 +145,11 @@ impl FollowedRights {
                 self.due = Some((Instant::now(), ScopeChange::Over(why)));
                 return Some(ScopeChange::Over(why));
             }
-            // Most changes concern other users.
+            // Most changes concern other users and leave the stamp equal.
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);
-                // Other answers may be needed now.
+                // Changed rights may need different reviews.
                 self.asking.clear();
                 is_another = true;
             }
@@ -160,7 +160,7 @@ impl FollowedRights {
         self.due.filter(|(at, _)| *at <= Instant::now()).map(|(_, change)| change)
     }
 
-    /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
+    /// Waits until [`look`](Self::look) may have a result. Cancellation is safe.
     pub async fn news(&mut self) {
         let due = self.due.map(|(at, _)| at).into_iter().chain(self.until).chain(self.confirm_by).min();
         tokio::select! {
@@ -180,7 +180,7 @@ impl FollowedRights {
         }
     }
 
-    /// Records the clusters that have just answered.
+    /// Removes the clusters that have answered, and schedules a decision.
     fn note_answers(&mut self) {
         let before = self.asking.len();
         self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
@@ -189,30 +189,29 @@ impl FollowedRights {
         }
     }
 
-    /// Schedules a decision: with the next check, or soon after it if further answers are due.
+    /// Schedules a decision: immediately, or after [`ANSWERS_GATHERED_FOR`] while other clusters have not answered.
     fn judge_soon(&mut self) {
         let wait = if self.asking.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
         let at = Instant::now() + wait;
         self.until = Some(self.until.map_or(at, |until| until.min(at)));
     }
 
-    /// Whether a decision is due.
     fn is_to_be_judged(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Whether a cluster has not answered for so long that its last answer does not count any more.
+    /// Returns whether the last answer of a cluster without newer answers has stopped to count.
     fn is_overdue(&self) -> bool {
         self.confirm_by.is_some_and(|by| by <= Instant::now())
     }
 
-    /// Decides by the known facts, or asks clusters first. Until they answer, their last answers count for a while. A
-    /// loss that other facts show counts at once.
+    /// Decides by the known facts, and sends the missing reviews. Until a cluster answers, its last answers count for a
+    /// limited time. A loss that other facts show counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
-        // Expired answers are collected like new ones.
+        // Expired answers are renewed together, after the same delay as for new answers.
         self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
@@ -223,7 +222,8 @@ impl FollowedRights {
         }
         self.unconfirmed.set_open_questions(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
-        // A no is a loss even if a different question is open; otherwise a permanently open question would hide it.
+        // A refusal is a loss although a different review is open. Otherwise a permanently open review would hide the
+        // loss.
         let last = self.rights.by_last_word().followed(&clusters, &self.place);
         let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
         let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
@@ -231,7 +231,7 @@ impl FollowedRights {
         self.ask_clusters(open);
     }
 
-    /// Asks each cluster in a task of its own: a slow cluster delays only its own questions.
+    /// Sends the reviews of each cluster in a separate task: a slow cluster delays only its own reviews.
     fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
         let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
         for question in open {
@@ -242,7 +242,6 @@ impl FollowedRights {
             let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
             tokio::spawn(async move {
                 rights.confirm(questions).await;
-                // The watch may have ended.
                 let _ = answered.send(());
             });
             self.asking.push((cluster, asking));
@@ -257,12 +256,12 @@ impl FollowedRights {
     ) -> Option<(Instant, ScopeChange)> {
         let is_refused = !covers(watched, listed, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
-        // The log reports a cluster that left.
+        // A cluster that left the fleet is no change of rights: the event log of the view reports it.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = listed.by_name.get(cluster).map(|own| before.change(own));
-            // A known no is a loss, whatever other questions are open.
+            // A known refusal is a loss, even if other reviews are open.
             let is_unknown = watched.unknown.contains(cluster) || listed.unknown.contains(cluster);
             let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
             losses |= change.map_or(!is_as_before, |change| change.losses);
@@ -301,7 +300,7 @@ mod tests {
     use super::super::visible::VisibleClusters;
     use super::*;
 
-    /// Rights of a user without any role, in a watch that shows all of these clusters.
+    /// Rights of a user without any role, in a watch that shows all `shown` clusters.
     fn follows(shown: &[&ClusterName]) -> FollowedRights {
         let User { info, authority } = User::named("test", "ann");
         let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
@@ -325,16 +324,16 @@ mod tests {
         ClusterName::new("eu").unwrap()
     }
 
-    /// A right may be gained between the first notification and the first decision.
+    /// A right may be gained after the subscription and lost again before the first decision.
     #[tokio::test]
-    async fn watch_that_shows_a_forbidden_cluster_ends_at_the_first_look() {
+    async fn watch_of_a_forbidden_cluster_ends_at_the_first_check() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
-    /// One question to the cluster is always open.
+    /// One review of the cluster never completes.
     #[tokio::test]
-    async fn denied_cluster_ends_a_watch_although_a_question_is_open() {
+    async fn denied_cluster_ends_a_watch_although_a_review_is_missing() {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };

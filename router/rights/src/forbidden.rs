@@ -1,4 +1,4 @@
-//! 403 by the rights of a caller, in kube-apiserver's words.
+//! 403 responses by the rights of a caller, with kube-apiserver's texts.
 
 use tributary_answers::refusal::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
@@ -12,7 +12,8 @@ use super::existence::does_in;
 use super::impersonation::{ImpersonationFilter, ImpersonationRefused, refused};
 use super::read_place::ReadPlace;
 
-/// Missing roles that a refusal names. An administrator of a namespace may bind any number.
+/// Maximum number of missing roles in a refusal. An administrator of a namespace may create any number of bindings
+/// without roles.
 const MISSING_MAX: usize = 10;
 
 fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String) -> ForbiddenActing {
@@ -30,7 +31,8 @@ fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String
 }
 
 impl CallerRights {
-    /// Refusal in the words of the cluster if it does not allow a request; `None` if it does, or if that is unknown.
+    /// Returns the cluster's refusal of a request that it denies. `None` if the cluster allows the request, or if that
+    /// is unknown.
     pub fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
         let asked = Attributes::from_request(info);
         if self.grants(cluster, &asked, &asked) != Some(false) {
@@ -45,8 +47,8 @@ impl CallerRights {
         }
     }
 
-    /// 403 for a caller without a visible cluster, if that is the reason: no cluster may see the user, or none allows
-    /// the impersonation for this request. With kube-apiserver's text.
+    /// Returns 403 with kube-apiserver's text if the caller sees no cluster: no cluster may see the user, or none
+    /// allows the impersonation for this request. Otherwise `None`.
     pub fn nobody<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -83,7 +85,8 @@ impl CallerRights {
             let does = |mode| does_in(&user, mode, cluster, request).unwrap_or(true);
             refused(given, filter, does, |asked| user.allows(cluster, asked).unwrap_or(true))
         };
-        // Words of the cluster that comes closest. Without any question, the first cluster's.
+        // Uses the refusal of the cluster that allowed the most steps of the impersonation. Without a cluster, uses the
+        // refusal of legacy impersonation.
         let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(place, _)| *place);
         let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
@@ -117,7 +120,7 @@ impl CallerRights {
         RequestRefusal::Acting(Box::new(forbidden)).into()
     }
 
-    /// 403 for a request to these clusters, with kube-apiserver's text.
+    /// Returns 403 for a request to these clusters, with kube-apiserver's text.
     pub fn forbidden<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -147,7 +150,7 @@ impl CallerRights {
         self.explained(clusters, request)
     }
 
-    /// 403: none of these clusters allows the request for this resource.
+    /// Returns 403 because none of these clusters allows the request for this resource.
     pub fn forbids_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -178,7 +181,7 @@ impl CallerRights {
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// 403: none of the visible clusters among these allows the request. Adds the user and the reason.
+    /// Returns 403 because none of the visible clusters among these allows the request. Adds the user and the reason.
     pub fn forbids<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -187,7 +190,7 @@ impl CallerRights {
         RequestRefusal::Forbidden(Box::new(self.explained(clusters, request))).into()
     }
 
-    /// A denied request with its user and reason.
+    /// Adds the user and the reason to a denied request.
     fn explained<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -206,7 +209,8 @@ impl CallerRights {
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
-    /// Reason that the visible clusters among these give for the denial. Bindings of other clusters are not named.
+    /// Reason for the denial, by the visible ones of `clusters`. The reason never names roles or bindings of other
+    /// clusters.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
         let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) == Some(true);
@@ -218,8 +222,8 @@ impl CallerRights {
         self.missing_roles(&fleet, there, Whom::Acting, namespace)
     }
 
-    /// Missing roles that bindings of the user name, in clusters that decide by roles. Each cluster tells its users the
-    /// same (`RBACAuthorizer.Authorize`). At most [`MISSING_MAX`] roles.
+    /// Text about missing roles that bindings of the user reference, in clusters that decide by roles. kube-apiserver
+    /// tells its users the same (`RBACAuthorizer.Authorize`). At most [`MISSING_MAX`] roles.
     fn missing_roles<'a>(
         &self,
         fleet: &FleetRights,

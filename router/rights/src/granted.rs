@@ -1,4 +1,4 @@
-//! Grants of a cluster to a caller, and of an open stream: whether its rules still allow the stream.
+//! A cluster's grants to a caller, and the check during an open stream whether the grants still exist.
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -14,7 +14,8 @@ use super::needed::Needed;
 use super::unconfirmed::CONFIRMED_WITHIN;
 
 impl CallerRights {
-    /// Whether a cluster allows the caller a request, by roles and bindings or by its answers; `None` if unknown.
+    /// Returns whether a cluster allows the caller a request, by roles and bindings or by access reviews. `None` if
+    /// unknown.
     pub(super) fn grants(
         &self,
         cluster: &ClusterName,
@@ -25,8 +26,8 @@ impl CallerRights {
         self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
     }
 
-    /// Rights by the cluster's answers since `begun`, if rights are unknown by excess: the caller may have caused the
-    /// excess, and it must keep no stream open. `None` without excess.
+    /// Rights by review results since `begun`, if the caller's rights are unknown because of too many roles or
+    /// bindings: the caller may have caused the excess, which must keep no stream open. `None` without an excess.
     fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;
@@ -37,48 +38,47 @@ impl CallerRights {
     }
 }
 
-/// Verbs that a cluster granted to open a stream.
+/// Grants of verbs on which an open stream of a cluster depends.
 ///
-/// The cluster allowed the stream, whatever the mirror says: the mirror may be late, and the cluster may have other
-/// authorizers. So the grant is lost when the mirror has seen it and sees it no more. A cluster that decides by access
-/// reviews is asked again when its answers expire: a minute after a no, the stream ends. Without a confirmation, the
-/// stream ends a minute after the last answer stops to count.
+/// The cluster itself allowed the stream. The mirror may be late, and the cluster may have further authorizers, so a
+/// verb that the mirror never granted does not end the stream. The stream ends when the mirror granted the verb and no
+/// longer does. A cluster that decides by access reviews gets a new review when its answer expires. Without a new
+/// answer, the stream ends a minute after the last answer stops to count.
 ///
-/// If rights are unknown by excess, the cluster is asked, whatever its method. Without an answer for long enough, the
-/// stream ends.
+/// If rights are unknown because of too many roles or bindings, the cluster gets reviews, whatever its method. Without
+/// an answer for five minutes, the stream ends.
 pub struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
     asked: RequestInfo,
     changes: watch::Receiver<u64>,
-    /// Begin of the stream. Questions about the stream count from here.
+    /// Start of the stream. Older review results do not count.
     begun: Instant,
-    /// Since when the cluster has not answered a question because of excess.
+    /// Time of the first unanswered review that an excess of roles or bindings made necessary.
     unsaid_since: Option<Instant>,
-    /// Since when the cluster has not confirmed the grant.
+    /// Time since which the cluster has not confirmed the grant.
     unconfirmed: Option<Instant>,
 }
 
-/// Change of a grant.
 #[derive(Default)]
 struct GrantChange {
-    /// A verb is not granted any more.
+    /// At least one verb is not granted any more.
     is_lost: bool,
-    /// The cluster has not answered a question because of excess.
+    /// A review has no answer that an excess of roles or bindings made necessary.
     is_unsaid: bool,
-    /// A granted verb is unknown for a different reason.
+    /// A granted verb is unknown for a reason other than an excess of roles or bindings.
     is_unknown: bool,
 }
 
 struct FollowedVerb {
     verb: &'static str,
-    /// Whether the mirror, or the cluster, has confirmed the grant.
+    /// Whether the mirror, or a review, has confirmed the grant at least once.
     is_seen: bool,
 }
 
 impl FollowedGrant {
-    /// Follows a grant from before the request, so that each later loss is noticed.
+    /// Follows a grant. Create the value before the request, so that each later loss is noticed.
     pub fn new(
         rights: &CallerRights,
         cluster: &ClusterName,
@@ -95,7 +95,7 @@ impl FollowedGrant {
     }
 
     /// Waits for the loss of the grant, or for the end of all streams of the user. Unknown rights are no loss, except
-    /// by excess. Cancellation is safe.
+    /// by an excess of roles or bindings. Cancellation is safe.
     pub async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
@@ -117,7 +117,7 @@ impl FollowedGrant {
             tokio::select! {
                 () = asked_or_over => {}
                 () = or_never(end.map(sleep_until)) => {}
-                // The mirror ends with the process alone.
+                // The sender of rights changes lives as long as the process.
                 changed = self.changes.changed() => if changed.is_err() {
                     std::future::pending().await
                 },
@@ -125,8 +125,7 @@ impl FollowedGrant {
         }
     }
 
-    /// Returns the time at which the stream ends if the cluster does not answer before. The time depends on the facts
-    /// that are unknown now.
+    /// Returns the time at which the stream ends if the cluster does not answer before.
     fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
         let now = Instant::now();
         self.unsaid_since = change.is_unsaid.then(|| self.unsaid_since.unwrap_or(now));
@@ -136,8 +135,8 @@ impl FollowedGrant {
         unsaid.into_iter().chain(unconfirmed).min()
     }
 
-    /// State of the verbs, and the needs of the decision. Costs a lookup of the user's and groups' grants for each
-    /// verb.
+    /// Checks the verbs. Returns the result and the missing reviews. Costs a lookup of the user's and groups' grants
+    /// for each verb.
     fn look(&mut self) -> (GrantChange, Needed) {
         let Self { rights, cluster, verbs, asked, begun, .. } = self;
         let (asked, begun) = (Attributes::from_request(asked), *begun);
@@ -145,7 +144,7 @@ impl FollowedGrant {
             let by_word = rights.by_word_in(cluster, begun);
             let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));
             let mut change = GrantChange::default();
-            // Evaluates all, so that all questions are sent together.
+            // Evaluates all verbs, so that all reviews are sent together.
             for FollowedVerb { verb, is_seen } in verbs {
                 let granted = rights.grants(cluster, &asked, &asked.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));

@@ -1,8 +1,8 @@
-//! A check of label selectors for names of clusters that the caller may not know.
+//! Check of label selectors for names of hidden clusters.
 
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
-/// Whether the selector names a cluster for which `is_shown` is false, also to exclude it (`!=`).
+/// Returns whether the selector names a cluster for which `is_shown` is false, also in an exclusion (`!=`).
 pub(crate) fn names_hidden(selector: &ClusterSelector, is_shown: impl Fn(&ClusterName) -> bool) -> bool {
     selector.names().any(|name| !ClusterName::new(name).is_ok_and(|cluster| is_shown(&cluster)))
 }
@@ -18,7 +18,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_names_a_cluster_that_is_not_shown_is_found() {
+    fn selector_with_a_hidden_cluster_name_is_detected() {
         let shown = |cluster: &ClusterName| cluster.as_str() == "eu";
         for (text, expected) in [
             ("app=web", false),

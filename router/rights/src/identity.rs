@@ -10,24 +10,25 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
-/// Text for a cluster that allowed impersonation before its connection was lost.
+/// Text for a cluster that allowed the impersonation before the connection to the cluster was lost.
 const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
 
-/// A request as a cluster gets it.
+/// A request as Tributary sends it to a cluster.
 pub struct SentRequest<'a> {
     /// HTTP method.
     pub method: &'a Method,
-    /// The path at the cluster.
+    /// Path at the cluster.
     pub path: &'a str,
-    /// The query; `None` where the path has it.
+    /// Query; `None` if `path` contains the query.
     pub query: Option<&'a str>,
 }
 
 impl SentRequest<'_> {
-    /// The request as the cluster parses it, from its whole target: a cluster's own path may begin with any text.
+    /// Parses the request as the cluster parses it. A cluster's own path may begin with any text, also with
+    /// `/clusters/`.
     ///
     /// # Errors
-    /// 400 if it cannot be parsed.
+    /// 400 if the path cannot be parsed.
     pub fn info(&self, cluster: &ClusterName) -> Result<RequestInfo, Refusal> {
         let target = match self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -40,12 +41,13 @@ impl SentRequest<'_> {
 }
 
 impl CallerRights {
-    /// Identity of the caller in a cluster for a forwarded request. The cluster's rules have to allow the impersonation
-    /// for exactly this request.
+    /// Returns the identity of the caller in a cluster for a forwarded request. The cluster's rules have to allow the
+    /// impersonation for exactly this request.
     ///
     /// # Errors
-    /// 403 with the reason for which the cluster may not see the user; 503 if the cluster's current rules are unknown,
-    /// with its name if the impersonation was allowed before; 404 if a different cluster verified the caller.
+    /// 403 with the reason if the cluster may not see the user or denies the impersonation. 503 if the cluster's
+    /// current rules are unknown; it names the cluster only if the impersonation was allowed before. 404 if a different
+    /// cluster verified the caller.
     pub fn identity(
         &self,
         cluster: &ClusterName,
@@ -56,17 +58,17 @@ impl CallerRights {
             NotSent::OfAnotherCluster(_) => Refusal::from(ClusterRefusal::NotConfigured(cluster.clone())),
             why => RequestRefusal::NotSent(why).into(),
         })?;
-        // Without impersonation, the cluster decides by itself.
         if self.actor.impersonated_user().is_none() {
             return Ok(told);
         }
-        // The cluster does not check the impersonation again: it would trust Tributary about a right that it has
-        // removed. Old answers serve reads from memory only.
+        // The cluster does not check the client's impersonation again. With old answers, Tributary would use a right
+        // that the cluster has removed.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
-            // Other clusters may allow it; the caller decides about the request without this cluster.
+            // Reported as a failure of this cluster alone: other clusters may allow the impersonation, and the caller
+            // of this function may answer without this cluster.
             Some(false) => Err(MemberRefusal::ForbidsActing(now.not_let(&fleet, [cluster], &request).status()).into()),
             None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
                 Err(self.not_said_now(cluster))
@@ -78,7 +80,8 @@ impl CallerRights {
         }
     }
 
-    /// Impersonation headers for this identity; reused from the connection's previous request if unchanged.
+    /// Returns impersonation headers for an identity. Reuses the headers of the connection's previous request if the
+    /// identity is equal.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -89,8 +92,8 @@ impl CallerRights {
         }
     }
 
-    /// 503 for a cluster that allowed the impersonation when its rules were last known. Without Retry-After for a
-    /// cluster that is out of reach.
+    /// 503 for a cluster that allowed the impersonation when its rules were last known. Without Retry-After if the
+    /// cluster is unreachable.
     fn not_said_now(&self, cluster: &ClusterName) -> Refusal {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
             Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),
@@ -103,9 +106,9 @@ impl CallerRights {
 mod tests {
     use super::*;
 
-    /// A path below `/clusters/a` that begins with `/clusters/b` has no resource.
+    /// Below `/clusters/a`, the path `/clusters/b/…` is a path of the cluster `a` and has no resource.
     #[test]
-    fn path_is_read_as_its_cluster_reads_it() {
+    fn forwarded_path_is_parsed_as_its_cluster_parses_it() {
         let cluster = ClusterName::new("a").unwrap();
         for (path, query, expected) in [
             ("/clusters/b/api/v1/secrets", None, Some("/clusters/b/api/v1/secrets")),

@@ -1,9 +1,9 @@
-//! Rights that a cluster requires for impersonation: a pure decision, tested by tables. It is kube-apiserver's own
-//! (apiserver `pkg/endpoints/filters/impersonation` of 1.36).
+//! Rights that a cluster requires for impersonation. Pure. Equals kube-apiserver's decision (apiserver
+//! `pkg/endpoints/filters/impersonation` of 1.36).
 //!
-//! A kube-apiserver with constrained impersonation (KEP-5284) tries its modes, in which the user needs a verb of its
-//! own for the request itself, and then `impersonate`, which allows all requests of the other user. The result is the
-//! same in any order; the order only chooses the words of a refusal.
+//! A kube-apiserver with constrained impersonation (KEP-5284) first tries its modes. In a mode, the user needs a
+//! separate verb for the request itself. Then the kube-apiserver tries the verb `impersonate`, which allows all
+//! requests of the impersonated user. The order of the attempts changes only the text of a refusal.
 
 use std::cell::Cell;
 
@@ -14,28 +14,27 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::reviews::ASKED_TOGETHER;
 
-/// Group of uids and extras, and in constrained impersonation of names and groups.
+/// API group of uids and extras. In constrained impersonation also of names and groups.
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// Version in kube-apiserver's question about impersonation (`mode.go`).
+/// API version in kube-apiserver's authorization attributes for impersonation (`mode.go`).
 const VERSION: &str = "v1";
-/// Number of groups, or values of extras, from which on one question covers all of them first
+/// Minimum number of groups, or of values of extras, for which a single wildcard check precedes the single checks
 /// (`manyAuthorizationChecksInLoop`).
 const MANY: usize = 4;
 
-/// Impersonation filter of a kube-apiserver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ImpersonationFilter {
-    /// The verb `impersonate` alone (`WithImpersonation`). Also for an unknown filter.
+    /// The verb `impersonate` alone (`WithImpersonation`). Also the assumption for an unknown filter.
     #[default]
     Legacy,
     /// Constrained impersonation first (`WithConstrainedImpersonation`).
     Constrained,
 }
 
-/// Mode of constrained impersonation. Modes for nodes are absent: no client acts as a node through Tributary.
+/// Mode of constrained impersonation. Modes for nodes are absent: no client can impersonate a node through Tributary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationMode {
-    /// A ServiceAccount, by its name alone.
+    /// A ServiceAccount, without uid, groups or extras.
     ServiceAccount,
     /// A user that is neither a node nor a ServiceAccount.
     UserInfo,
@@ -44,41 +43,37 @@ pub(super) enum ImpersonationMode {
 /// Requests that a user may make as the impersonated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetsBe {
-    /// No request.
     Nothing,
-    /// Requests that the user itself may make in this mode: [`ImpersonationMode::on`].
+    /// Requests that the user itself may make in the mode: [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
-    /// All requests of the impersonated user.
     Anything,
 }
 
-/// One attribute of an impersonated user. kube-apiserver checks each by itself.
+/// One attribute of an impersonated user. kube-apiserver authorizes each attribute separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Impersonated<'a> {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
-    /// The key of an extra.
+    /// Key of an extra.
     subresource: &'a str,
     /// Namespace of a ServiceAccount.
     namespace: &'a str,
     name: &'a str,
 }
 
-/// Questions of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Check<'a> {
     Each(Impersonated<'a>),
-    /// All attributes at once, or otherwise each.
+    /// A wildcard check for all attributes, and single checks if the wildcard is denied.
     AllOrEach(Impersonated<'a>, Vec<Impersonated<'a>>),
-    /// An attribute that is always refused, with the reason.
+    /// An attribute that no mode allows, with the reason.
     Never(Impersonated<'a>, String),
 }
 
-/// First missing right of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationRefused<'a> {
-    /// The right to impersonate an attribute; with a reason if it is always refused.
+    /// The right to impersonate an attribute. The text is the reason if no mode allows the attribute.
     ToBe(Impersonated<'a>, String),
     /// The right to make the request in this mode.
     ToDo(ImpersonationMode),
@@ -92,18 +87,17 @@ impl<'a> Impersonated<'a> {
 }
 
 impl ImpersonationMode {
-    /// Mode for an impersonated user; `None` if no mode applies.
     pub(super) fn for_given(given: &UserInfo) -> Option<Self> {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
-            // No cluster sees nodes. A name with the prefix that is no node's is user-info there.
+            // No cluster sees an impersonated node. kube-apiserver's mode for an invalid node name would be user-info.
             None if given.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
     }
 
-    /// Verb of the request's right in this mode.
+    /// Verb that the user needs for a request with `verb` in this mode.
     pub(super) fn on(self, verb: &str) -> String {
         let mode = match self {
             Self::ServiceAccount => "serviceaccount",
@@ -120,9 +114,9 @@ impl ImpersonationMode {
     }
 }
 
-/// Requests that a user may make as the impersonated user, if a cluster `allows` the attributes (`None`: unknown).
-/// Returns `None` if unknown. The name is asked first, the other attributes together after it: a user without the right
-/// costs a cluster one question, and a second one with constrained impersonation.
+/// Requests that a user may make as the impersonated user. `allows` returns whether the cluster allows an attribute
+/// (`None`: unknown). Returns `None` if unknown. The name is checked first and all other attributes together after the
+/// name. So a user without the right costs a cluster one review, or two with constrained impersonation.
 pub(super) fn lets_be(
     given: &UserInfo,
     filter: ImpersonationFilter,
@@ -136,8 +130,8 @@ pub(super) fn lets_be(
     Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
 }
 
-/// First missing right for an impersonated request, and the number of steps before it; `None` if all are allowed.
-/// `does` tells whether the user may make the request in a mode.
+/// First missing right for an impersonated request, with the number of steps before the missing right. `None` if all
+/// rights exist. `does` returns whether the user may make the request in a mode.
 pub(super) fn refused<'a>(
     given: &'a UserInfo,
     filter: ImpersonationFilter,
@@ -148,7 +142,7 @@ pub(super) fn refused<'a>(
     let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
     let to_be = first_refused(constrained(given, mode), &allows);
     match does(mode) {
-        // The request itself was the first step.
+        // Counts the check of the request itself as the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
         false => Some((if to_be.is_none() { usize::MAX } else { 0 }, ImpersonationRefused::ToDo(mode))),
     }
@@ -161,7 +155,7 @@ fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Impersonatio
     }
 }
 
-/// First refused question and its step. Later questions are not made.
+/// First denied check and its number. Later checks are not evaluated.
 fn first_refused<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> bool,
@@ -170,9 +164,9 @@ fn first_refused<'a>(
     refused.map(|(place, (what, why))| (place + 1, ImpersonationRefused::ToBe(what, why)))
 }
 
-/// Whether all questions are allowed; `None` if unknown. Stops after a no, and after an unknown name: each cluster
-/// makes these questions, and a user without rights can request 512 groups. Stops as well after as many unknown answers
-/// as are asked together.
+/// Returns whether all checks are allowed; `None` if unknown. Stops after a refusal, after an unknown name, and after
+/// [`ASKED_TOGETHER`] unknown answers: each cluster gets a review for each check, and a user without rights can request
+/// 512 groups.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
@@ -183,7 +177,7 @@ fn all_allowed<'a>(
             Some(true) => {}
             Some(false) => return Some(false),
             None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
-            // Continues, so that the questions are sent together.
+            // All unknown reviews are sent together, so the loop continues.
             None => {}
         }
     }
@@ -191,7 +185,7 @@ fn all_allowed<'a>(
 }
 
 impl<'a> Check<'a> {
-    /// Counts unknown answers in `unknown`.
+    /// Adds the number of unknown answers to `unknown`.
     fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>, unknown: &Cell<usize>) -> Option<bool> {
         let allows = |own: &Impersonated<'_>| {
             let allowed = allows(&Attributes::Resource(own.attributes()));
@@ -201,7 +195,8 @@ impl<'a> Check<'a> {
         match self {
             Self::Each(own) => allows(own),
             Self::Never(..) => Some(false),
-            // A no to all attributes says nothing about each. While it is unknown, the single ones are not asked.
+            // A denied wildcard leaves the single attributes undecided. While the wildcard's answer is unknown, no
+            // single attribute is checked.
             Self::AllOrEach(all, _) if allows(all)? => Some(true),
             Self::AllOrEach(_, each) => {
                 let before = unknown.get();
@@ -231,7 +226,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Questions of the verb `impersonate`. The two filters have different orders.
+/// Checks of the verb `impersonate`. The two filters have different orders.
 fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
     let (verb, group) = ("impersonate", "");
     let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
@@ -244,14 +239,13 @@ fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item =
     std::iter::once(name).chain(uid_before).chain(groups).chain(extras).chain(uid_after)
 }
 
-/// Questions of a mode (`impersonationModeState.check`): the name first, the other attributes after its answer.
+/// Checks of a mode (`impersonationModeState.check`): the name first, the other attributes after its answer.
 fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
     let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
     let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
     std::iter::once(name).chain(others.flatten())
 }
 
-/// Questions of a mode after the name is allowed.
 fn constrained_beside_the_name(given: &UserInfo, mode: ImpersonationMode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
     let mut checks: Vec<_> = uid(verb, given).into_iter().collect();
@@ -324,7 +318,7 @@ fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
     Some(format!("impersonating {what}"))
 }
 
-/// A domain, and a path below it (apimachinery `validation.IsDomainPrefixedPath`).
+/// Returns whether a key is a DNS domain with a path (apimachinery `validation.IsDomainPrefixedPath`).
 fn is_domain_prefixed_path(key: &str) -> bool {
     let Some((domain, path)) = key.split_once('/') else { return false };
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
@@ -338,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// `name`, and words `group=…`, `uid=…` and `KEY:VALUE`.
+    /// Parses a user from `NAME`, followed by words `group=…`, `uid=…` and `KEY:VALUE`.
     fn given(text: &str) -> UserInfo {
         let mut words = text.split(' ');
         let username = words.next().unwrap_or_default().to_owned();
@@ -354,7 +348,8 @@ mod tests {
         given
     }
 
-    /// `users bob`, and of constrained impersonation `c users bob`; below a namespace `serviceaccounts n/s`.
+    /// Text of a check: `users bob`, `serviceaccounts n/s`. Prefix `c ` for the mode user-info, `s ` for the mode
+    /// ServiceAccount.
     fn described(asked: &Attributes<'_>) -> String {
         let Attributes::Resource(asked) = asked else { panic!("{asked:?}") };
         let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
@@ -373,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonation_is_allowed_as_by_kube_apiserver() {
+    fn impersonation_rights_equal_the_decision_of_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
@@ -384,7 +379,7 @@ mod tests {
             (Constrained, "bob", "users bob", Anything),
             (Constrained, "bob", "c users bob", user_info),
             (Constrained, "bob", "s users bob", Nothing),
-            // The one is not a part of the other.
+            // Rights for constrained impersonation and rights of the verb `impersonate` cannot be combined.
             (Constrained, "bob group=a", "users bob, c groups a", Nothing),
             (Constrained, "bob group=a", "c users bob, groups a", Nothing),
             (Constrained, "bob group=a", "c users bob", Nothing),
@@ -394,7 +389,7 @@ mod tests {
             (Constrained, "bob uid=u", "c users bob, c uids u", user_info),
             (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k v", user_info),
             (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k w", Nothing),
-            // Many groups are first asked together.
+            // Four or more groups are first checked by a wildcard.
             (Constrained, "bob group=a group=b group=c", "c users bob, c groups *", Nothing),
             (Constrained, "bob group=a group=b group=c group=d", "c users bob, c groups *", user_info),
             (
@@ -413,7 +408,7 @@ mod tests {
             (Constrained, "bob x/a:1 x/a:2 x/a:3 x/a:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3 x/d:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3", "c users bob, c userextras/* *", Nothing),
-            // Groups that no mode allows, and `impersonate` does.
+            // Attributes that no mode allows, and `impersonate` does.
             (Constrained, "bob group=system:masters", "c users bob, c groups system:masters", Nothing),
             (Constrained, "bob group=", "c users bob, c groups ", Nothing),
             (Constrained, "bob k:v", "c users bob, c userextras/k v", Nothing),
@@ -423,14 +418,15 @@ mod tests {
             (Constrained, "bob x.io/:v", "c users bob, c userextras/x.io/ v", Nothing),
             (Constrained, "bob x.io/k:", "c users bob, c userextras/x.io/k ", Nothing),
             (Constrained, "bob x/a:1 x/b:2 x/c:3 d:4", "c users bob, c userextras/* *", Nothing),
-            // ServiceAccounts by their names alone.
+            // A ServiceAccount has a mode only without groups and uid.
             (Legacy, robot, "serviceaccounts n/s", Anything),
             (Constrained, robot, "serviceaccounts n/s", Anything),
             (Constrained, robot, "s serviceaccounts n/s", account),
             (Constrained, robot, "c serviceaccounts n/s, c users system:serviceaccount:n:s", Nothing),
             (Constrained, "system:serviceaccount:n:s group=a", "s serviceaccounts n/s, s groups a", Nothing),
             (Constrained, "system:serviceaccount:n:s uid=u", "s serviceaccounts n/s, s uids u", Nothing),
-            // A name that is none of a ServiceAccount is anybody's.
+            // A user name with the prefix `system:serviceaccount:` but without a ServiceAccount's form is an ordinary
+            // user name.
             (Constrained, "system:serviceaccount:n", "c users system:serviceaccount:n", user_info),
             (Constrained, "system:node:n", "c users system:node:n, c nodes n", Nothing),
         ] {
@@ -438,14 +434,14 @@ mod tests {
             let given = given(who);
             let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
             assert_eq!(lets_be(&given, filter, |asked| Some(allows(asked))), Some(expected), "{who}: {allowed}");
-            // An allowed user has no missing right, and a refused one has.
+            // `refused` finds a missing right exactly if `lets_be` allows no request.
             let is_refused = refused(&given, filter, |_| true, allows).is_some();
             assert_eq!(is_refused, expected == Nothing, "{who}: {allowed}");
         }
     }
 
     #[test]
-    fn first_refused_check_is_that_of_kube_apiserver() {
+    fn first_missing_impersonation_right_is_that_of_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
         for (filter, who, does, allowed, expected) in [
@@ -453,7 +449,7 @@ mod tests {
             (Legacy, bob, false, "users bob, groups a, uids u, userextras/x.io/k v", "groups b"),
             (Legacy, bob, false, "users bob, groups a, groups b", "userextras/x.io/k v"),
             (Legacy, bob, false, "users bob, groups a, groups b, userextras/x.io/k v", "uids u"),
-            // Of constrained impersonation the request itself comes first.
+            // In constrained impersonation, the first check is the request itself.
             (Constrained, bob, false, "", "UserInfo"),
             (Constrained, bob, false, "users bob, groups a, c users bob", "UserInfo"),
             (Constrained, bob, true, "", "c users bob"),
@@ -470,7 +466,7 @@ mod tests {
             ),
             (Constrained, "system:serviceaccount:n:s", false, "", "ServiceAccount"),
             (Constrained, "system:serviceaccount:n:s", true, "", "s serviceaccounts n/s"),
-            // Without a mode, `impersonate` decides, in the order of the modes.
+            // Without a mode, `impersonate` decides, in the order of the constrained filter.
             (Constrained, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "uids u"),
             (Legacy, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "groups a"),
         ] {
@@ -490,9 +486,9 @@ mod tests {
         }
     }
 
-    /// A user without rights can request 512 groups, and each cluster checks them.
+    /// A user without rights can request 512 groups, and each cluster would check them.
     #[test]
-    fn checks_after_a_refused_name_are_not_built() {
+    fn impersonation_checks_stop_after_a_refused_user_name() {
         let given = given("bob group=a group=b group=c group=d group=e");
         let name = || std::iter::once(Check::Each(user("impersonate", "", &given)));
         let others = || std::iter::from_fn(|| -> Option<Check<'_>> { unreachable!("nothing else is made") });
@@ -500,18 +496,19 @@ mod tests {
         assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
         let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
         assert_eq!(refused.map(|(place, _)| place), Some(1));
-        // Only the name of a mode has been made yet.
+        // The iterator has built only the check of the name.
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).size_hint().0, 1);
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
     }
 
-    /// Each that is not known is a question to a cluster, and one no refuses all.
+    /// Each unknown check costs a cluster a review, and a single refusal decides.
     #[test]
-    fn many_groups_are_asked_about_a_few_together() {
+    fn reviews_of_many_impersonated_groups_are_sent_in_batches() {
         use ImpersonationFilter::{Constrained, Legacy};
         let words: Vec<_> = (0..511).map(|number| format!("group=g{number} ")).collect();
         let given = given(format!("bob {}", words.concat()).trim_end());
-        /// Number of questions in each round until the impersonation is decided, if all other rights are allowed.
+        /// Number of reviews in each round until the impersonation is decided. The cluster allows all checks except
+        /// those in `refused`.
         fn rounds(
             given: &UserInfo,
             filter: ImpersonationFilter,
@@ -540,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn user_without_impersonation_rights_costs_few_questions() {
+    fn user_without_impersonation_rights_costs_few_access_reviews() {
         use ImpersonationFilter::{Constrained, Legacy};
         let given = given("bob group=a group=b uid=u");
         for (filter, known, expected, asked) in [

@@ -1,9 +1,9 @@
 //! Detection of a cluster's impersonation filter: at each endpoint, each minute, and after new connections.
 //!
-//! Neither the version nor discovery shows it: the feature can be switched off or emulated away, and its metrics need
-//! rights. A request with a uid and without a user name shows it: each filter refuses it before any check of rights,
-//! with a text of its own. Every other answer counts as the older filter, which allows less.
-//! (docs/decisions/0054-detection-of-constrained-impersonation.md)
+//! The server version and discovery do not show the filter: an administrator can switch the feature off or emulate an
+//! older version, and metrics need rights. A request with a uid and without a user name shows the filter: each filter
+//! refuses the request before any check of rights, with a different text. Every unexpected answer counts as the older
+//! filter, which allows less. (docs/decisions/0054-detection-of-constrained-impersonation.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,20 +19,17 @@ use tributary_sharing::body;
 use super::impersonation::ImpersonationFilter;
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// Time limit of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Path of the question. All users may get it, so it has no effect if the headers are ignored.
+/// Path of the probe. All users may get this path, so the probe is harmless if a server ignores the headers.
 const PATH: &str = "/version";
 
-/// Receiver of the results.
 pub(super) trait ImpersonationSeen: Send + Sync + 'static {
-    /// Takes over which impersonation a cluster has.
     fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
 }
 
-/// Starts the questions to a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
+/// Starts the probes of a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
 pub(super) fn start(mirror: Weak<dyn ImpersonationSeen>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let stop = CancellationToken::new();
@@ -61,7 +58,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
         let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
-            // Half an interval less, because ticks may come a moment early.
+            // Half an interval of tolerance: ticks may be early.
             if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }
@@ -69,8 +66,8 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
     }
 }
 
-/// Filter that all endpoints have; `None` if one does not answer. Of several kube-apiservers behind one address, one
-/// answers for all.
+/// Returns the filter that all endpoints have; `None` if one does not answer. Behind a load balancer, one
+/// kube-apiserver answers for all.
 async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
@@ -92,14 +89,14 @@ async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<Imperso
     });
     let (code, text) = answer.await.ok()??;
     match code {
-        // An overloaded server gives no answer.
+        // An overloaded server rejects the probe before its impersonation filter.
         StatusCode::TOO_MANY_REQUESTS => None,
         code if code.is_server_error() => None,
         code => Some(said_by(code, &text)),
     }
 }
 
-/// Filter that gives this answer (`processImpersonationHeaders` in apiserver's
+/// Returns the filter that gives this answer (`processImpersonationHeaders` in apiserver's
 /// `pkg/endpoints/filters/impersonation/constrained_impersonation.go`, and `buildImpersonationRequests` in
 /// `impersonation.go` beside it).
 fn said_by(code: StatusCode, text: &[u8]) -> ImpersonationFilter {

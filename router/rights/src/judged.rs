@@ -1,4 +1,4 @@
-//! Decisions about a user in clusters, by rules or by the clusters' answers.
+//! Decisions about a user's requests in clusters, by mirrored rules or by access reviews.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::reviews::{KnownAnswer, Question};
 use super::subject::Subject;
 
 impl Basis {
-    /// Method by which rights in a cluster are decided; `None` if unknown.
+    /// Method by which rights in a cluster are decided. `None` if unknown.
     pub(super) fn decides(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<Decides> {
         match self {
             Self::Held | Self::Last => mirror.decides(cluster),
@@ -34,14 +34,15 @@ pub(super) struct Judged<'a> {
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
     whom: Whom,
-    /// Generation of the user's rights in the last cluster, because many questions about one cluster follow each other.
+    /// Generation of the user's rights in the last cluster (a number that changes with the user's roles and bindings).
+    /// Cached, because many checks in the same cluster follow each other.
     generation: RefCell<Option<(ClusterName, u64)>>,
-    /// Identity in clusters with certain rules, and in the cluster that verified the user. A fleet has few distinct
-    /// rules.
+    /// Subjects of the user, for each distinct impersonation rule and for the cluster that verified the user. A fleet
+    /// has few distinct rules.
     subjects: RefCell<Vec<KnownSubject>>,
 }
 
-/// Identity in the clusters with these rules: in all of them, or in the verifying one.
+/// Subject of the user in all clusters with these rules, or in the cluster that verified the user.
 struct KnownSubject {
     told: MemberRules,
     is_vouched_by: bool,
@@ -49,7 +50,7 @@ struct KnownSubject {
 }
 
 impl<'a> Judged<'a> {
-    /// Decisions about a user, by the rules of this moment. `needed` collects the needs.
+    /// Creates decisions about a user by the rules in `fleet`. `needed` collects missing reviews and expiry times.
     pub(super) fn new(
         mirror: &'a RightsMirror,
         basis: Basis,
@@ -62,12 +63,12 @@ impl<'a> Judged<'a> {
         Self { mirror, basis, needed, fleet, actor, whom, generation, subjects }
     }
 
-    /// The user as a cluster's rules know it.
+    /// The user with the groups that this cluster sees.
     pub(super) fn user(&self, cluster: &ClusterName) -> RbacUser<'a> {
         self.actor.judged_by(cluster, self.whom)
     }
 
-    /// Subject for questions to a cluster; `None` if the cluster may not see the user, or is not configured.
+    /// Subject for access reviews in a cluster. `None` if the cluster may not see the user, or is not configured.
     fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
         let told = &self.mirror.cluster(cluster)?.setup.impersonation;
         let is_vouched_by = self.actor.is_vouched_by(cluster);
@@ -80,7 +81,8 @@ impl<'a> Judged<'a> {
         Some(subject)
     }
 
-    /// Generation of the user's rights in a cluster. Answers of one generation do not count for the next.
+    /// Generation of the user's rights in a cluster: a number that changes with the user's roles and bindings. A review
+    /// result counts only for its own generation.
     fn generation_in(&self, cluster: &ClusterName) -> u64 {
         let mut last = self.generation.borrow_mut();
         match &*last {
@@ -93,7 +95,7 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Answer of a cluster that decides by access reviews; `None` if there is none yet.
+    /// Review result of a cluster. `None` without a result.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
@@ -119,7 +121,6 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Whether a cluster allows something; `None` where that is not known.
     pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         match self.basis.decides(self.mirror, cluster)? {
             Decides::Rules => Some(self.fleet.allows(cluster, self.user(cluster), asked)),

@@ -1,5 +1,5 @@
-//! Whether known facts allow an impersonation, where the result decides about tokens or log entries before any question
-//! is sent.
+//! Check by known facts whether an impersonation is allowed, before any access review is sent: the result decides about
+//! rate limits and log entries.
 
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::Attributes;
@@ -7,12 +7,12 @@ use tributary_authorization::Attributes;
 use super::caller_rights::CallerRights;
 
 impl CallerRights {
-    /// Whether the clusters allow the caller's impersonation for a request: the cluster of the path, or in the merged
-    /// view each cluster with known facts. `None` if unknown. No question is sent; last answers count.
+    /// Returns whether the clusters allow the caller's impersonation for a request: the cluster of the path, or in the
+    /// merged view each cluster with known facts. `None` if unknown. Sends no review; expired review results count.
     ///
-    /// In the merged view one cluster's answer is not enough, because its limits are common to all. A cluster without
-    /// any known fact does not count. Rights that are unknown by excess do count, because an administrator of a
-    /// namespace can cause the excess.
+    /// In the merged view one cluster's answer is not enough, because the merged view's limits are common to all
+    /// clusters. A cluster without any known fact does not count. Rights that are unknown because of too many bindings
+    /// count as denied, because an administrator of a namespace can cause such an excess.
     pub fn is_known_to_act(&self, info: &RequestInfo) -> Option<bool> {
         if self.actor.impersonated_user().is_none() {
             return Some(true);

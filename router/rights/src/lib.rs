@@ -1,4 +1,5 @@
-//! Rights of users in each cluster, in shared mode: memory answers each user within these rights.
+//! Rights of users in each cluster, in shared mode: a read from the cachers returns only objects that the user may read
+//! in the cluster.
 //!
 //! ```text
 //! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ objects ─▶ feed ─▶ compiled ─┐
@@ -9,39 +10,44 @@
 //!                             └─▶ visit                 paths about all clusters
 //! ```
 //!
-//! Cachers read the objects of `rbac.authorization.k8s.io/v1` of each cluster, as for every other resource. They are
-//! compiled into one [`tributary_authorization::Fleet`]. Until all four collections of a cluster have been read, its
-//! rights are unknown, and it allows nothing.
+//! A cacher reads each collection of `rbac.authorization.k8s.io/v1` of each cluster, as for every other resource. The
+//! objects are compiled into one [`tributary_authorization::Fleet`]. Until all four collections of a cluster have been
+//! read, the rights in the cluster are unknown, and Tributary shows none of its objects.
 //!
 //! # Roles and bindings
 //!
-//! `mirror` starts the cachers, `feed` applies their changes, `compiled` has the rights, and `changes` notifies about
-//! new ones. `mirror_state` and `confirmation` say how current the rights are, `obstacle` why they are unknown.
+//! - `mirror` starts the cachers of roles and bindings, and `feed` applies their changes.
+//! - `compiled` has the compiled rights, and `changes` notifies about new rights.
+//! - `mirror_state` and `confirmation` decide how current the rights are; `obstacle` explains why rights are unknown.
 //!
 //! # Method of a cluster
 //!
-//! `detector` finds out whether roles and bindings decide, in `rounds`, by `access_review`. `decider` evaluates the
-//! result, and `basis` names it. If roles do not decide, `reviews` sends questions about a `subject`, `reviewed` reads
-//! the answers, and `needed` collects the open questions. `judged` decides by either method.
+//! - `detector` finds out whether roles and bindings decide. It runs in `rounds` and sends reviews by `access_review`.
+//! - `decider` evaluates the detector's evidence, and `basis` names the method.
+//! - If roles do not decide, `reviews` sends access reviews about a `subject`, `reviewed` evaluates the answers, and
+//!   `needed` collects the missing reviews.
+//! - `judged` decides by either method.
 //!
 //! # Identity
 //!
-//! `actor` is the user of a request, and `remembered_actor` the last one of a connection. `impersonation` has the
-//! rights that a cluster requires for it, and `impersonation_probe` detects the cluster's filter. `existence` says
-//! whether a cluster is visible for a caller, `identity` makes the headers for it, and `known_acting` checks an
-//! impersonation by known facts alone. `caller_rights` joins all of it for one caller.
+//! - `actor` is the user of a request, and `remembered_actor` caches the last actor of a connection.
+//! - `impersonation` knows the rights that a cluster requires for impersonation; `impersonation_probe` detects the
+//!   cluster's filter.
+//! - `existence` decides whether a cluster is visible for a caller, `identity` makes the impersonation headers, and
+//!   `known_acting` checks an impersonation by known facts alone.
+//! - `caller_rights` combines these modules for one caller.
 //!
 //! # Answers
 //!
-//! `visible` has the objects of a `read_place` that a caller may see, `readable` their form for memory,
-//! `readable_cache` recent results, and `namespaces` their namespaces. `candidates` are the clusters of a forwarded
-//! request, `visit` decides about paths about all clusters, `audience` about shared texts, and `forbidden` makes each
-//! 403.
+//! - `visible` finds the objects of a `read_place` that a caller may see, `readable` converts them for reads from the
+//!   cachers, `readable_cache` caches the results, and `namespaces` filters objects by namespace.
+//! - `candidates` are the clusters of a forwarded request, and `visit` authorizes paths about all clusters.
+//! - `audience` groups users that get byte-identical responses, and `forbidden` makes each 403.
 //!
 //! # Streams
 //!
-//! `followed` ends a watch when its rights change, and `granted` a stream of a cluster. `unconfirmed` limits the time
-//! for which a stream goes on while a cluster is asked.
+//! - `followed` ends a watch when its rights change, and `granted` ends a forwarded stream.
+//! - `unconfirmed` limits the time for which a stream continues while a cluster's review is missing.
 
 mod access_review;
 mod actor;
@@ -105,17 +111,18 @@ pub use user::User;
 /// Settings of the shared mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMode {
-    /// Time for which the last rights of an unreachable cluster count. Its objects are as old.
+    /// Time for which the last known rights in an unreachable cluster count. The cluster's objects are equally old.
     pub stale_rights: Duration,
-    /// Longest duration of streams (watches, followed logs, exec, attach, port-forward); `None` for no limit. Rights
-    /// that the mirror cannot see end then: rights of other authorizers, and groups that an issuer no longer gives.
+    /// Maximum duration of streams (watches, followed logs, exec, attach, port-forward). `None` for no limit. The limit
+    /// ends rights whose loss the mirror cannot see: rights from other authorizers, and groups that an issuer no longer
+    /// gives.
     pub max_stream_age: Option<Duration>,
 }
 
 impl Default for SharedMode {
-    /// 12 hours of stale rights: a night for the repair of a network, while people read the objects they could. A day
-    /// for streams: a port-forward survives a working day, and a user who has left a team keeps no stream for a second
-    /// one.
+    /// 12 hours of stale rights: a night to repair a network, while users read the objects that they could read before.
+    /// 24 hours for streams: a port-forward survives a working day, and a user who has left a team keeps no stream for
+    /// a second day.
     fn default() -> Self {
         let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
         Self { stale_rights: hours(12), max_stream_age: Some(hours(24)) }

@@ -1,4 +1,4 @@
-//! The roles and bindings of all clusters, followed.
+//! Mirror of the roles and bindings of all clusters.
 
 mod known;
 mod probes;
@@ -39,61 +39,58 @@ use super::mirror_state::{BEHIND_MAX, MirrorState};
 use super::obstacle::{Obstacle, Questions};
 use super::reviews::Reviews;
 
-/// Interval of checks for changed clusters and credentials, as in views.
+/// Interval of checks for changed clusters and credentials. Views use the same interval.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time in which watches open again after new credentials. Not urgent, because the rights of the account decide about
-/// the same roles and bindings.
+/// Period in which watches reopen after new credentials. Not urgent: the new credentials read the same roles and
+/// bindings.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
-/// Limit of the roles, or bindings, of one cluster in bytes. 64 MiB: some hundred thousand objects, ten times the
-/// number in large clusters. Above it the cluster's rights are unknown.
+/// Maximum size of the objects of one RBAC kind in one cluster, in bytes. 64 MiB: some hundred thousand objects, ten
+/// times the number in large clusters. Above the limit, the cluster's rights are unknown.
 const COLLECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// The same limit as a part of the limit for all objects: a 64th, 16 MiB of 1 GiB, some thirty thousand objects. So the
-/// four kinds of one cluster have a 16th at most, whatever its users create.
+/// Divisor of the limit for all objects: one RBAC kind of one cluster may take a 64th, 16 MiB of 1 GiB, or some thirty
+/// thousand objects. So the four kinds of a cluster take at most a 16th, whatever its users create.
 const PART_OF_ALL: u64 = 64;
 
-/// The mirror of all clusters' roles and bindings.
+/// Mirror of the roles and bindings of all clusters.
 pub struct RightsMirror {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    /// Limit of each kind of a cluster.
     kind_bytes: u64,
     compiled: Arc<CompiledRights>,
     reviews: Arc<Reviews>,
     members: Mutex<MirroredClusters>,
     mirrors: ArcSwap<MirrorStates>,
-    /// Names of the users that are denied access.
+    /// Names of the users that Tributary denies.
     denied: ArcSwap<BTreeSet<String>>,
 }
 
-/// Mirrors of all clusters.
 #[derive(Default)]
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     probes: ImpersonationProbes,
-    /// Clusters with rights that counted at the last check.
     known: BTreeSet<ClusterName>,
-    /// Last logged obstacles of the other clusters.
+    /// Last logged obstacle of each cluster with unknown rights.
     obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
 impl MirroredClusters {
-    /// Sets the collections that come before objects, if these rights count.
+    /// Sets for each cluster whether its roles and bindings have to be current before other collections resume.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
             match mirrors.get(name).map(|own| &own.state) {
                 Some(MirrorState::Current) => precedence.begin(),
                 Some(MirrorState::Behind { .. }) if known.contains(name) => precedence.lost(),
-                // Without visible objects no collection comes first.
+                // A cluster without visible objects needs no order of collections.
                 _ => precedence.nothing(),
             }
         }
     }
 
-    /// Obstacle to the rights of users in a cluster.
+    /// Reason for which the rights of users in a cluster are unknown, if they are.
     fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
@@ -102,7 +99,7 @@ impl MirroredClusters {
         Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, questions)
     }
 
-    /// Logs an obstacle if it is new.
+    /// Logs an obstacle if it differs from the last logged obstacle.
     fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
         let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
             self.obstacles.remove(cluster);
@@ -115,28 +112,24 @@ impl MirroredClusters {
     }
 }
 
-/// Mirror of one cluster.
 struct MirroredCluster {
-    /// The cluster for which it was started. A changed configuration is a new cluster.
+    /// The cluster for which the mirror was started. A changed configuration creates a new [`Cluster`].
     cluster: Arc<Cluster>,
-    /// Number of credential renewals that the cachers know.
+    /// Number of credential renewals after which the cachers have reopened their watches.
     renewals: u64,
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
-    /// Whether the cachers are up to date.
     confirmation: Arc<Confirmation>,
-    /// Task that confirms the cachers after lost contact.
     _confirming: AbortOnDropHandle<()>,
-    /// Method by which rights in the cluster are decided.
     decider: Decider,
-    /// Task that detects the method.
     _detector: Option<DropGuard>,
-    /// Time up to which a mirror of the same cluster at an earlier address was complete.
+    /// Time up to which an earlier mirror of the same cluster was complete, from before a change of the cluster's
+    /// configuration.
     earlier: Option<Instant>,
 }
 
 impl MirroredCluster {
-    /// Detected method, without a configured one.
+    /// Detected method. `Undecided` if the configuration sets the method.
     fn found(&self) -> Decider {
         match self.cluster.setup.authorization {
             ClusterAuthorization::Auto => self.decider.clone(),
@@ -144,7 +137,6 @@ impl MirroredCluster {
         }
     }
 
-    /// Tells the cachers about new credentials.
     fn tell_news(&mut self) {
         let renewals = self.cluster.renewals();
         if self.renewals != renewals {
@@ -155,7 +147,7 @@ impl MirroredCluster {
 }
 
 impl RightsMirror {
-    /// Begins to follow all clusters. Must be called within a tokio runtime.
+    /// Starts to follow the roles and bindings of all clusters. Must be called within a tokio runtime.
     pub fn start(fleet: Arc<Fleet>, mode: SharedMode, limits: &Limits) -> Arc<Self> {
         let mut changes = fleet.changes();
         let mirror = Arc::new(Self {
@@ -190,7 +182,6 @@ impl RightsMirror {
         mirror
     }
 
-    /// The mirror of a fleet without clusters.
     #[cfg(test)]
     pub(super) fn without_clusters() -> Arc<Self> {
         use tributary_cacher::ObjectRoom;
@@ -202,23 +193,22 @@ impl RightsMirror {
         Self::start(fleet, SharedMode::default(), &Limits::default())
     }
 
-    /// Current rights in the known clusters. The returned value never changes.
+    /// Returns the current compiled rights. The returned value is immutable.
     pub fn compiled(&self) -> Guard<Arc<FleetRights>> {
         self.compiled.now()
     }
 
-    /// Current method of a cluster; `None` if unknown.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
         self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
     }
 
-    /// Basis for a decision that the cluster does not check again: roles and bindings while they are up to date,
-    /// otherwise answers to questions since `begun`. Take the rights [from here](Self::compiled) after this call,
-    /// because rights are compiled before they are known.
+    /// Facts for a decision that the cluster does not check again: roles and bindings while they are up to date,
+    /// otherwise review results since `begun`. Read the [compiled rights](Self::compiled) after this call, because
+    /// rights are compiled before the state of the mirror is published.
     pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
         let mirrors = self.mirrors.load();
         let known = mirrors.by_name.get(cluster);
-        // Without an answer from the cluster, lost rights are unknown although no watch has broken off yet.
+        // While a cluster does not answer, lost rights may go unnoticed although no watch is broken yet.
         let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
         match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
             Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
@@ -227,7 +217,6 @@ impl RightsMirror {
         }
     }
 
-    /// Impersonation filter of a cluster, as far as known.
     pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
         match self.mirrors.load().constrained.contains(cluster) {
             true => ImpersonationFilter::Constrained,
@@ -235,24 +224,22 @@ impl RightsMirror {
         }
     }
 
-    /// A cluster that is configured.
     pub(super) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.fleet.cluster(name)
     }
 
-    /// Answers of clusters to access reviews.
     pub(super) fn reviews(&self) -> &Arc<Reviews> {
         &self.reviews
     }
 
-    /// Whether the known rights in a cluster count now. Rights that have not been read are unknown.
+    /// Returns whether the rights in a cluster are known now.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
-    /// Stamp of the rights of these users at this moment.
+    /// Stamp of the current rights of these users.
     pub(super) fn stamp(&self, acting: RbacUser<'_>, user: Option<RbacUser<'_>>) -> RightsStamp {
-        // Read before the mirrors, because rights are compiled before they are known.
+        // Read before the state of the mirrors, because rights are compiled before the state is published.
         let compiled = self.compiled.now();
         let acting = compiled.generation_of(acting);
         let generations = [acting, user.map_or(acting, |user| compiled.generation_of(user))];
@@ -260,13 +247,13 @@ impl RightsMirror {
         RightsStamp { generations, mirrors: self.mirrors.load_full() }
     }
 
-    /// State of the known rights in a cluster.
+    /// Returns how current the rights in a cluster are.
     pub fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let mirrors = self.mirrors.load();
         mirrors.by_name.get(cluster).map(|known| known.state.condition(Instant::now())).unwrap_or_default()
     }
 
-    /// Method of a cluster, and the reason if it is not by roles and bindings.
+    /// Returns the method of a cluster, and the reason if the cluster needs access reviews.
     pub fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
         match self.mirrors.load().by_name.get(cluster) {
             Some(KnownRights { state: MirrorState::Live, .. }) => (RightsDecider::Live, None),
@@ -278,7 +265,7 @@ impl RightsMirror {
         }
     }
 
-    /// Obstacle to the rights of users in a cluster, if there is one.
+    /// Returns the reason for which the rights of users in a cluster are unknown, if they are.
     pub fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
         let obstacle = self.members.lock().obstacle_of(cluster, &known);
@@ -286,7 +273,8 @@ impl RightsMirror {
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
-    /// Whether a cluster has more roles or bindings than the limits. An administrator of a namespace can cause that.
+    /// Returns whether a cluster has more roles or bindings than the limits allow. An administrator of a namespace can
+    /// cause such an excess.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
@@ -295,20 +283,21 @@ impl RightsMirror {
         })
     }
 
-    /// Clusters with unknown rights, with reasons.
+    /// Returns the clusters with unknown rights, with reasons.
     pub fn obstacles(&self) -> Vec<Trouble> {
         let names = self.clusters().into_iter();
         let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
         told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
     }
 
-    /// Sets the denied users, and notifies followers.
+    /// Sets the denied users, and notifies followers of rights.
     pub fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
         self.compiled.note_known_clusters();
     }
 
-    /// Sets the clusters that get no questions. Their last answers count as if they were unreachable.
+    /// Sets the clusters that get no access reviews. Their last review results count as if the clusters were
+    /// unreachable.
     pub fn freeze(&self, clusters: BTreeSet<ClusterName>) {
         let before = self.reviews.answers().freeze(clusters.clone());
         if *before == clusters {
@@ -330,31 +319,30 @@ impl RightsMirror {
         self.denied.load().contains(user)
     }
 
-    /// Longest duration of a stream.
+    /// Returns the maximum duration of a stream.
     pub fn max_stream_age(&self) -> Option<Duration> {
         self.mode.max_stream_age
     }
 
-    /// The clusters that are configured now.
+    /// Returns the names of the configured clusters.
     pub fn clusters(&self) -> Vec<ClusterName> {
         self.fleet.clusters().keys().cloned().collect()
     }
 
-    /// Notifies about possible changes of rights and of known clusters.
+    /// Subscribes to changes of rights and of the set of clusters with known rights.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.compiled.changes()
     }
 
-    /// Time of the next check.
+    /// Time of the next check: after [`LOOK_INTERVAL`], or earlier if known rights expire.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let look = now + LOOK_INTERVAL;
         self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
-    /// Adjusts the mirrors to the current clusters.
     fn follow_fleet(self: &Arc<Self>) {
-        // Locked first: a cluster that is forgotten meanwhile is not followed again.
+        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         members.by_name.retain(|name, member| {
@@ -382,7 +370,7 @@ impl RightsMirror {
         self.publish(&mut members, mirrors);
     }
 
-    /// Drops the rights in a cluster whose name has changed its cluster, or is no longer configured.
+    /// Removes the rights in a cluster that is no longer configured, or whose name now belongs to a different cluster.
     fn forget_cluster(&self, name: &ClusterName) {
         let mut members = self.members.lock();
         self.forget(&mut members.by_name, name);
@@ -392,14 +380,12 @@ impl RightsMirror {
         self.reviews.answers().forget(name);
     }
 
-    /// Begins to find out which impersonation a cluster has.
     fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
         let _of_members = self.fleet.enter();
         let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
         impersonation_probe::start(seen, cluster)
     }
 
-    /// Starts the mirror of a cluster, or updates it.
     fn follow(
         self: &Arc<Self>,
         members: &mut BTreeMap<ClusterName, MirroredCluster>,
@@ -425,7 +411,6 @@ impl RightsMirror {
         }
     }
 
-    /// Mirrors a cluster no longer.
     fn forget(&self, members: &mut BTreeMap<ClusterName, MirroredCluster>, name: &ClusterName) {
         if let Some(member) = members.remove(name) {
             member.feed.end();
@@ -433,8 +418,8 @@ impl RightsMirror {
         }
     }
 
-    /// Ends the mirror of a cluster before its configuration changed. Its rights hold on: gives the time up to which
-    /// they are known.
+    /// Ends the mirror that a cluster had before a change of its configuration. Keeps the compiled rights. Returns the
+    /// time up to which the rights are known.
     fn replace(&self, name: &ClusterName, before: &MirroredCluster) -> Option<Instant> {
         before.feed.end();
         let known = match self.state_of(Some(before)) {
@@ -466,7 +451,8 @@ impl RightsMirror {
                 resource,
                 namespace: None,
                 list_permits: cluster.list_permits().clone(),
-                // A reserve for RBAC objects: a user who fills memory with other objects must not make rights unknown.
+                // Uses the reserve for RBAC objects: a user who fills the memory with other objects must not make
+                // rights unknown.
                 room: self.fleet.room().with_reserve(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::UntilPublished,
@@ -484,7 +470,7 @@ impl RightsMirror {
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
-            // A detected method counts until the next detection.
+            // The method detected earlier counts until the next detection.
             ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
@@ -494,7 +480,7 @@ impl RightsMirror {
         MirroredCluster { cluster, renewals, feed, cachers, confirmation, _confirming, decider, _detector, earlier }
     }
 
-    /// Forwards the states of a cacher, and the health of its cluster to it, until it is dropped.
+    /// Forwards each state of a cacher, and each change of its cluster's health, to the mirror. Ends with the cacher.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (mirror, name, mut health) = (Arc::downgrade(self), cluster.name().clone(), cluster.health());
         let (of, mut states): (Weak<Cacher>, _) = (Arc::downgrade(cacher), cacher.states());
@@ -521,7 +507,6 @@ impl RightsMirror {
         self.publish(members, mirrors);
     }
 
-    /// Publishes the state of the mirrors, and logs changes.
     fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
         let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
@@ -578,7 +563,6 @@ impl MirroredRules for RightsMirror {
         member.is_some_and(|member| member.feed.is_following())
     }
 
-    /// Logs the method if it is new.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider) {
         let (mut members, name) = (self.members.lock(), cluster.name());
         let Some(member) = members.by_name.get_mut(name).filter(|own| Arc::ptr_eq(&own.cluster, cluster)) else {
@@ -611,7 +595,6 @@ impl ImpersonationSeen for RightsMirror {
     }
 }
 
-/// Whether nothing of a cluster is shown to users from memory.
 fn is_live(cluster: &Cluster) -> bool {
     match cluster.setup.authorization {
         ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
@@ -619,7 +602,6 @@ fn is_live(cluster: &Cluster) -> bool {
     }
 }
 
-/// Limit of the roles, or bindings, of one cluster in bytes.
 fn kind_bytes(limits: &Limits) -> u64 {
     limits.collection_bytes.min(limits.total_collection_bytes / PART_OF_ALL).min(COLLECTION_BYTES_MAX)
 }
@@ -629,9 +611,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_of_one_cluster_have_a_small_part_of_the_memory() {
+    fn rbac_objects_of_one_cluster_get_a_small_memory_limit() {
         const MIB: u64 = 1 << 20;
-        // (of one collection, of all) → of each kind
+        // (limit of one collection, limit of all collections) → limit of each RBAC kind
         let rows = [
             ((1024 * MIB, 4096 * MIB), 64 * MIB),
             ((8192 * MIB, 32768 * MIB), 64 * MIB),

@@ -1,4 +1,4 @@
-//! State of the mirror of one cluster, and the time for which last rights count.
+//! State of the mirror of one cluster, and the time for which old rights count.
 
 use std::time::Duration;
 
@@ -7,31 +7,29 @@ use tributary_cacher::CacherState;
 
 use tributary_fleet::report::RightsCondition;
 
-/// Time for which the last rights of a cluster count if only its roles and bindings are not followed: the cluster
-/// answers, and may have changed them. 5 minutes, as long as kube-apiserver trusts a webhook's yes
+/// Time for which the last known rights in a reachable cluster count while its roles and bindings are not followed: the
+/// cluster may have changed them. 5 minutes, as long as kube-apiserver caches a webhook's approval
 /// (`--authorization-webhook-cache-authorized-ttl`).
 pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// State of the mirror of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MirrorState {
-    /// Its roles and bindings have never all been read: nothing is known.
+    /// At least one collection of roles or bindings has never been read: no right is known.
     Unread,
-    /// No rights are read: users see no objects from memory.
+    /// `Live` authorization: Tributary reads no rights, and reads from cachers show no object of the cluster.
     Live,
     /// The rights are up to date.
     Current,
-    /// The rights are from an earlier time.
+    /// The rights are from before a loss of contact.
     Behind {
-        /// Begin of the delay.
+        /// Time up to which the rights are complete.
         since: Instant,
-        /// Until when it holds.
+        /// Time until which the rights count.
         until: Instant,
     },
 }
 
 impl MirrorState {
-    /// Whether the rights count at a moment.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         match self {
             Self::Unread | Self::Live => false,
@@ -40,7 +38,6 @@ impl MirrorState {
         }
     }
 
-    /// Condition for the report.
     pub(crate) fn condition(&self, now: Instant) -> RightsCondition {
         match self {
             Self::Unread => RightsCondition::Unread,
@@ -51,7 +48,7 @@ impl MirrorState {
         }
     }
 
-    /// Time at which the state has to be checked again.
+    /// Time at which the rights stop to count.
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
             Self::Behind { until, .. } => Some(*until),
@@ -59,8 +56,8 @@ impl MirrorState {
         }
     }
 
-    /// State from the states of the collections. `is_read`: all have been read, by these cachers or, up to `earlier`,
-    /// by those of an earlier address. `valid_for` is the time for which rights count that are behind.
+    /// Combines the states of the cachers. `is_read`: these cachers have read all collections. `earlier`: time up to
+    /// which the cachers of an earlier configuration were complete. `valid_for`: time for which old rights count.
     pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,
@@ -89,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirrored_rights_hold_for_a_limited_time_without_the_cluster() {
+    fn mirrored_rights_count_for_a_limited_time_after_lost_contact() {
         let begin = Instant::now();
         let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };
@@ -106,7 +103,7 @@ mod tests {
             (of(&[stale(3), stale(2)], true, None, false), 2, 7),
             (of(&[synced(), stale(9)], true, Some(at(1)), false), 9, 14),
             (of(&[stale(2), stale(3)], true, None, true), 2, 2 + 12 * 60),
-            // State of the mirror before, of the same cluster.
+            // An earlier mirror of the same cluster was complete up to minute 1.
             (of(&[synced(), reading()], false, Some(at(1)), false), 1, 6),
             (of(&[reading(), reading()], false, Some(at(1)), true), 1, 1 + 12 * 60),
         ] {

@@ -1,4 +1,4 @@
-//! Namespaces with visible objects. Each object of a list and each event is checked.
+//! Filter of objects by their namespaces, for each object of a list and each event of a watch.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use tributary_authorization::Visible;
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamespaceRights {
     visible: BTreeMap<ClusterName, Visible>,
-    /// The namespaces that are shown as a whole, of each cluster that is not, in the order of their objects' keys.
+    /// Namespaces that are visible as a whole, of each partly visible cluster, in the order of their objects' keys.
     by_key: BTreeMap<ClusterName, Box<[Arc<str>]>>,
-    /// Name of the object in the request; empty for all.
+    /// Name of the object in the request; empty for all objects.
     name: String,
 }
 
-/// Greater than all keys: no namespace begins with it.
+/// Greater than all keys: no namespace begins with `~`.
 const BEHIND_ALL: &str = "~";
 
-/// Order of the keys of two namespaces' objects: `-` comes before the `/` after a namespace.
+/// Compares two namespaces in the order of their objects' keys: `-` comes before the `/` after a namespace.
 fn by_key(one: &str, other: &str) -> Ordering {
     one.bytes().chain([b'/']).cmp(other.bytes().chain([b'/']))
 }
@@ -36,25 +36,24 @@ impl NamespaceRights {
         Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
     }
 
-    /// Number of namespaces and names.
     pub(super) fn places(&self) -> usize {
         self.visible.values().map(Visible::places).sum()
     }
 
-    /// Key after which the next visible object of a cluster lies, if an object is hidden because of its namespace.
-    /// Cost: a search.
+    /// Returns the key after which the next visible object of a cluster comes, if the namespace of the object `hidden`
+    /// is not visible. Costs a binary search.
     pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
         match shown.get(next) {
-            // The object is hidden for a different reason.
+            // The namespace is visible, so the object is hidden for a different reason.
             Some(namespace) if **namespace == *hidden.namespace() => None,
             Some(namespace) => Some(format!("{namespace}/").into()),
             None => Some(BEHIND_ALL.into()),
         }
     }
 
-    /// Whether an object may be shown. Cost: two searches.
+    /// Returns whether an object may be shown. Costs two searches.
     pub fn show(&self, cluster: &ClusterName, object: &Object) -> bool {
         self.visible.get(cluster).is_some_and(|visible| visible.allows(object.namespace(), &self.name))
     }
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leap_skips_no_visible_namespace() {
+    fn skip_over_hidden_namespaces_omits_no_visible_namespace() {
         let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
         let object = |namespace: &str| {
             let text = format!(

@@ -1,4 +1,4 @@
-//! Needs of a decision: answers of clusters, and open questions.
+//! Review results that a decision used, and missing reviews.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,10 @@ use tokio::time::Instant;
 
 use super::reviews::Question;
 
-/// Needs of a decision: answers of clusters, and open questions.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
-    /// Open questions, with the generation of the user's rights in the cluster.
+    /// Missing reviews, each with the generation of the user's rights in the cluster.
     pub(super) open: HashSet<(Question, u64)>,
-    /// Until when it holds, where answers were used.
+    /// Time at which the first used review result expires.
     pub(super) until: Option<Instant>,
 }

@@ -1,4 +1,4 @@
-//! Obstacles to the rights of users in a cluster: a pure function, for the log and the report.
+//! Obstacles to the rights of users in a cluster, for the log and the report. Pure.
 
 use std::fmt;
 
@@ -8,19 +8,18 @@ use tributary_cacher::{CacherState, StaleReason};
 use super::decider::{Decider, ReviewCause};
 use super::mirror_state::BEHIND_MAX;
 
-/// Obstacle to the rights of users in a cluster.
+/// Reason for which the rights of users in a cluster are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Roles or bindings are not followed.
+    /// A cacher of roles or bindings is not up to date.
     Unread {
-        /// Resource of the collection.
         resource: &'static str,
-        /// Why not; `None` while they are read for the first time.
+        /// Reason for which the cacher is not up to date. `None` during its first read.
         reason: Option<StaleReason>,
     },
     /// The method of the cluster has not been detected yet.
     Undecided,
-    /// Its bindings name more subjects than are compiled.
+    /// The bindings name more subjects than Tributary compiles.
     TooManySubjects,
     /// The cluster decides by access reviews, but does not answer them.
     Unanswered(ReviewCause),
@@ -28,18 +27,16 @@ pub(super) enum Obstacle {
     Frozen,
 }
 
-/// Whether the cluster gets questions about rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Questions {
-    /// The cluster gets them.
     Sent,
     /// The cluster gets no requests, because of `dispatch: DenyAll`.
     Frozen,
 }
 
 impl Obstacle {
-    /// Obstacle by the states of roles and bindings and by the method; `None` if there is none. `holds`: whether the
-    /// last rights count.
+    /// Obstacle by the states of roles and bindings and by the method. `None` without an obstacle. `holds`: whether the
+    /// last known rights still count.
     pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
@@ -52,7 +49,7 @@ impl Obstacle {
             CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
         });
         match decider {
-            // The first collection with a reason comes first.
+            // Prefers a collection with a reason to a collection in its first read.
             _ if !holds => {
                 let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
                 Some(Self::Unread { resource, reason })
@@ -66,7 +63,7 @@ impl Obstacle {
         }
     }
 
-    /// Whether the obstacle is a fault, not only a lack of time.
+    /// Returns whether the obstacle is a fault, and not only an unfinished read or detection.
     pub(super) fn is_trouble(&self) -> bool {
         !matches!(self, Self::Undecided | Self::Unread { reason: None, .. })
     }
@@ -116,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn obstacle_is_reported_with_its_remedy() {
+    fn unknown_rights_are_reported_with_cause_and_remedy() {
         let syncing = |reason| CacherState::Syncing { since: Instant::now(), reason };
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let not_let = || Decider::Review(ReviewCause::NotLet { resource: "subjectaccessreviews", code: 403 });
@@ -130,7 +127,6 @@ mod tests {
                 Some(("its clusterroles cannot be followed: forbidden: we may not", true)),
             ),
             (&[("roles", syncing(None))], false, Decider::Rbac, Some(("its roles are being read", false))),
-            // The last rights count.
             (&[("roles", forbidden())], true, Decider::Rbac, None),
             (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it has not said yet", false))),
             (
@@ -152,7 +148,7 @@ mod tests {
             };
             assert!(is_it, "{told:?}, expected {expected:?}");
         }
-        // A cluster that decides by roles needs no questions.
+        // A cluster that decides by roles needs no reviews.
         let states = [("roles", CacherState::Synced)];
         let frozen =
             Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), Questions::Frozen)

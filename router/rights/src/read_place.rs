@@ -1,22 +1,21 @@
-//! Subject of a read, for its authorization.
+//! Resource, namespace and name of a read, for its authorization.
 
 use tributary_apimachinery::GroupVersionResource;
 
-/// Subject of a read, for its authorization.
+/// Resource, namespace and name of a read, for its authorization.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadPlace {
-    /// The resource.
+    /// Resource of the read.
     pub resource: GroupVersionResource,
-    /// Whether its objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Namespace of the decision; empty for all namespaces and for cluster-scoped resources.
+    /// Namespace of the read. Empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// Name of the object in the decision; empty for all.
+    /// Name of the object. Empty for all objects.
     pub name: String,
 }
 
 impl ReadPlace {
-    /// The same place for objects of all names.
     pub(crate) fn of_all_names(&self) -> Self {
         Self { name: String::new(), ..self.clone() }
     }

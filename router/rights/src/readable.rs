@@ -1,4 +1,4 @@
-//! Objects of a resource that a caller may read from memory.
+//! Objects of a resource that a caller may read from the cachers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::namespaces::NamespaceRights;
 use super::read_place::ReadPlace;
 use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 
-/// The clusters that a cluster selector of a request matches.
+/// Clusters that the cluster selector of a request matches.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectedClusters<'a> {
     /// All clusters that may have the resource.
     pub all: &'a [&'a ClusterName],
-    /// The part of the label selector with the key `tributary.dev/cluster`.
+    /// Part of the label selector with the key `tributary.dev/cluster`.
     pub selector: &'a ClusterSelector,
 }
 
 impl<'a> SelectedClusters<'a> {
-    /// The clusters that match the selector.
+    /// Returns the clusters that match the selector.
     pub fn iter(self) -> impl Iterator<Item = &'a ClusterName> + Clone {
         self.all.iter().copied().filter(move |cluster| self.selector.matches(cluster))
     }
@@ -33,36 +33,36 @@ impl<'a> SelectedClusters<'a> {
 /// Objects of a resource that a caller may read.
 #[derive(Clone, Debug)]
 pub struct Readable {
-    /// Clusters that an answer may name.
+    /// Clusters with visible objects. The response may name these clusters.
     pub only: Arc<BTreeSet<ClusterName>>,
-    /// Namespaces with visible objects, if not all objects of these clusters are visible.
+    /// Namespaces with visible objects. `None` if all objects of these clusters are visible.
     pub by_namespace: Option<Arc<NamespaceRights>>,
-    /// Clusters that a watch leaves out, because the caller may watch there but not list.
+    /// Clusters without events in a watch, because the caller may watch there but not list.
     pub only_watched: Arc<[ClusterName]>,
-    /// Whether the rights in some cluster are unknown, so that it is left out.
+    /// Whether the response lacks a cluster because the rights there are unknown.
     pub is_one_unknown: bool,
-    /// Audience of the texts.
+    /// Users that get byte-identical responses.
     pub audience: Arc<Audience>,
 }
 
-/// Size of a cluster, namespace or name in this value, in bytes: in a map, and in the order of keys.
+/// Counted size of a cluster, namespace or name in a [`Readable`], in bytes: in a map, and in the order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
     /// Size in bytes, with shared parts in full.
     pub(super) fn bytes(&self) -> usize {
-        // The clusters occur twice, because the audience has them with their visible objects.
+        // Counts each cluster twice: `audience` contains the clusters with their visible objects as well.
         let clusters = self.only_watched.len() + 2 * self.only.len();
         let places = self.by_namespace.as_ref().map_or(0, |own| own.places());
         (places + clusters) * PLACE_BYTES + size_of::<Self>()
     }
 
-    /// Whether the answer lacks all clusters because the rights in them are unknown.
+    /// Returns whether the response lacks all clusters because their rights are unknown.
     pub fn lacks_all(&self) -> bool {
         self.only.is_empty() && self.is_one_unknown
     }
 
-    /// Whether it shows the same objects and versions as a second one.
+    /// Returns whether two values show the same objects and versions.
     pub fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
@@ -76,9 +76,9 @@ impl CallerRights {
     /// Finds the objects that a list, watch or get may show.
     ///
     /// # Errors
-    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show less than a list. If
-    /// the rights in a cluster are unknown: 503 for a get that no other cluster allows; 429 for a list or watch under
-    /// `partial: Deny`.
+    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show fewer objects than a
+    /// list. If the rights in a cluster are unknown: 503 for a get that no other cluster allows, and 429 for a list or
+    /// watch under `partial: Deny`.
     pub fn readable(
         &self,
         selected: SelectedClusters<'_>,
@@ -102,7 +102,7 @@ impl CallerRights {
             }
         };
         let shown = if verb == "get" { &own } else { &listed };
-        // A list or watch of one name is a request for a collection: 429, not 503.
+        // A list or watch with a name is still a request for a collection: 429 and not 503.
         let name = if verb == "get" { &*place.name } else { "" };
         let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
@@ -113,7 +113,8 @@ impl CallerRights {
             return Err(unknown().into());
         }
         let only_watched = only_watched(verb, &own, &listed, place);
-        // Unknown rights are not missing rights: a list or watch leaves such clusters out, with a Warning.
+        // Unknown rights are not missing rights: a list or watch omits clusters with unknown rights, and gets a
+        // Warning.
         if only.is_empty() && (verb == "get" || !is_one_unknown) {
             return Err(match self.forbid_unknown_user(verb, place) {
                 Some(refusal) => refusal,
@@ -138,9 +139,9 @@ impl CallerRights {
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
     }
 
-    /// Whether the selector names a cluster without visible objects while the rights in some cluster are unknown. The
-    /// selector does not count then, so that a hidden cluster and a name without a cluster get the same answer. `only`
-    /// are the wanted clusters with visible objects.
+    /// Returns whether rights in some cluster are unknown and the selector names a cluster without visible objects. In
+    /// such a case, a hidden cluster and a misspelled cluster name must give the same answer, so the selector is
+    /// ignored. `only` are the selected clusters with visible objects.
     fn is_unknown_behind_names(
         &self,
         selected: SelectedClusters<'_>,
@@ -152,7 +153,7 @@ impl CallerRights {
         if !names_hidden(selector, |cluster| only.contains(cluster)) {
             return false;
         }
-        // A cluster that the selector excludes may have visible objects.
+        // Also checks the clusters that the selector excludes: an excluded cluster may have visible objects.
         let all = all.iter().copied();
         let (shown, is_one_unknown) = match verb {
             "watch" => {
@@ -178,7 +179,6 @@ impl CallerRights {
     }
 }
 
-/// Clusters that a watch leaves out, because the caller may watch there but not list.
 fn only_watched(
     verb: &str,
     watched: &VisibleClusters,

@@ -1,5 +1,5 @@
-//! Cache of readable objects. To find them in a thousand clusters takes milliseconds, and the result stays the same
-//! until a few inputs change.
+//! Cache of readable objects. To find the readable objects in a thousand clusters takes milliseconds, and the result
+//! stays valid until one of its few inputs changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
 
-/// Recently used results that are kept at least; at most twice as many. 2,048: 500 users with four resources each. A
-/// result takes some 200 bytes and, over a thousand clusters with different rights, some 100 KB.
+/// Number of recently used results that stay cached; the cache contains at most twice as many. 2,048: 500 users with
+/// four resources each. A result takes some 200 bytes, or 100 KB for a thousand clusters with different rights.
 const KEPT: usize = 2_048;
 
-/// Size of the texts of callers, at least; at most twice as much. 16 MiB: a user has some hundred bytes, and a client
-/// that impersonates many users with many groups has fewer results kept.
+/// Size of the cached callers' strings in one generation, in bytes. 16 MiB: a usual user has some hundred bytes. A
+/// client that impersonates users with many groups has fewer cached results.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Size of the results, at least; at most twice as much. 256 MiB are [`KEPT`] results of a thousand clusters each. A
-/// cluster's administrators choose the number of namespaces and names.
+/// Size of the cached results in one generation, in bytes. 256 MiB are [`KEPT`] results of a thousand clusters each.
+/// The limit is necessary because administrators of clusters choose the number of namespaces and names.
 const KEPT_READABLE_BYTES: usize = 256 << 20;
 
-/// Key of a result: the caller and the read.
+/// Key of the cache: the caller, the verb, and the resource, namespace and name of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadableKey {
     actor: Arc<Actor>,
@@ -45,14 +45,14 @@ impl ReadableKey {
     }
 }
 
-/// The configuration by which a result was found.
+/// Configuration on which a result depends.
 #[derive(Clone, Default)]
 pub struct ReadableConfiguration {
-    /// The policies of resources.
+    /// Policies of resources.
     pub policies: Arc<Policies>,
     /// Discovery of the merged view.
     pub union: Arc<Union>,
-    /// The clusters by name.
+    /// Clusters by name.
     pub clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
 }
 
@@ -64,11 +64,10 @@ impl ReadableConfiguration {
     }
 }
 
-/// Inputs of a result. It holds while all of them stay equal.
+/// Inputs of a result. A result is valid while all inputs stay equal.
 struct FoundBy {
     rights: RightsStamp,
     configuration: ReadableConfiguration,
-    /// Time until which the answers of clusters count.
     until: Option<Instant>,
 }
 
@@ -82,7 +81,8 @@ impl FoundBy {
 
 type CachedReadable = (FoundBy, Result<Readable, Refusal>);
 
-/// Cache of readable objects with two generations: results that are not used while a new generation fills are dropped.
+/// Cache of readable objects with two generations. When the young generation is full, it replaces the old one, and
+/// unused results are dropped.
 #[derive(Default)]
 pub struct ReadableCache {
     kept: Mutex<CacheGenerations>,
@@ -91,18 +91,18 @@ pub struct ReadableCache {
 #[derive(Default)]
 struct CacheGenerations {
     young: HashMap<ReadableKey, CachedReadable>,
-    /// Size of the texts of callers in the young generation.
+    /// Size of the callers' strings in the young generation, in bytes.
     young_bytes: usize,
-    /// Size of the results in the young generation.
+    /// Size of the results in the young generation, in bytes.
     young_readable_bytes: usize,
     old: HashMap<ReadableKey, CachedReadable>,
 }
 
 impl ReadableCache {
-    /// Returns a result with the same inputs, or finds it now. A result with open questions is not kept.
+    /// Returns the cached result of equal inputs, or calls `find`. A result with missing reviews is not cached.
     ///
     /// # Errors
-    /// The error of `find`, also a kept one.
+    /// The error of `find`, also a cached one.
     pub fn get(
         &self,
         rights: &CallerRights,
@@ -110,13 +110,13 @@ impl ReadableCache {
         (verb, place): (&'static str, ReadPlace),
         find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
     ) -> Result<Readable, Refusal> {
-        // Taken before the search, so that a change meanwhile makes the result outdated.
+        // Taken before `find`, so that a concurrent change makes the result outdated.
         let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
         let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
-        // Two may rarely find one twice.
+        // Without the lock: two requests may rarely compute the same result.
         let found = find(&asked.place);
         let (is_to_be_asked, until) = rights.needs();
         if is_to_be_asked {
@@ -141,7 +141,7 @@ impl CacheGenerations {
 
     fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
         let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
-        // A result may be larger than the one that it replaces.
+        // Also checked for a replaced key: the new result may be larger than the old one.
         if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
@@ -154,7 +154,6 @@ impl CacheGenerations {
     }
 }
 
-/// Size of a result.
 fn bytes((_, found): &CachedReadable) -> usize {
     found.as_ref().map_or(0, Readable::bytes)
 }
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cached_result_is_reused_for_its_user_until_something_changes() {
+    async fn readable_objects_are_cached_per_user_until_the_configuration_changes() {
         let mirror = RightsMirror::without_clusters();
         let rights = |user: &str| CallerRights::new(&mirror, actor(user));
         let (found, cache) = (Cell::new(0), ReadableCache::default());
@@ -206,9 +205,9 @@ mod tests {
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
     }
 
-    /// A user may impersonate any name with many groups, and is refused.
+    /// A user without impersonation rights may still impersonate any name with many groups, and gets a cached 403.
     #[tokio::test]
-    async fn cache_keeps_fewer_entries_of_long_identities() {
+    async fn readable_cache_keeps_fewer_entries_with_long_identities() {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
@@ -224,9 +223,9 @@ mod tests {
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
 
-    /// A user may have rights in tens of thousands of namespaces, and select one name after the other.
+    /// A user may have rights in tens of thousands of namespaces, and read many different names.
     #[tokio::test]
-    async fn cache_keeps_fewer_entries_of_many_namespaces() {
+    async fn readable_cache_keeps_fewer_entries_with_many_namespaces() {
         const NAMESPACES: usize = 40_000;
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
@@ -241,7 +240,7 @@ mod tests {
             only_watched: Arc::default(),
             is_one_unknown: false,
         };
-        // Each result is small at first, and is replaced by a large one.
+        // Each entry is small at first, and is then replaced by a large one.
         let little = Readable { by_namespace: None, ..readable.clone() };
         let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
         let stamp = rights.stamp();
@@ -256,7 +255,7 @@ mod tests {
         let bytes = cache.kept.lock().young_readable_bytes;
         assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
-            // The second list makes the cache replace an entry that exists.
+            // The second list replaces the existing entry of the cache.
             for verb in ["list", "list", "watch"] {
                 let kept = cache
                     .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn used_entries_stay_and_the_others_are_dropped() {
+    async fn readable_cache_drops_only_unused_entries() {
         let mirror = RightsMirror::without_clusters();
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());

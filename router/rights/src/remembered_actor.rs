@@ -1,5 +1,5 @@
-//! Actor of a connection's last request. Nearly all requests of a connection have the same user, and an actor consists
-//! of a dozen texts. So the actor, and the impersonation headers, are made once and compared.
+//! Cache of a connection's last actor and impersonation headers. Nearly all requests of a connection have the same
+//! user, and an actor consists of a dozen strings. A comparison costs less than a new actor.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 
 use super::actor::Actor;
 
-/// Actor of a connection's last request without impersonation, and the last impersonation headers. Clones belong to the
-/// same connection.
+/// Cached actor and impersonation headers of a connection. The actor is from the last request without impersonation.
+/// Clones share the cache.
 #[derive(Clone, Debug, Default)]
 pub struct RememberedActor(Arc<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
     actor: Mutex<Option<Arc<Actor>>>,
-    /// Last identity, and its headers.
     told: Mutex<Option<(UserInfo, Impersonation)>>,
 }
 
 impl RememberedActor {
-    /// Actor of a user without impersonation. Reuses the last one if all attributes of the user are equal.
+    /// Returns the actor of a user without impersonation. Reuses the last actor if all attributes of the user are
+    /// equal.
     pub fn actor_for(&self, user: &UserInfo, authority: &Authority) -> Arc<Actor> {
         let mut last = self.0.actor.lock();
         if let Some(known) = last.as_ref().filter(|known| known.is_of(user, authority)) {
@@ -33,7 +33,7 @@ impl RememberedActor {
         actor
     }
 
-    /// Impersonation headers of an identity. Reuses the last ones if all attributes are equal.
+    /// Impersonation headers of an identity. Reuses the last headers if all attributes are equal.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembered_actor_is_reused_only_for_an_equal_user() {
+    fn cached_actor_is_reused_only_for_an_equal_user() {
         let ann = User::named("test", "ann");
         let remembered = RememberedActor::default();
         let known = remembered.actor_for(&ann.info, &ann.authority);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_headers_are_reused_only_for_an_equal_user() {
+    fn cached_impersonation_headers_are_reused_only_for_an_equal_user() {
         let ann = UserInfo {
             username: "ann".to_owned(),
             groups: vec!["dev".to_owned(), "ops".to_owned()],
@@ -120,7 +120,7 @@ mod tests {
             assert_ne!(headers.headers(), known.headers(), "{other:?}");
         }
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
-        // A failure must not leave the headers of a different user.
+        // The call after a failure must not return the headers of an earlier user.
         for _ in 0..2 {
             assert!(remembered.headers(with(|told| told.username = "a\nb".to_owned())).is_err());
         }

@@ -1,5 +1,5 @@
-//! Visible objects in a cluster that decides by access reviews: a pure function. The mirror proposes, and the cluster
-//! decides.
+//! Visible objects in a cluster that decides by access reviews. Pure. Mirrored roles propose namespaces, and the
+//! cluster's answers decide.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,15 @@ use tributary_authorization::{Part, Visible};
 
 use super::read_place::ReadPlace;
 
-/// Visible objects of a place in a cluster that decides by access reviews, with the `proposed` rights of its mirrored
-/// roles. `says` answers for a namespace and a name (empty for all); `None` if unknown. `of_scope` is set if versions
-/// depend on the result, so that it has to depend on the place as little as possible. Returns `None` if unknown.
+/// Visible objects of a read in a cluster that decides by access reviews. `propose` are the rights by mirrored roles.
+/// `says` returns the cluster's answer for a namespace and a name (empty for all); `None` if unknown. `of_scope` is set
+/// if the scope of resourceVersions depends on the result: the result must then be as equal as possible for all reads
+/// in a namespace. Returns `None` if unknown.
 ///
-/// * For all namespaces: all objects if the cluster says so, otherwise those of the proposed namespaces that it allows.
-/// * For a namespace or an object: the cluster's answer for exactly that. An authorizer may deny there what it allows
-///   everywhere, or allow what no role proposes.
+/// * For all namespaces: all objects if the cluster allows them, otherwise the proposed namespaces that the cluster
+///   allows.
+/// * For a namespace or an object: the cluster's answer for exactly this read. An authorizer may deny in one namespace
+///   a request that it allows in all, or allow a request without a role.
 pub(super) fn visible(
     propose: &Visible,
     place: &ReadPlace,
@@ -23,7 +25,7 @@ pub(super) fn visible(
 ) -> Option<Visible> {
     let (namespace, name) = (&*place.namespace, &*place.name);
     let is_narrow = !namespace.is_empty() || !name.is_empty();
-    // All questions are made at once, so that a request waits only once.
+    // Needs all answers at once, so that a request waits for one round of reviews.
     let exact = if is_narrow { says(namespace, name) } else { Some(true) };
     let everywhere = if is_narrow && !of_scope { Some(false) } else { says("", "") };
     let is_of_all = place.namespaced && namespace.is_empty();
@@ -40,7 +42,7 @@ pub(super) fn visible(
         Some(_) => {}
         None => known = false,
     }
-    // The proposal for all namespaces is narrower than the denied request.
+    // The proposed namespaces are narrower than the denied read of all namespaces.
     if is_of_all && known && exact.is_none_or(|allowed| !allowed || !is_narrow) {
         for namespace in proposed(propose, name) {
             match says(namespace, name) {
@@ -56,7 +58,7 @@ pub(super) fn visible(
     known.then(|| Visible::Part(Arc::new(part)))
 }
 
-/// Part of the place that the cluster allows, and whether all answers are known.
+/// Adds the allowed read to `part`. Returns whether all answers are known.
 fn allow(
     part: &mut Part,
     place: &ReadPlace,
@@ -66,7 +68,7 @@ fn allow(
     let (namespace, name): (Arc<str>, Arc<str>) = (place.namespace.as_str().into(), place.name.as_str().into());
     match (place.namespace.is_empty(), place.name.is_empty()) {
         (false, true) => drop(part.namespaces.insert(namespace)),
-        // With the right to list the namespace, versions have the scope of the namespace, for each object.
+        // If the user may list the namespace, the resourceVersion of each object has the scope of the namespace.
         (false, false) => match of_scope.then(|| says(&namespace, "")) {
             Some(None) => return false,
             Some(Some(true)) => drop(part.namespaces.insert(namespace)),
@@ -78,7 +80,7 @@ fn allow(
     true
 }
 
-/// The namespaces in which something of this name (empty for all) may be allowed.
+/// Namespaces in which a role may allow objects of this name (empty for all).
 fn proposed<'a>(propose: &'a Visible, name: &str) -> Vec<&'a Arc<str>> {
     let Visible::Part(part) = propose else { return Vec::new() };
     let named = part.names_within.iter().filter(|(_, names)| names.contains(name)).map(|(namespace, _)| namespace);
@@ -102,7 +104,7 @@ mod tests {
         ReadPlace { resource, namespaced: true, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// `*` for all objects, otherwise namespaces and `namespace/name`s.
+    /// `*` for all objects, otherwise namespaces and `namespace/name` pairs.
     fn rights(text: &str) -> Visible {
         if text == "*" {
             return Visible::Whole;
@@ -121,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn reviews_of_the_cluster_decide_what_the_mirror_proposes() {
-        // Proposal, place, allowed requests (`?`: unknown), result, and questions.
+    fn access_reviews_decide_about_namespaces_proposed_by_roles() {
+        // Proposal, read, allowed requests (`?`: unknown), result, and sent reviews.
         for (propose, of, allowed, expected, asked) in [
-            // All namespaces, with and without a right for all.
+            // Reads of all namespaces, with and without a right for all.
             ("*", "/", "/", Some("*"), "/"),
             ("*", "/", "", Some(""), "/"),
             ("", "/", "/", Some("*"), "/"),
@@ -133,18 +135,18 @@ mod tests {
             ("a b", "/", "/", Some("*"), "/"),
             ("a b", "/", "a/ ?b/", None, "/ a/ b/"),
             ("a", "/", "?/", None, "/"),
-            // One namespace, with any proposal.
+            // Reads of one namespace, with any proposal.
             ("*", "a/", "/ a/", Some("*"), "a/ /"),
             ("*", "a/", "/", Some(""), "a/ /"),
             ("", "a/", "a/", Some("a"), "a/ /"),
             ("a b", "a/", "a/ b/", Some("a"), "a/ /"),
             ("a", "a/", "?a/", None, "a/ /"),
             ("a", "a/", "a/ ?/", None, "a/ /"),
-            // A name in it.
+            // Reads of a single name in one namespace.
             ("a/x", "a/x", "a/x", Some("a/x"), "a/x / a/"),
             ("a/x", "a/x", "a/x a/", Some("a"), "a/x / a/"),
             ("a/x", "a/x", "a/", Some(""), "a/x /"),
-            // A name in all of them.
+            // Reads of one name in all namespaces.
             ("a/x b/x b/y c", "/x", "a/x c/x", Some("a/x c/x"), "/x / a/x b/x c/x"),
             ("*", "/x", "/x", Some("/x"), "/x /"),
             ("*", "/x", "/x /", Some("*"), "/x /"),
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn single_object_costs_one_question() {
+    fn get_of_a_single_object_costs_one_access_review() {
         for allowed in [true, false] {
             let mut asked = 0;
             let found = visible(&rights("*"), &place("a/x"), false, |namespace, name| {

@@ -1,4 +1,5 @@
-//! Access reviews: questions to clusters about single rights, in Tributary's own name, with fair turns.
+//! Access reviews: requests to clusters about single rights, sent with Tributary's credentials, with fair shares for
+//! users.
 
 mod answers;
 mod kept;
@@ -26,47 +27,46 @@ pub(super) use self::question::Question;
 pub(super) use self::said::{ALLOWED_FOR, KnownAnswer};
 use super::SharedMode;
 
-/// Concurrent questions to a cluster; users take turns. 50: a webhook answers some thousand in a second.
+/// Maximum number of concurrent reviews for a cluster. The permits are shared fairly among users. 50: an authorization
+/// webhook answers some thousand reviews in a second.
 const AT_ONCE: usize = 50;
 
-/// Concurrent questions of one request to a cluster. 32: one user has half of the cluster's permits at most.
+/// Maximum number of concurrent reviews of one request in a cluster. 32: without competition, one user has less than
+/// all of the cluster's 50 permits.
 pub(super) const ASKED_TOGETHER: usize = 32;
 
-/// Concurrent questions of one stream. 8: only the number of streams bounds them, and most streams need one or two.
+/// Maximum number of concurrent reviews of one stream. 8: only the number of streams limits these reviews, and most
+/// streams need one or two.
 const CONFIRMED_TOGETHER: usize = 8;
 
-/// Waiting questions to a cluster, of all requests. 8,192: some KiB each are 12 MiB, and a webhook answers them in
-/// seconds. One user may have 3,072, and as many as one request needs if others have taken the rest.
+/// Maximum number of waiting reviews for a cluster, of all requests. 8,192 take 12 MiB, and a webhook answers them in
+/// seconds. One user may have 3,072, and at least as many as one request sends if other users take the rest.
 const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
 
-/// Name of this limit in a client's message.
+/// Name of this limit in a message to the client.
 const WAITING: &str = "questions to one cluster what its users may do";
 
-/// Time for which a decision waits for answers: as long as lists wait for clusters that do not answer.
+/// Time limit of a decision that needs reviews: as long as lists wait for clusters that do not answer.
 pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
 
-/// A waiting question. It ends when the answer is stored. Without a receiver it is dropped before it is sent, unless it
-/// has precedence.
+/// A waiting review, which completes when the answer is stored. If all receivers are dropped, a review of a request is
+/// cancelled before it is sent; a review of a stream is not.
 type OpenQuestion = Shared<BoxFuture<'static, ()>>;
 
-/// Waiting questions by precedence, each with a number that tells it from a later one with the same words.
+/// Waiting reviews by precedence. The number distinguishes a review from a later equal one.
 type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
-/// Questions to clusters, and their answers.
 pub(super) struct Reviews {
     answers: ClusterAnswers,
     flights: Mutex<Flights>,
-    /// Number of questions so far.
     begun: AtomicU64,
     lines: Mutex<BTreeMap<ClusterName, Line>>,
 }
 
-/// The questions to a cluster.
+/// Permits and shares of one cluster's reviews.
 #[derive(Clone)]
 struct Line {
-    /// Permits of questions that have been sent.
     places: Arc<FairLine>,
-    /// Shares of waiting questions.
     waiting: Arc<FairSemaphore>,
 }
 
@@ -78,26 +78,24 @@ impl Line {
 }
 
 impl Reviews {
-    /// To these clusters; none yet.
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
         let (answers, begun) = (ClusterAnswers::new(fleet, mode), AtomicU64::default());
         Arc::new(Self { answers, flights: Mutex::default(), begun, lines: Mutex::default() })
     }
 
-    /// Answers of clusters.
     pub(super) fn answers(&self) -> &ClusterAnswers {
         &self.answers
     }
 
-    /// Sends the questions that are not sent already, and waits for all answers, until this moment at most.
-    /// Cancellation is safe: sent questions go on for later requests, and waiting ones are dropped. Each question has
-    /// the generation of the user's rights before it is sent.
+    /// Sends the reviews that are not under way already, and waits for all answers, until `until` at most. Each review
+    /// has the generation of the user's rights. Cancellation is safe: sent reviews complete for later requests, and
+    /// waiting reviews are dropped.
     ///
-    /// The fair share is `asker`'s: the authenticated user, whoever the questions are about. So impersonation gives
-    /// nobody more turns.
+    /// The fair share belongs to `asker`, the authenticated user, for reviews about any subject. So impersonation gives
+    /// no user a larger share.
     ///
     /// # Errors
-    /// [`Exceeded`] if the asker may have no further questions.
+    /// [`Exceeded`] if `asker` may have no further review.
     pub(super) async fn ask_clusters(
         self: &Arc<Self>,
         asker: Holder,
@@ -107,10 +105,10 @@ impl Reviews {
         self.ask_in(Turn::Usual, asker, questions, until).await
     }
 
-    /// Sends the questions of a stream, for half a minute at most: before all questions of requests, which may be
-    /// thousands for the same user. A question without a receiver keeps its turn for the next one.
+    /// Sends the reviews of a stream, for half a minute at most. They precede the reviews of requests, which may be
+    /// thousands for the same user. A review without a receiver stays in the queue for the next check of the stream.
     pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
-        // Only the number of streams bounds these questions.
+        // Reviews with the precedence `First` have no limit.
         let _never_exceeded = self.ask_in(Turn::First, asker, questions, Instant::now() + WAITED_MAX).await;
     }
 
@@ -125,20 +123,20 @@ impl Reviews {
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
         }
-        // One task for each cluster: a slow cluster delays only its own questions.
+        // One future for each cluster: a slow cluster delays only its own reviews.
         let asked: Vec<_> =
             by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
-        // Later answers are unknown.
+        // Answers after `until` stay unknown to this decision.
         match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
         }
     }
 
-    /// Asks one cluster, with a few questions at the same time.
+    /// Sends the reviews of one cluster, a few at a time.
     ///
     /// # Errors
-    /// [`Exceeded`] if the asker may have no question.
+    /// [`Exceeded`] if `asker` may have no review at all.
     async fn ask_one_cluster(
         self: &Arc<Self>,
         turn: Turn,
@@ -156,7 +154,7 @@ impl Reviews {
             {
                 match self.flight(turn, asker, question, *generation) {
                     Ok(flight) => flights.push(flight),
-                    // An answer makes room for the next question.
+                    // Each completed review frees a share for the next one.
                     Err(_) if !flights.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
@@ -202,24 +200,23 @@ impl Reviews {
     }
 }
 
-/// Entry of a waiting question, removed on drop.
 struct Listed {
     reviews: Arc<Reviews>,
     listed_as: (Turn, Question),
     number: u64,
-    /// Share of the waiting questions, if they are bounded.
+    /// Share of the waiting reviews. `None` for reviews without a limit.
     _room: Option<Portion>,
 }
 
 impl Listed {
-    /// Waits for a place, and puts it.
+    /// Waits for a permit, sends the review, and stores the answer.
     async fn fly(self, places: Arc<FairLine>, asker: Holder, generation: u64) {
         let place = places.take_in(self.listed_as.0, asker).await;
         let put = tokio::spawn(async move {
             self.reviews.answers.put(&self.listed_as.1, generation).await;
             drop((self, place));
         });
-        // Fails at the end of the runtime.
+        // Fails only at the end of the runtime.
         let _ = put.await;
     }
 }
@@ -227,7 +224,7 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut flights = self.reviews.flights.lock();
-        // A later question may have taken the entry.
+        // A later review may have replaced the entry.
         if flights.get(&self.listed_as).is_some_and(|(number, _)| *number == self.number) {
             flights.remove(&self.listed_as);
         }
@@ -240,9 +237,9 @@ mod tests {
     use super::*;
     use tributary_fleet::topology::MemberShareMetrics;
 
-    /// The flights of many requests of one user, while the cluster answers nothing.
+    /// One user sends many requests while all permits are taken and no review completes.
     #[tokio::test(start_paused = true)]
-    async fn user_with_too_many_questions_is_refused_more() {
+    async fn user_with_too_many_waiting_reviews_is_refused() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let user = |name: &str| Holder::user("test", name);
@@ -262,11 +259,11 @@ mod tests {
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
         let refused = answers.iter().filter(|answer| matches!(answer, Some(Err(_)))).count();
         let waiting = answers.iter().filter(|answer| answer.is_none()).count();
-        // Half of three quarters, and each request a few of its hundred.
+        // The user has three eighths of the limit, and each waiting request takes [`ASKED_TOGETHER`].
         let most = WAITING_MAX * 3 / 8;
         assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
         assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (most, most));
-        // Further questions of the same user.
+        // A different user still has a share.
         let mut of_ann = ask("ann", 0);
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
@@ -274,20 +271,20 @@ mod tests {
         drop(taken);
     }
 
-    /// A request with more questions than its user may have beside those of other users.
+    /// The request needs more reviews than its user's free share.
     #[tokio::test(start_paused = true)]
-    async fn request_asks_its_excess_questions_once_the_rest_is_answered() {
+    async fn request_sends_excess_reviews_after_earlier_reviews_complete() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
-        // All but ten of the user's share.
+        // Leaves ten of the user's share.
         let others = line.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
         let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
         let until = Instant::now() + WAITED_MAX;
         let all = asked.iter().map(|own| (own.clone(), 0)).collect();
         reviews.ask_clusters(eve, all, until).await.expect("some are asked at once");
-        // The cluster has left, and so does not answer.
+        // The cluster does not exist, so each sent review fails.
         assert!(asked.iter().all(|own| reviews.answers.last_answer(own).silent_until.is_some()), "all are put");
         let full = line.waiting.acquire(eve, 10).unwrap();
         let refused = reviews.ask_clusters(eve, HashSet::from([(question("a", "another"), 0)]), until).await;
@@ -295,9 +292,9 @@ mod tests {
         drop((others, full));
     }
 
-    /// Only the order of permits is tested here.
+    /// The test checks only the order of permits: the cluster does not exist.
     #[tokio::test(start_paused = true)]
-    async fn confirmations_of_watches_precede_questions_of_requests() {
+    async fn reviews_of_watches_precede_reviews_of_requests() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
@@ -314,13 +311,13 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // The question of the stream keeps its turn, although a request asks the same words.
+        // A request waits for the same review, and the stream's review still comes first.
         let lasting = question("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());
         drop(taken.pop());
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // The cluster has left, and so does not answer.
+        // The cluster does not exist, so each sent review fails.
         assert!(reviews.answers.last_answer(&lasting).silent_until.is_some(), "it was put");
         let of_requests = |number: usize| reviews.answers.last_answer(&question("a", &number.to_string()));
         assert!((0..1_999).all(|number| of_requests(number).silent_until.is_none()));

@@ -1,5 +1,5 @@
-//! Rounds of questions about a cluster's method: interval, endpoints, and the time for which results count without an
-//! answer.
+//! Rounds of the detection of a cluster's method and impersonation filter: interval, endpoints, and the time for which
+//! a result counts without a newer one.
 
 use std::time::Duration;
 
@@ -7,18 +7,17 @@ use tributary_proxy::{EndpointStatus, ReachabilityState};
 
 use super::mirror_state::BEHIND_MAX;
 
-/// Interval of the questions. A minute: authorizers of a kube-apiserver can be reloaded while it runs, without new
-/// connections.
+/// Interval of the rounds. 60 s: a running kube-apiserver can reload its authorizers without new connections.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of checks for new connections, which may lead to a different server. 5 s: connections come in bursts, and
-/// each round sends some twenty questions.
+/// each round sends some twenty reviews.
 pub(super) const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time for which the result for a reachable cluster counts without an answer: as long as rights that are not followed.
+/// Time for which a result counts while a reachable cluster does not answer: as long as rights without a watch.
 pub(super) const UNANSWERED_MAX: Duration = BEHIND_MAX;
 
-/// The endpoints that requests go to.
+/// Endpoints that are ready and reachable, or all if none is.
 pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
     let is_well = |endpoint: &EndpointStatus| {
         endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })

@@ -1,34 +1,31 @@
-//! Subject of a question to a cluster: the user as the cluster would see it.
+//! Subject of an access review: the user as the cluster would see it.
 
 use serde_json::{Value, json};
 use tributary_authentication::UserInfo;
 use tributary_authorization::RbacUser;
 
-/// Subject of a question. It has all attributes that the cluster may see, because an authorizing webhook may use the
-/// uid or an extra.
+/// Subject of an access review, with all attributes that the cluster may see: an authorization webhook may use the uid
+/// or an extra.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Subject {
     name: String,
     uid: String,
     groups: Vec<String>,
-    /// Key and values, in the order of the keys.
     extra: Vec<(String, Vec<String>)>,
 }
 
 impl Subject {
-    /// Subject with this identity, and the groups for the cluster's decision.
+    /// Combines an identity with the groups for the cluster's decision.
     pub(super) fn from_identity(told: UserInfo, groups: &[String]) -> Self {
         let UserInfo { username, uid, extra, .. } = told;
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
 
-    /// Size of its texts in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
         [&self.name, &self.uid].into_iter().chain(&self.groups).chain(texts).map(String::len).sum()
     }
 
-    /// User fields of a SubjectAccessReview's `spec`.
     pub(super) fn spec(&self) -> Value {
         let Self { name, uid, groups, extra } = self;
         let mut spec = json!({"user": name, "groups": groups});
@@ -43,7 +40,6 @@ impl Subject {
 }
 
 impl From<RbacUser<'_>> for Subject {
-    /// A subject with name and groups only.
     fn from(user: RbacUser<'_>) -> Self {
         let (name, groups) = (user.name.to_owned(), user.groups.to_vec());
         Self { name, uid: String::new(), groups, extra: Vec::new() }

@@ -1,4 +1,4 @@
-//! Clusters that have not confirmed a stream yet, and the time for which it goes on. Pure.
+//! Clusters without answers to the latest reviews of a stream, and the time for which the stream continues. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -8,21 +8,22 @@ use tributary_apimachinery::ClusterName;
 
 use super::reviews::{ALLOWED_FOR, Question};
 
-/// Time for which a stream goes on without a confirmation that is due. A minute, as long as a yes counts. Only a
-/// question that waits for its turn takes so long: the last answer of a silent cluster counts for a while.
+/// Time for which a stream continues after its confirmation is due. 60 s, as long as an approval counts. Only a review
+/// that waits for a permit takes this long: the last answer of a silent cluster counts for a while.
 pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
 
-/// Since when clusters have not confirmed a stream.
+/// Times since which clusters have not confirmed a stream.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
-    /// Since when each question is open. Each by itself: where there are many, some are always open, each a moment.
+    /// Start of each missing review. Each review counts separately: among many reviews some are always missing, each
+    /// for a short time.
     since: HashMap<Question, Instant>,
-    /// Since when the oldest of a cluster is.
+    /// Oldest start of a missing review in each cluster.
     oldest: BTreeMap<ClusterName, Instant>,
 }
 
 impl Unconfirmed {
-    /// Sets the open questions at this moment, of any generation.
+    /// Sets the reviews that are missing now. The generation of the user's rights does not matter.
     pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
         let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
         self.since.retain(|question, _| open.contains(question));
@@ -38,18 +39,17 @@ impl Unconfirmed {
         }
     }
 
-    /// Removes all open questions.
     pub(super) fn clear(&mut self) {
         self.since.clear();
         self.oldest.clear();
     }
 
-    /// Whether the last answer of a cluster counts while the question is open.
+    /// Returns whether the last answer of a cluster counts although a review is missing.
     pub(super) fn counts(&self, cluster: &ClusterName, now: Instant) -> bool {
         self.oldest.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
     }
 
-    /// Time at which the next one stops to count.
+    /// Time at which the next cluster's last answer stops to count.
     pub(super) fn ends(&self, now: Instant) -> Option<Instant> {
         self.oldest.values().map(|since| *since + CONFIRMED_WITHIN).filter(|end| *end > now).min()
     }
@@ -68,7 +68,7 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    /// Questions whether a user may list these namespaces, each as `cluster/namespace`, in a generation of rights.
+    /// Reviews whether ann may list pods in these namespaces, each as `cluster/namespace`, in a generation of rights.
     fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let of = |word: &str| {
@@ -81,19 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn unconfirmed_rights_count_for_a_minute() {
+    fn last_answer_counts_for_a_minute_without_a_new_review() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
         unconfirmed.set_open_questions(&open("a/", 1), at(0));
-        // A change of the user's rights makes no difference.
+        // A new generation of the user's rights does not restart the time.
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
-        // The cluster has answered, and is asked again.
+        // The cluster has answered, and a new review is missing.
         unconfirmed.set_open_questions(&open("b/", 2), at(50));
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
@@ -101,14 +101,14 @@ mod tests {
         assert!(!unconfirmed.counts(&a, at(56)));
     }
 
-    /// With so many questions, the first is due again before the last is answered.
+    /// With many reviews, the first is due again before the last has an answer.
     #[test]
-    fn cluster_that_answers_confirms_rights_although_a_question_is_open() {
+    fn continuous_answers_confirm_rights_although_some_review_is_always_missing() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {
             let words = [second, second + 1, second + 2].map(|number| format!("a/n{number}"));
-            // A question that is never answered is found all the same.
+            // A review that never gets an answer still ends the stream.
             let stuck = if second >= 200 { "a/stuck" } else { "" };
             let now = begin + Duration::from_secs(second);
             unconfirmed.set_open_questions(&open(&format!("{} {stuck}", words.join(" ")), 1), now);

@@ -1,13 +1,13 @@
-//! The user that authentication finds for a request.
+//! Authenticated user of a request.
 
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 
-/// The sender of a request, as authentication found it. Both fields decide what a cluster may learn of the user.
+/// Sender of a request, as authentication found it. Both fields decide which attributes of the user a cluster may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Attributes of the user. A user that a verifier knows has the group `system:authenticated`.
+    /// Attributes of the user. Each user that a verifier authenticated has the group `system:authenticated`.
     pub info: UserInfo,
-    /// The verifier of the user, and the clusters where the user is valid.
+    /// Verifier of the user, and the clusters in which the user is valid.
     pub authority: Authority,
 }
 

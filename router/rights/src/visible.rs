@@ -1,4 +1,4 @@
-//! Visible objects of a resource for one caller, by cluster, at one moment.
+//! Visible objects of a resource for one caller, by cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +24,11 @@ pub(crate) struct VisibleClusters {
     pub(super) unknown: BTreeSet<ClusterName>,
 }
 
-/// Rights of a watch in each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchRights {
     /// Objects that may be watched.
     pub(super) watched: VisibleClusters,
-    /// Objects that may be listed, in the clusters with known rights to watch: a watch shows these objects.
+    /// Objects that may be listed, in clusters with known rights to watch. The watch shows these objects.
     pub(super) listed: VisibleClusters,
 }
 
@@ -37,15 +36,14 @@ pub(super) struct WatchRights {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Nothing,
-    /// Some namespaces of all.
     Some,
-    /// All objects of the read: a cluster would answer the request.
+    /// All objects of the read: the cluster would allow the request.
     All,
 }
 
 impl ReadPlace {
-    /// Namespaces with visible objects of this place, if only a part is visible. Allowed names outside the request do
-    /// not matter.
+    /// Namespaces with visible objects of this read, if not all objects are visible. Ignores allowed names that differ
+    /// from the requested name.
     fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
         let part = match visible {
             Visible::Part(part) => Some(&**part),
@@ -72,7 +70,6 @@ impl ReadPlace {
 }
 
 impl VisibleClusters {
-    /// Visible part of the read in each cluster with visible objects.
     pub(super) fn extents(&self, place: &ReadPlace) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
         let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, place.extent(visible)));
         extents.filter(|(.., extent)| *extent > Extent::Nothing)
@@ -80,9 +77,9 @@ impl VisibleClusters {
 }
 
 impl CallerRights {
-    /// Visible objects of a resource in each of these clusters: all of them in a cluster that decides by roles and
-    /// bindings, those of this place in a cluster that decides by access reviews. Costs a look at the user's grants in
-    /// each cluster.
+    /// Visible objects of a resource in each of these clusters. In a cluster that decides by roles and bindings: of the
+    /// whole resource. In a cluster that decides by access reviews: of the read `place`. Costs a lookup of the user's
+    /// grants in each cluster.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -108,23 +105,22 @@ impl CallerRights {
         visible
     }
 
-    /// Rights of a watch of a place.
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         place: &ReadPlace,
     ) -> WatchRights {
-        // A collection shows objects that may be listed, because versions belong to these. Evaluated after the rights
-        // to watch, so that a change in between shows less, never more.
+        // A watch shows listable objects, because resourceVersions have the scope of lists. The rights to list are
+        // evaluated last, so that a concurrent change shows fewer objects, never more.
         let watched = self.visible(clusters.clone(), "watch", place);
         let mut listed = self.visible(clusters, "list", place);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
         WatchRights { watched, listed }
     }
 
-    /// Listable objects around one object, for the version of a get, so that a watch of the object or of its namespace
-    /// can resume from it. In a cluster that decides by access reviews it is the namespace, or otherwise the object
-    /// alone, as for such a watch.
+    /// Listable objects for the resourceVersion of a get, so that a watch of the object or of its namespace can resume
+    /// from the version. In a cluster that decides by access reviews: the namespace, or otherwise the object alone, as
+    /// for such a watch.
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
@@ -144,8 +140,8 @@ impl CallerRights {
         listed
     }
 
-    /// Visible objects of a place in a visible cluster; `None` if unknown. If the cluster is visible in a `mode` only,
-    /// the user needs the right in that mode as well.
+    /// Visible objects of a read in a visible cluster. `None` if unknown. If the cluster is visible only in a `mode` of
+    /// constrained impersonation, the sender needs the right in this mode as well.
     fn rights_in(
         &self,
         acting: &Judged<'_>,
@@ -165,25 +161,25 @@ impl CallerRights {
                 }
             },
             Decides::Live => None,
-            // Versions belong to objects that may be listed.
+            // The scope of resourceVersions depends on the rights to list and watch, and not on the right to get.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);
                 let does = mode.map_or(Some(true), |(user, mode)| does_in(user, mode, cluster, &asked));
-                // Evaluates both, so that both questions are sent together.
+                // Evaluates both operands, so that both reviews are sent together.
                 both(does, acting.says(cluster, &asked))
             }),
         }
     }
 
-    /// Users that may get the same version of an object of a cluster, at this place.
+    /// Returns the users that get the same resourceVersion for an object of a cluster as this caller.
     pub fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
         let visible = self.listed_of([cluster], place);
         Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
     }
 }
 
-/// Whether all that may be listed of a place may be watched.
+/// Returns whether all listable objects of a read may be watched.
 pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
     listed.extents(place).all(|(cluster, listed, extent)| {
         let Some(watched) = watched.by_name.get(cluster) else { return false };

@@ -1,4 +1,4 @@
-//! Access to paths about all clusters.
+//! Access to paths about all clusters, for example `/metrics`.
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;
@@ -11,9 +11,9 @@ use super::existence::Existence;
 use super::impersonation::{LetsBe, lets_be};
 
 impl CallerRights {
-    /// Whether the caller may read paths about all clusters: metrics, the report, a detailed health check. Each cluster
-    /// with known rules has to allow `get` of the path, and one has to be known. Unknown rights that users can cause
-    /// are no permission.
+    /// Returns whether the caller may read paths about all clusters: metrics, the report, a detailed health check. Each
+    /// cluster with known rules has to allow `get` of the path, and at least one cluster has to be known. Rights that
+    /// are unknown because of too many bindings count as denied, because a user can cause them.
     pub fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -30,8 +30,8 @@ impl CallerRights {
                             is_one_known = true;
                             is_allowed &= allowed;
                         }
-                        // A `Live` cluster without an answer has no known rights. A cluster with access reviews and
-                        // without an answer has known roles.
+                        // A `Live` cluster without an answer has no known rights and is skipped. A cluster that decides
+                        // by access reviews and does not answer still has known roles.
                         None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
                         None => is_allowed &= self.may_visit_by_roles(&fleet, existence, cluster, &asked),
                     }
@@ -41,20 +41,20 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
-    /// 403: the clusters do not allow the path, which shows all of them.
+    /// Returns 403 because the clusters do not allow a path about all clusters.
     pub fn forbids_visit(&self, path: String) -> Refusal {
         self.forbids_path(&self.clusters(), path)
     }
 
-    /// Whether the caller may read the path although it is unknown whether a cluster is visible. Rights that are
-    /// unknown by excess may be the caller's own doing.
+    /// Returns whether the caller may read the path although the visibility of a cluster is unknown. An excess of
+    /// bindings counts as denied: the caller may have caused it.
     fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
         let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
         match self.mirror.decides(cluster) {
             None => !self.mirror.is_too_large(cluster),
             // A `Live` cluster without an answer has no known rights.
             Some(Decides::Live) => true,
-            // The roles are known, although the cluster's decision about the impersonation is not.
+            // The roles are known, although the review of the impersonation has no answer.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.rights_are_unknown(cluster, user));
                 let existence = match self.actor.impersonated_user() {
@@ -70,7 +70,7 @@ impl CallerRights {
         }
     }
 
-    /// Whether a cluster's roles and bindings allow the path, if the cluster may be visible.
+    /// Returns whether a cluster's roles and bindings allow the path, if the cluster is visible.
     fn may_visit_by_roles(
         &self,
         fleet: &FleetRights,

@@ -1,4 +1,4 @@
-//! Views: each resource of all clusters, cached in memory.
+//! Views: in-memory caches of one resource over all clusters.
 
 pub mod view;
 pub mod views;

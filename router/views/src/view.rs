@@ -1,5 +1,5 @@
-//! A view of one resource over all clusters: a cacher per cluster, the merged log that the cachers feed, and the
-//! conditions that readers wait for.
+//! A view of one resource over all clusters: one cacher for each cluster, the merged log that the cachers append to,
+//! and the conditions that readers wait for.
 //!
 //! ```text
 //! cacher c1 ─┐ Observer::update                      ┌─ list, get: a clone of the head's snapshots
@@ -7,9 +7,8 @@
 //! cacher c3 ─┘  (append, then wake)                  └─ watch: a cursor in the log
 //! ```
 //!
-//! The task of a cacher appends to the log itself. There is no queue between them that could grow, and everything that
-//! a cacher has published is already in the log. Readers hold the log's lock for microseconds and never across an
-//! await.
+//! Each cacher's task appends to the log itself. No queue between cacher and log can grow, and each update that a
+//! cacher has published is already in the log. Readers take the log's lock for microseconds and never across an await.
 
 mod board;
 mod bookmarks;
@@ -80,40 +79,36 @@ use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
 
-/// One resource over all clusters, or one namespace of it: its contents, and the tasks that keep the contents up to
-/// date.
+/// Cache of one resource over all clusters, or of one namespace of the resource, with the tasks that keep the cache up
+/// to date.
 pub struct View {
     contents: Arc<Contents>,
-    /// For a view of one namespace: the view of all namespaces, which feeds it with the objects of those clusters that
-    /// allow reading all namespaces.
+    /// The view of all namespaces, for a view of one namespace. It feeds this view with the objects of the clusters
+    /// that allow Tributary to read all namespaces.
     whole: Option<AllNamespacesView>,
-    /// For a view of all namespaces: the versions that it and the views of single namespaces have told clients.
+    /// Record of the resourceVersions that this view of all namespaces, and the views of single namespaces, have sent
+    /// to clients.
     handovers: Handovers,
-    /// The log position up to which clients know more than the numbers of single objects say.
+    /// Log position before which a watch cannot resume from the resourceVersion of a single object.
     pub handed_out: HandedOut,
-    /// The maximum size of the objects of one cluster, in bytes.
+    /// Maximum size of the objects of one cluster, in bytes.
     collection_bytes: u64,
-    /// The policies that select the clusters to cache.
     policies: Arc<ArcSwap<Policies>>,
-    /// The standings of the clusters.
     board: Board,
     members: Mutex<ViewClusters>,
     used: LastUse,
     watchers: AtomicUsize,
-    /// Whether the view has begun to cache.
+    /// Starts the cachers at most once.
     begun: Once,
     ended: AtomicBool,
 }
 
-/// The link of a view of one namespace to the view of all namespaces.
 struct AllNamespacesView {
-    /// The view of all namespaces. It stays in memory as long as this view.
+    /// The view of all namespaces, kept in memory as long as this view.
     view: Arc<View>,
-    /// The task that follows the standings of its clusters.
     following: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// A view gives access to its contents.
 impl Deref for View {
     type Target = Contents;
 
@@ -123,7 +118,8 @@ impl Deref for View {
 }
 
 impl View {
-    /// Makes a view of a resource, or of one namespace of it. Nothing is cached until it [begins](Self::begin).
+    /// Creates an empty view of a resource, or of one namespace of the resource. The view caches nothing until
+    /// [`begin`](Self::begin).
     pub fn empty(
         resource: ViewedResource,
         fleet: Arc<Fleet>,
@@ -134,9 +130,9 @@ impl View {
         Self::new(Contents::new(resource, fleet, metrics, limits), None, policies, limits)
     }
 
-    /// A view of one namespace next to the view of all namespaces. It has a cacher for each cluster that forbids
-    /// reading all namespaces; the objects of the other clusters come from the view of all. It caches nothing until it
-    /// [begins](Self::begin).
+    /// Creates a view of one namespace beside the view of all namespaces. This view has a cacher for each cluster that
+    /// forbids Tributary to read all namespaces. The objects of all other clusters come from the view of all
+    /// namespaces. The view caches nothing until [`begin`](Self::begin).
     pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
@@ -148,8 +144,8 @@ impl View {
         part
     }
 
-    /// Begins to cache, unless the view has already begun. A concurrent call waits for the first one, because a view
-    /// without clusters looks like a fleet without clusters to a reader. Must be called within a tokio runtime.
+    /// Starts the cachers, unless they have been started. A concurrent call waits for the running one, because a view
+    /// without cachers looks to a reader like a fleet without clusters. Must be called within a tokio runtime.
     pub fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {
             tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");
@@ -181,8 +177,7 @@ impl View {
         })
     }
 
-    /// Adds the warnings of those members that the reader may know of, and a `Warning` for each missing or stale
-    /// cluster.
+    /// Adds the members' own warnings that the reader may see, and a `Warning` for each missing or stale cluster.
     pub fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
         self.warnings.add_of(of, headers);
         let texts = standing::warnings(&self.kind.resource, standings);
@@ -194,34 +189,34 @@ impl View {
         );
     }
 
-    /// Ends the watches of this view with a last bookmark, because another view takes its place.
+    /// Ends the watches of this view with a last bookmark, because a different view replaces this view.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Whether the watches of the view must end.
+    /// Returns whether the watches of the view must end.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Removes history that is too old. Events do the same, but a quiet resource has none.
+    /// Removes log entries that are too old. New events remove old entries as well, but a quiet resource has no events.
     pub fn trim(&self) {
         self.log.write().trim(self.age());
         self.past.trim();
     }
 
-    /// Records a read, so that the view is kept.
+    /// Records a read, so that the view stays cached.
     pub fn touch(&self) {
         self.used.note_use();
     }
 
-    /// The time since the last read; zero while the view is watched.
+    /// Returns the time since the last read; zero while the view has a watch.
     pub fn idle(&self) -> Duration {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.elapsed() }
     }
 
-    /// Counts a watcher until the guard is dropped.
+    /// Counts a watch until the guard is dropped.
     pub fn watching(self: &Arc<Self>) -> Watching {
         self.watchers.fetch_add(1, Ordering::Relaxed);
         self.counters.watches.inc();
@@ -236,13 +231,13 @@ impl Drop for View {
     }
 }
 
-/// A counted watcher of a view. Dropping it decreases the count.
+/// A counted watch of a view. Dropping the value decreases the count.
 pub struct Watching {
     view: Arc<View>,
 }
 
 impl Watching {
-    /// The watched view.
+    /// Returns the watched view.
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }

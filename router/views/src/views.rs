@@ -1,4 +1,4 @@
-//! All cached resources: a view is started on first use, shared, ended when unused, and started again when the
+//! All cached resources. A view is started on first use, shared, ended when unused, and started again when the
 //! definition of the resource changes.
 
 mod definition;
@@ -34,18 +34,18 @@ use crate::view::{View, ViewedResource};
 use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
-/// The interval for dropping unused views and old history.
+/// Interval in which unused views and old history are dropped.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The interval for checking the CRDs of views in use. A change through this endpoint is noticed at once, and any other
-/// change after this time. A check is a GET of metadata per CRD.
+/// Interval in which the CRDs of views in use are checked. A change through this endpoint is noticed at once, and any
+/// other change after this time. A check costs a GET of metadata for each CRD.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The first and the longest pause before a CRD that no cluster returned is requested again. The pause doubles each
-/// time, because most clusters that forbid reading their CRDs will always forbid it.
+/// First and longest pause before a new request for a CRD that no cluster returned. The pause doubles each time,
+/// because most clusters that forbid reads of their CRDs always forbid them.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
-/// The time after its last use for which a view's CRD is checked.
+/// Time after its last use for which a view's CRD is checked.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
@@ -64,44 +64,41 @@ impl Equivalent<ViewKey> for SoughtView<'_> {
     }
 }
 
-/// The cached views. The hash is keyed, because clients choose the namespaces.
+/// Cached views. The hash has a random key, because clients choose the namespaces.
 type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
 
 /// A view, and the source of its columns and selectable fields.
 struct HeldView {
     view: Arc<View>,
     described: Described,
-    /// For a view of one namespace next to the view of all: the client that began to use it while it was unused. It
-    /// counts for this client's share until no one uses the view.
+    /// For a view of one namespace: the client that started to use the view while it was unused. The view takes a part
+    /// of this client's share until no client uses it.
     user: Holder,
 }
 
-/// The source of a view's columns and selectable fields.
 enum Described {
     /// Built-in definitions, which never change.
     BuiltIn,
     /// The CRD of a cluster.
     By(Definition),
-    /// No cluster has returned the CRD yet. It is requested again at the time `again`.
+    /// No cluster has returned the CRD yet. The next request is sent at the time `again`.
     NotYet { again: Instant, pause: Duration },
 }
 
-/// The views by resource, and by namespace where a member forbids reading all namespaces.
+/// Views by resource, and by namespace if a cluster forbids reads of all namespaces.
 pub struct Views {
     fleet: Arc<Fleet>,
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    /// Locked for writing while unused views are ended, so that no one can begin to use them.
+    /// Locked for writing while unused views are ended, so that no request can start to use them.
     by_key: RwLock<HeldViews>,
-    /// The running requests for CRDs.
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
-    /// Triggers a check of the CRDs.
     definitions: Arc<Notify>,
 }
 
 impl Views {
-    /// Makes an empty set of views that follows the fleet. Must be called within a tokio runtime.
+    /// Creates an empty set of views that follows the fleet. Must be called within a tokio runtime.
     pub fn new(
         fleet: Arc<Fleet>,
         policies: Arc<ArcSwap<Policies>>,
@@ -123,12 +120,12 @@ impl Views {
                 views.sweep();
                 views.end_clashing();
                 for view in views.weak_views() {
-                    // One at a time, because a view that is referenced here counts as used.
+                    // One at a time, because a view with a reference counts as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
                         view.trim();
                     }
-                    // Each view walks over all clusters; yield to other tasks in between.
+                    // Each view loops over all clusters, so other tasks run in between.
                     tokio::task::yield_now().await;
                 }
             }
@@ -164,8 +161,8 @@ impl Views {
         self.definitions.notify_one();
     }
 
-    /// Ends the views whose CRD has other columns or selectable fields. As in kube-apiserver, their watches end, and
-    /// returning clients get a new view.
+    /// Ends the views whose CRD has different columns or selectable fields. As in kube-apiserver, their watches end,
+    /// and returning clients get a new view.
     async fn look_at_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.read();
@@ -211,8 +208,8 @@ impl Views {
         }
     }
 
-    /// The running question for a CRD; starts one if none is running. If the account may not list all namespaces, the
-    /// question uses `namespace`, or a namespace with its own view.
+    /// Returns the running request for a CRD; starts one if none is running. If Tributary's account may not list all
+    /// namespaces, the request uses `namespace`, or a namespace with a view of its own.
     fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
         self.questions.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
@@ -227,7 +224,6 @@ impl Views {
         })
     }
 
-    /// Finds a namespace that has its own view of a resource.
     fn namespace_of(&self, resource: &GroupVersionResource) -> Option<String> {
         let by_key = self.by_key.read();
         let mut of_resource = by_key.keys().filter(|key| key.0 == *resource);
@@ -253,7 +249,7 @@ impl Views {
         }
     }
 
-    /// Ends the views whose kind or scope differs from what the clusters serve now.
+    /// Ends the views whose kind or scope differs from the kind or scope that the clusters serve now.
     fn end_clashing(&self) {
         let union = self.fleet.union();
         let clashes = |(key, held): (&ViewKey, &HeldView)| {
@@ -275,26 +271,25 @@ impl Views {
         }
     }
 
-    /// Ends the views of single namespaces that are fed by this view.
     fn end_parts(&self, whole: &Arc<View>) {
         let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
         let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
         parts.iter().for_each(|(_, held)| held.view.end());
     }
 
-    /// All views; a view of all namespaces comes before the views that it feeds.
+    /// All views. A view of all namespaces comes before the views that it feeds.
     fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
-    /// All views, one at a time, because a view that is referenced counts as used.
+    /// Returns all views, one at a time, because a view with a reference counts as used.
     pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.weak_views().into_iter().filter_map(|view| view.upgrade())
     }
 
-    /// The view of a resource, if it exists. Costs one hash and a shared lock; allocates nothing.
+    /// Returns the view of a resource, if the view exists. Costs one hash and a shared lock, and allocates nothing.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
         let sought = SoughtView { resource, namespace };
         let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
@@ -302,8 +297,8 @@ impl Views {
         Some(view)
     }
 
-    /// The view of a resource, started if needed. The first read of a custom resource, in the namespace `read` or in
-    /// all namespaces, waits up to 2 s for its CRD.
+    /// Returns the view of a resource, and starts it if necessary. The first read of a custom resource, in the
+    /// namespace `read` or in all namespaces, waits up to 2 s for its CRD.
     pub async fn get_or_start(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -315,7 +310,7 @@ impl Views {
             view.touch();
             return view;
         }
-        // Two concurrent callers may both get this far; the second one then uses the first one's view.
+        // Two concurrent callers may both reach this line; the second one then uses the view of the first one.
         let described = self.described(served, read).await;
         let definition = match &described {
             Described::By(definition) => Some(definition),
@@ -346,7 +341,7 @@ impl Views {
             }
             Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
         };
-        // Without the lock, because it walks over all clusters while other callers need their views.
+        // Without the lock: `begin` loops over all clusters while other callers need their views.
         view.begin();
         if let Some(outdated) = outdated {
             self.end_parts(&outdated);
@@ -355,8 +350,8 @@ impl Views {
         view
     }
 
-    /// The view of one namespace next to the view of all, started if needed. If there are too many, it replaces the
-    /// least recently used one. Used views are shared among clients as in [`FairShare`].
+    /// Returns the view of one namespace beside the view of all namespaces, and starts it if necessary. If the limit is
+    /// reached, the view replaces the least recently used one. Used views are shared among clients as in [`FairShare`].
     ///
     /// # Errors
     /// 429 with the limit, if this client's share of the views is in use.
@@ -367,7 +362,7 @@ impl Views {
         user: Holder,
     ) -> Result<Arc<View>, LimitRefusal> {
         let view = self.get_or_insert_part(whole, namespace, user)?;
-        // Without the lock, as above.
+        // Without the lock: `begin` loops over all clusters.
         view.begin();
         Ok(view)
     }
@@ -379,7 +374,7 @@ impl Views {
             used.touch();
             return Ok(used);
         }
-        // Dropped after the lock is released, because dropping a view ends its cachers.
+        // Dropped after the lock is released, because the drop of a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.write();
         let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
@@ -417,17 +412,16 @@ impl Views {
         Ok(view)
     }
 
-    /// The view of one namespace next to the view of all, if it is in use: a further client of it takes no part of the
-    /// shared limit.
+    /// The view of one namespace, if it is in use: a further client of the view takes no part of the shared limit.
     fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
         let by_key = self.by_key.read();
         let view = &by_key.get(sought)?.view;
         (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
     }
 
-    /// Makes room for one more namespace next to a view of all: ends a watched view for which `is_idle` returns true,
-    /// because it has no objects, preferably one that the same client began. Returns whether one was ended and that was
-    /// enough. Its watches end with a bookmark, as kube-apiserver's watches do from time to time.
+    /// Frees capacity for one more namespace: ends a watched view for which `is_idle` returns true, because it has no
+    /// objects. Prefers a view that the same client started. Returns whether a view was ended and the capacity
+    /// suffices. The watches of the ended view end with a bookmark, as kube-apiserver's watches do from time to time.
     pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
@@ -467,22 +461,20 @@ impl Views {
             let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
             held.view.idle() > unused_after && is_unused(&held.view)
         };
-        // Dropped after the lock is released, because dropping a view ends its cachers.
+        // Dropped after the lock is released, because the drop of a view ends its cachers.
         let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
         drop(unused);
     }
 }
 
-/// Whether only the table refers to a view: no request, no watch, and no view of a namespace that it feeds.
+/// Returns whether only the table refers to a view: no request, no watch, and no view of a namespace that it feeds.
 fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
 
-/// The number of views of single namespaces of a resource that are in use.
 #[derive(Clone, Copy)]
 struct Used {
     all: usize,
-    /// The views of one client.
     own: usize,
 }
 
@@ -501,14 +493,14 @@ impl Used {
         })
     }
 
-    /// Whether the client may use one more view.
     fn leave_room_in(self, max: usize) -> bool {
         self.own < FairShare::with_reserve(max, 1).room(self.all - self.own)
     }
 }
 
-/// Whether a view still has the kind and scope that members serve, which change if a CRD is recreated, and caches
-/// objects itself: the policy may now name a namespace whose view was so far fed by the view of all.
+/// Returns whether a view still has the kind and scope that members serve, and caches objects itself. Kind and scope
+/// change if a CRD is recreated. A policy may now name a namespace whose view the view of all namespaces has fed so
+/// far.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_part()
 }
@@ -524,7 +516,7 @@ mod tests {
     use tributary_fleet::topology::MemberShareMetrics;
 
     #[tokio::test]
-    async fn get_finds_a_view_without_allocating() {
+    async fn view_lookup_does_not_allocate() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
         let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
@@ -533,7 +525,7 @@ mod tests {
         for (namespace, view) in &held {
             let view = HeldView { view: Arc::clone(view), described: Described::BuiltIn, user: Holder::Unknown };
             views.by_key.write().insert((pods.clone(), namespace.map(str::to_owned)), view);
-            // The first call begins the view.
+            // The first call starts the view, which allocates.
             assert!(views.get(&pods, *namespace).is_some());
         }
         for (namespace, view) in &held {
@@ -549,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn borrowed_key_has_the_hash_of_the_owned_key() {
+    fn borrowed_view_key_has_the_hash_of_the_owned_key() {
         let hasher = RandomState::new();
         let resource = GroupVersionResource::new("apps", "v1", "deployments");
         for namespace in [None, Some(""), Some("shop")] {

@@ -1,14 +1,14 @@
-//! A discovery document, and the path that names it.
+//! A discovery document, and the path that selects it.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-/// A document with its entity tag.
+/// A discovery document with its entity tag.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// JSON text.
+    /// JSON text of the document.
     pub json: Bytes,
-    /// A quoted strong tag: a digest of the text.
+    /// Quoted strong entity tag: a digest of the text.
     pub etag: String,
 }
 
@@ -24,20 +24,20 @@ impl Document {
 /// Discovery document of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryPath<'a> {
-    /// `/`
+    /// `/`: all paths of the server.
     Root,
-    /// `/api`
+    /// `/api`: the core group.
     Core,
-    /// `/apis`
+    /// `/apis`: all named groups.
     Groups,
-    /// `/apis/<group>`
+    /// `/apis/<group>`: one named group.
     Group(&'a str),
-    /// `/api/<version>` or `/apis/<group>/<version>`
+    /// `/api/<version>` or `/apis/<group>/<version>`: one version with its resources.
     Version(&'a str, &'a str),
 }
 
 impl<'a> DiscoveryPath<'a> {
-    /// Reads a path; `None` if it names no discovery document.
+    /// Parses a path. `None` if the path has no discovery document.
     pub fn parse(path: &'a str) -> Option<Self> {
         let mut segments = path.trim_matches('/').split('/');
         match (segments.next()?, segments.next(), segments.next(), segments.next()) {

@@ -1,4 +1,4 @@
-//! Discovery documents for clients, aggregated and legacy, written from the union.
+//! Discovery documents for clients, aggregated and legacy, written from the union of all clusters.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,18 @@ use super::union::Union;
 /// Storage version hash of each resource of a version, by resource name. Resources without a hash are absent.
 pub type StorageVersionHashes = BTreeMap<String, String>;
 
-/// Form of discovery documents.
+/// Negotiated form of a discovery document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryForm {
-    /// All groups with their resources, or the documents of old.
+    /// Whether the client gets the aggregated document of all groups, or a legacy document.
     pub aggregated: bool,
     /// Encoding of the document.
     pub encoding: Encoding,
 }
 
-/// The media types that documents of discovery are given in.
 const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Negotiates the form from an `Accept` header: clauses by q, then in their order; the first available one wins.
+/// Negotiates the form from an `Accept` header. Clauses count by q, then by position; the first available one wins.
 /// `profile=nopeer` makes no difference, because Tributary has no peers.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
@@ -32,11 +31,11 @@ const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 /// # Errors
 /// [`NotAcceptable`] for other representations and for protobuf alone.
 pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm, NotAcceptable> {
-    // The root has a single form.
+    // The root document has a single form.
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
-    // kube-apiserver routes these two like resources, and checks first whether the media type is known.
+    // kube-apiserver routes `/api` and versions like resources, and checks first whether it knows the media type.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
         return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }
@@ -59,8 +58,8 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> 
     }
 }
 
-/// Legacy document of a path, or `None` if no cluster serves that group or version. `address` is the host and port that
-/// the client used; `hashes` belong to the version of the path, if the path has one.
+/// Returns the legacy document of a path, or `None` if no cluster serves its group or version. `address` is the host
+/// and port that the client used. `hashes` belong to the version of the path, if the path has one.
 pub fn legacy(
     union: &Union,
     path: &DiscoveryPath<'_>,
@@ -90,7 +89,6 @@ pub fn legacy(
     Some(Document::new(&value))
 }
 
-/// Paths in the document of kube-apiserver's root.
 fn paths(union: &Union) -> Vec<String> {
     const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
     let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();
@@ -141,8 +139,7 @@ fn resource_list(group: &str, version: &Version, hashes: &StorageVersionHashes) 
     }
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
     if !group.is_empty() {
-        // The core group's document is older than its kind's version (`keepUnversioned` in apiserver's
-        // `endpoints/discovery`).
+        // A version of the core group has no `apiVersion` (`keepUnversioned` in apiserver's `endpoints/discovery`).
         list["apiVersion"] = "v1".into();
     }
     list
@@ -166,7 +163,8 @@ fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {
     entry
 }
 
-/// Names group and version of a kind that is of another group or version than the list (`Scale` below `deployments`).
+/// Adds group and version of a kind that belongs to a different group or version than the list (`Scale` below
+/// `deployments`).
 fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&GroupVersionKind>) {
     if let Some(kind) =
         kind.filter(|kind| !kind.version.is_empty() && (kind.group != group || kind.version != version.version))
@@ -181,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_negotiated() {
+    fn discovery_document_forms_are_negotiated_by_accept_header() {
         const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         let asked = |accept: &str, path: &str| {

@@ -1,6 +1,6 @@
-//! Requests of a cluster's discovery documents.
+//! Requests for a cluster's discovery documents.
 //!
-//! A fleet has a handful of distinct documents, whatever its size: one for each version of Kubernetes and each set of
+//! A fleet of any size has a handful of distinct documents: one for each version of Kubernetes and each set of
 //! CustomResourceDefinitions. Equal documents are parsed and stored once.
 
 use std::collections::HashMap;
@@ -20,42 +20,42 @@ use super::otherwise::Undescribed;
 use super::read::{NamelessGroups, read};
 use super::union::MemberDiscovery;
 
-/// Why a member's discovery is not known.
+/// Reason for which a member's discovery is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     /// The member did not answer.
     #[error("discovery of {path} failed")]
     Send {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
-        /// The transport's own error.
+        /// Error of the transport.
         #[source]
         source: BoxError,
     },
     /// The member answered with an error.
     #[error("discovery of {path} was answered with {status}{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
     Status {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
         /// Status code of the answer.
         status: StatusCode,
         /// The member's message, if the body has one.
         said: Option<String>,
     },
-    /// The member's port speaks TLS, but its URL begins with `http://`.
+    /// The member's port expects TLS, but its URL begins with `http://`.
     #[error(
         "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
     )]
     PlainHttp {
-        /// The path of the discovery request.
+        /// Path of the discovery request.
         path: &'static str,
-        /// The text of the member's 400 answer.
+        /// The member's error message from the 400 answer.
         said: String,
     },
     /// The member's answer is not an aggregated discovery document.
     #[error("discovery of {path} is not an APIGroupDiscoveryList; Kubernetes 1.30 or newer is needed")]
     Document {
-        /// Path of the request.
+        /// Path of the discovery request.
         path: &'static str,
         /// Error of the parser.
         #[source]
@@ -63,7 +63,7 @@ pub(crate) enum FetchError {
     },
 }
 
-/// The last documents with their entity tags, so that an unchanged document costs a 304.
+/// The last documents of a cluster with their entity tags, so that an unchanged document costs a 304.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetched {
     /// Resources of the cluster.
@@ -72,19 +72,20 @@ pub(crate) struct Fetched {
     named_tag: Option<String>,
 }
 
-/// A root, and the digest of a text that was given there.
+/// Path of a document, and a digest of its text.
 type TextKey = (Root, [u8; 32]);
 
-/// Documents of all clusters, each stored once while a cluster has it.
+/// Documents of all clusters. Each distinct document is stored once, while at least one cluster has it.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
-    /// By the root and the digest of the text. A tag would not do: a member chooses its own, and could give another's.
+    /// Documents by path and digest of their text. An entity tag is no safe key: a member chooses its tag, and could
+    /// use the tag of a different member's document.
     by_digest: Mutex<HashMap<TextKey, Weak<GroupList>>>,
 }
 
 impl MemberDocuments {
-    /// Parses a document, or returns the one that was parsed from the same text. Logs the parts of a new document that
-    /// exceed a limit. Cost: a digest of the text, and a comparison with the distinct documents for a new one.
+    /// Parses a document, or returns the document that was parsed from the same text. Logs the parts of a new document
+    /// that exceed a limit. Costs a digest of the text, and for a new document a visit of all distinct documents.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: TextKey = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
@@ -120,8 +121,8 @@ impl MemberDocuments {
     }
 }
 
-/// Requests the discovery of a cluster. `last` is the previous answer; unless `all` is set, the core group comes from
-/// there.
+/// Requests the discovery documents of a cluster. `last` is the previous answer; unless `all` is set, the core group is
+/// taken from `last`.
 ///
 /// # Errors
 /// [`FetchError`] names the document that failed, and the cause.
@@ -146,7 +147,7 @@ pub(crate) async fn fetch(
     Ok(Fetched { discovery: Arc::new(MemberDiscovery { core, named }), core_tag, named_tag })
 }
 
-/// A document and its tag, or `None` if it has not changed.
+/// Requests a document. Returns the document and its tag, or `None` if it has not changed.
 async fn fetch_document(
     transport: Transport,
     root: Root,
@@ -173,8 +174,7 @@ async fn fetch_document(
     Ok(Some((document, tag)))
 }
 
-/// The begin of a Go server's answer to plain HTTP on a TLS port (`badRequestError` in Go's
-/// `net/http/server.go`).
+/// Start of a Go server's answer to plain HTTP on a TLS port (`badRequestError` in Go's `net/http/server.go`).
 const IS_HTTPS: &str = "Client sent an HTTP request to an HTTPS server";
 
 fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -> FetchError {
@@ -186,9 +186,9 @@ fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -
     }
 }
 
-/// The read part of an error's body, in bytes. The message of a Status is in it.
+/// Maximum read size of an error's body, in bytes. A Status contains its message within this size.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-/// The length of the message in an error, in characters: a few lines of a terminal.
+/// Maximum length of the message in an error, in characters: a few lines of a terminal.
 const SAID_MAX: usize = 200;
 
 /// Reads the message of an error's body: the message of a Status, or the first line.
@@ -199,7 +199,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(SAID_MAX).collect();
-    // The first line of an HTML page has no message.
+    // The first line of an HTML page or a JSON text is no message.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_error_quotes_the_members_message() {
+    async fn discovery_error_quotes_the_message_of_the_member() {
         let https = "Client sent an HTTP request to an HTTPS server.\n";
         let status = r#"{"kind":"Status","message":"Unauthorized","code":401}"#;
         for (code, body, expected) in [
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_documents_are_held_once_and_as_long_as_a_member_has_them() {
+    fn equal_discovery_documents_are_stored_once_while_in_use() {
         let documents = MemberDocuments::default();
         let text = |name: &str| {
             format!(

@@ -1,4 +1,4 @@
-//! Index of a document by names. The union looks up each resource of all other documents.
+//! Index of a discovery document by names. The union looks up each resource in all documents.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use tributary_apimachinery::GroupVersionResource;
 use super::model::{Group, GroupList, Resource};
 use super::otherwise::Otherwise;
 
-/// Resources of a document, in which each name is unique (`intake.rs`). Cost: one entry for each resource.
+/// Index of a document in which each name is unique (`intake.rs`). Costs one entry for each resource.
 pub(super) struct DocumentIndex<'a> {
-    /// By group, version and name.
+    /// Resources by group, version and name.
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
-    /// The versions of each resource, by group and name.
+    /// Versions of each resource, by group and name.
     versions: HashMap<(&'a str, &'a str), Vec<&'a str>>,
-    /// Groups with versions that lack a description.
+    /// Groups with versions whose resources are unknown.
     undescribed: HashMap<&'a str, &'a Group>,
 }
 
@@ -39,13 +39,12 @@ impl<'a> DocumentIndex<'a> {
         index
     }
 
-    /// The member's own description of a resource.
     pub(super) fn find(&self, resource: &GroupVersionResource) -> Option<&'a Resource> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// The way in which a cluster serves a resource that it does not serve in this version: in other versions, or
-    /// without a description.
+    /// Returns how a cluster serves a resource that it does not serve in this version: in other versions, or without a
+    /// description.
     pub(super) fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {

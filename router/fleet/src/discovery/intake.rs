@@ -5,25 +5,26 @@ use std::collections::HashSet;
 
 use super::model::{Group, GroupList, Resource};
 
-/// Groups of a cluster. 4,096: a kube-apiserver has 20, and the largest sets of CustomResourceDefinitions (a cloud
-/// provider's whole catalogue) some hundreds.
+/// Maximum number of groups of a cluster. 4,096: a kube-apiserver has 20, and the largest sets of
+/// CustomResourceDefinitions (a cloud provider's whole catalogue) add some hundreds.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-/// The limit of versions in a group. 64: groups have up to a dozen, and each resource of a group searches them for its
-/// version.
+/// Maximum number of versions in a group. 64: groups have up to a dozen, and each resource of a group searches the
+/// versions.
 const VERSIONS_MAX: usize = 64;
 
-/// Resources of a cluster, over all groups and versions. 32,768: ten times as many as in real kube-apiservers. Each
-/// costs about 1 KB, and 1 µs whenever documents are joined.
+/// Maximum number of resources of a cluster, over all groups and versions. 32,768: ten times as many as in real
+/// kube-apiservers. Each costs about 1 KB, and 1 µs whenever documents are joined.
 const RESOURCES_MAX: usize = 32_768;
 
-/// Subresources of a resource. 4,096: a server of custom metrics has one for each metric.
+/// Maximum number of subresources of a resource. 4,096: a server of custom metrics has one for each metric.
 const SUBRESOURCES_MAX: usize = 4_096;
 
-/// Verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have up to nine.
+/// Maximum number of verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have
+/// up to nine.
 const WORDS_MAX: usize = 64;
 
-/// The longest name of a group, version or resource, in bytes: that of a DNS subdomain, which groups are.
+/// Maximum length of a group, version or resource name, in bytes: the length of a DNS subdomain, which a group name is.
 const NAME_BYTES_MAX: usize = 253;
 
 /// One of the two discovery documents of a cluster.
@@ -36,7 +37,6 @@ pub(super) enum Root {
 }
 
 impl Root {
-    /// Path of the document.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Core => "/api",
@@ -45,7 +45,7 @@ impl Root {
     }
 }
 
-/// Reduces a document to the limits. Returns a description of the removed parts as well.
+/// Reduces a document to the limits. Returns the document, and a text about the removed parts.
 pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
@@ -114,7 +114,7 @@ fn admit_words(resource: &mut Resource) {
     }
 }
 
-/// Whether a path can name it.
+/// Returns whether the text can be a segment of a path.
 fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(is_shown)
 }
@@ -123,13 +123,12 @@ fn is_shown(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'"' | b'\\')
 }
 
-/// Numbers of removed parts.
 #[derive(Default)]
 struct LeftOutCounts {
     groups: usize,
     versions: usize,
     resources: usize,
-    /// No name of a path, in the wrong document, or there before.
+    /// Names that no path can contain, that belong to the wrong document, or that are repeated.
     misnamed: usize,
 }
 
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_discovery_is_taken_unchanged() {
+    fn valid_discovery_document_stays_unchanged() {
         for (root, items) in [
             (Root::Core, json!([group("", &["pods", "bindings"])])),
             (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn misplaced_and_invalid_names_are_left_out() {
+    fn discovery_omits_misplaced_and_invalid_names() {
         let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_of_a_member_is_bounded() {
+    fn discovery_document_of_a_member_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
         let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));

@@ -1,6 +1,7 @@
 //! Union of the clusters' discovery documents, and the order of its parts.
 //!
-//! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct ones.
+//! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct
+//! documents.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,13 +10,13 @@ use tributary_apimachinery::built_in::built_in;
 
 use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 
-/// A document, or a part of one, that some clusters have.
+/// A document, or a part of a document, that one or more clusters share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) what: &'a T,
-    /// The number of clusters with this value, at least one.
+    /// Number of clusters that share this document or part, at least one.
     pub(super) count: usize,
-    /// The index of the first cluster with this value, in the order of names.
+    /// Index of the first cluster that has this document or part, in the order of names.
     pub(super) first: usize,
 }
 
@@ -26,14 +27,13 @@ impl<'a, T: ?Sized> Copies<'a, T> {
     }
 }
 
-/// Joins the distinct documents of all members. They come by the precedence of the first that has each.
+/// Joins the distinct documents of all members, sorted by the precedence of the first member with each document.
 pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
     let lists = documents.iter().map(|document| document.part(|list| &list.items[..]));
     let groups = by_name(lists, |group| &group.metadata.name);
     GroupList::new(groups.iter().map(|(_, copies)| join_group(copies)).collect())
 }
 
-/// Joins one group of several members, at least one.
 fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     let lists = groups.iter().map(|group| group.part(|group| &group.versions[..]));
     let mut versions = by_name(lists, |version| &version.version);
@@ -50,7 +50,8 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     Group { metadata: groups[0].what.metadata.clone(), versions, unreadable: None }
 }
 
-/// The age of a version by its name, as Kubernetes orders them (`CompareKubeAwareVersionStrings`): greater is newer.
+/// Sort key of a version's age by its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater key is
+/// newer.
 fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     let stages = [("alpha", 1), ("beta", 2)];
     let read = || {
@@ -65,7 +66,6 @@ fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     (rank, major, minor, Reverse(version))
 }
 
-/// Joins one version of several members, at least one.
 fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     let lists = versions.iter().map(|version| version.part(|version| &version.resources[..]));
     let resources = by_name(lists, |resource| &resource.resource);
@@ -78,7 +78,6 @@ fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
     }
 }
 
-/// Joins one resource of several members, at least one.
 fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     let most = decided(group, resources);
     let mut alike = resources.iter().map(|own| own.what).filter(|own| Some(own.nature()) == most);
@@ -98,8 +97,8 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
 }
 
 /// Kind and scope of a resource by the majority of clusters. Between equal numbers, the first cluster by name decides.
-/// Kubernetes' own resources have no vote: a cluster with a different kind is left out, and cannot leave out the other
-/// clusters.
+/// Resources of Kubernetes itself have no vote: a cluster with a different kind is left out, and cannot cause other
+/// clusters to be left out.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
@@ -124,8 +123,9 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names come in the
-/// order of the first list, and names of later lists follow their predecessor there. Cost: one lookup for each item.
+/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names appear in
+/// the order of the first list; a new name of a later list follows its predecessor in that list. Costs one lookup for
+/// each item.
 fn by_name<'a, T>(
     lists: impl Iterator<Item = Copies<'a, [T]>>,
     name: impl Fn(&'a T) -> &'a str,
@@ -163,13 +163,11 @@ fn by_name<'a, T>(
     ordered
 }
 
-/// Items of several lists with one name.
 struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
-    /// Index of the last list with the name.
     last: Option<usize>,
-    /// The place of the name that comes after it.
+    /// Index of the next name in the resulting order.
     followed_by: Option<usize>,
 }
 
@@ -181,7 +179,8 @@ mod tests {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "versions": versions})).unwrap()
     }
 
-    /// Items of one cluster each; `by_name` maps the order by name.
+    /// One copy for each item, from one cluster each. `by_name` maps a cluster's index to its index in the order of
+    /// names.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
         all.iter().enumerate().map(|(at, what)| Copies { what, count: 1, first: by_name(at) }).collect()
     }
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_names_keep_their_neighbours() {
+    fn joined_lists_keep_neighbouring_names_together() {
         let cases: [(&[&[&str]], &[&str]); 4] = [
             (&[&["a", "b", "c"]], &["a", "b", "c"]),
             (&[&["a", "c"], &["a", "b", "c"]], &["a", "b", "c"]),
@@ -208,9 +207,9 @@ mod tests {
         }
     }
 
-    /// The number of items in a text of 2 MB. Pairwise comparison would take a minute.
+    /// A document of 2 MB has so many items. Pairwise comparison would take a minute.
     #[test]
-    fn many_names_cost_a_lookup_each() {
+    fn discovery_documents_with_many_names_are_joined_quickly() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
         let wide = group("x.io", serde_json::json!([{"version": "v1", "resources": resources}]));
         let mut groups: Vec<_> = (0..60_000).map(|at| group(&format!("g{at}.io"), versions(&["v1"]))).collect();
@@ -220,9 +219,9 @@ mod tests {
         assert_eq!((joined.items.len(), joined.items[60_000].versions[0].resources.len()), (60_001, 60_000));
     }
 
-    /// A hostile cluster with a name that comes first serves Kubernetes' own resources as different kinds.
+    /// A hostile cluster with a name that sorts first serves Kubernetes' own resources as different kinds.
     #[test]
-    fn kubernetes_own_resources_are_not_decided_by_majority() {
+    fn majority_cannot_change_kind_or_scope_of_built_in_resources() {
         let resource = |kind: &str, scope: &str| {
             let text = serde_json::json!({"resource": "deployments", "responseKind": {"kind": kind}, "scope": scope});
             serde_json::from_value::<Resource>(text).unwrap()
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_that_most_members_serve_is_preferred() {
+    fn api_version_served_by_most_members_is_preferred() {
         let order = |members: &[&[&str]]| {
             let groups: Vec<_> = members.iter().map(|names| group("x.io", versions(names))).collect();
             join_group(&copies(&groups, |at| at))
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn version_is_stale_only_if_no_member_has_it_current() {
+    fn joined_api_version_is_stale_only_if_stale_everywhere() {
         let version = |freshness: &str, resources: serde_json::Value| {
             serde_json::from_value::<Version>(
                 serde_json::json!({"version": "v1", "freshness": freshness, "resources": resources}),
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn majority_of_members_decides_what_a_resource_is() {
+    fn majority_of_members_decides_kind_and_scope_of_a_resource() {
         let resource = |kind: &str, scope: &str, verbs: &[&str]| {
             serde_json::from_value::<Resource>(serde_json::json!({
                 "resource": "things", "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs, "shortNames": verbs,

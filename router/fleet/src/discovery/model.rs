@@ -1,7 +1,7 @@
 //! The aggregated discovery document (`apidiscovery.k8s.io/v2`), with the fields that Tributary uses.
 //!
-//! As in client-go, an absent or `null` field has its empty value, and unknown fields are ignored: the aggregator of a
-//! kube-apiserver writes `"verbs": null` for a resource if a server lists its subresources alone.
+//! As in client-go, an absent or `null` field has its empty value, and unknown fields are ignored. The aggregator of a
+//! kube-apiserver writes `"verbs": null` for a resource if a server lists only the resource's subresources.
 //!
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
 
@@ -17,10 +17,10 @@ pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2
 /// Parameters of the content type of aggregated discovery.
 pub const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The kind of the document.
+/// Kind of the aggregated discovery document.
 pub const KIND: &str = "APIGroupDiscoveryList";
 
-/// Freshness of a version with an aggregated server that does not answer. Clients ignore its resources.
+/// Freshness of a version whose aggregated server does not answer. Clients ignore the version's resources.
 pub const STALE: &str = "Stale";
 
 /// `APIGroupDiscoveryList`: all groups of an endpoint.
@@ -32,39 +32,39 @@ pub struct GroupList {
     /// Always `apidiscovery.k8s.io/v2`.
     #[serde(rename = "apiVersion", default, deserialize_with = "null_is_default")]
     pub api_version: String,
-    /// Empty; clients expect the member.
+    /// Empty. Clients expect the field.
     #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupListMetadata,
-    /// The groups in order of preference.
+    /// Groups in order of preference.
     #[serde(default, deserialize_with = "null_is_default")]
     pub items: Vec<Group>,
 }
 
-/// The metadata of [`GroupList`], which has no members that matter.
+/// Metadata of a [`GroupList`], without fields that Tributary uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupListMetadata {}
 
-/// An API group.
+/// An API group with its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Carries the group's name.
+    /// Metadata with the group's name.
     #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupMetadata,
-    /// Versions of the group, the preferred one first.
+    /// Versions of the group. The preferred version comes first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
-    /// The error that makes the versions of the group unknown.
+    /// Parser error because of which the versions of the group are unknown.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
 
-/// The metadata of a [`Group`].
+/// Metadata of a [`Group`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMetadata {
-    /// The group's name; absent for the core group.
+    /// Name of the group; absent for the core group.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// `null` in the answers of kube-apiservers before 1.35, and left out since.
+    /// `null` in the answers of kube-apiservers before 1.35, and omitted since.
     #[serde(rename = "creationTimestamp", default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
 }
@@ -72,16 +72,16 @@ pub struct GroupMetadata {
 /// One version of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// For example `v1`.
+    /// Name of the version, for example `v1`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
     /// Resources of the version.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// `Current`, or `Stale` where an aggregated server did not answer.
+    /// `Current`, or `Stale` if an aggregated server did not answer.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub freshness: String,
-    /// The error in the version's text. Such a version is [`STALE`] and has no resources.
+    /// Parser error in the version's text. Such a version is [`STALE`] and has no resources.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -92,7 +92,7 @@ pub struct Resource {
     /// Plural name of the resource.
     #[serde(default, deserialize_with = "null_is_default")]
     pub resource: String,
-    /// The kind of its objects.
+    /// Kind of the resource's objects.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
     /// `Namespaced` or `Cluster`.
@@ -101,7 +101,7 @@ pub struct Resource {
     /// Singular name of the resource.
     #[serde(rename = "singularResource", default, deserialize_with = "null_is_default")]
     pub singular_resource: String,
-    /// Supported verbs.
+    /// Verbs that the resource supports.
     #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
     /// Short names such as `po`.
@@ -121,12 +121,13 @@ pub struct Resource {
 }
 
 impl Group {
-    /// Whether all versions have a description.
+    /// Returns whether the resources of all versions are known.
     pub fn is_described(&self) -> bool {
         self.unreadable.is_none() && self.versions.iter().all(|version| version.freshness != STALE)
     }
 
-    /// The reason why a version that the group has, or may have, lacks a description.
+    /// Returns the reason for which the resources of a version are unknown. `None` if they are known, or if the group
+    /// does not have the version.
     pub fn undescribed(&self, version: &str) -> Option<Undescribed> {
         if let Some(error) = &self.unreadable {
             return Some(Undescribed::Unreadable(error.clone()));
@@ -136,7 +137,6 @@ impl Group {
 }
 
 impl Version {
-    /// The reason why the version lacks a description.
     fn undescribed(&self) -> Option<Undescribed> {
         let reason = || self.unreadable.clone().map_or(Undescribed::Stale, Undescribed::Unreadable);
         (self.freshness == STALE).then(reason)
@@ -144,34 +144,34 @@ impl Version {
 }
 
 impl Resource {
-    /// Whether objects live in namespaces.
+    /// Returns whether the resource is namespaced.
     pub fn namespaced(&self) -> bool {
         self.scope == "Namespaced"
     }
 
-    /// Whether the resource supports a verb.
+    /// Returns whether the resource supports a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|own| own == verb)
     }
 
-    /// Kind and scope, which have to be equal in all clusters of the merged view.
+    /// Returns kind and scope, which have to be equal in all clusters of the merged view.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: self.kind(), namespaced: self.namespaced() }
     }
 
-    /// Whether this is the kind of the objects, or of the request's subresource.
+    /// Returns whether `kind` is the kind of the resource's objects, or of the subresource in the request.
     pub fn answers_with(&self, request: &ResourceRequest, kind: &str) -> bool {
         let below = self.below(request).and_then(|own| own.response_kind.as_ref());
         self.kind() == kind || below.is_some_and(|own| own.kind == kind)
     }
 
-    /// Known subresource of a request; `None` for the resource itself and for an unknown subresource.
+    /// Returns the subresource of a request. `None` for the resource itself and for an unknown subresource.
     pub fn below(&self, request: &ResourceRequest) -> Option<&Subresource> {
         let name = request.subresource.as_ref()?;
         self.subresources.iter().find(|own| own.subresource == *name)
     }
 
-    /// The kind of its objects; empty if the member names none.
+    /// Returns the kind of the objects; empty if the member does not give one.
     pub fn kind(&self) -> &str {
         self.response_kind.as_ref().map_or("", |kind| &kind.kind)
     }
@@ -180,9 +180,9 @@ impl Resource {
 /// Kind and scope of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature<'a> {
-    /// The kind of its objects.
+    /// Kind of the resource's objects.
     pub kind: &'a str,
-    /// Whether they live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
 }
 
@@ -195,10 +195,10 @@ impl std::fmt::Display for Nature<'_> {
 /// A subresource in discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subresource {
-    /// Its name: `status`.
+    /// Name of the subresource, for example `status`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub subresource: String,
-    /// The kind of its answers.
+    /// Kind of the subresource's responses.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
     /// Further kinds of bodies that the subresource accepts.
@@ -209,18 +209,18 @@ pub struct Subresource {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub accepted_types: Vec<GroupVersionKind>,
-    /// Supported verbs.
+    /// Verbs that the subresource supports.
     #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
 }
 
-/// A group, version and kind.
+/// Group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupVersionKind {
-    /// The group; empty for the core group and, in discovery, for "that of the enclosing version".
+    /// API group. Empty for the core group and, in discovery, for the group of the enclosing version.
     #[serde(default, deserialize_with = "null_is_default")]
     pub group: String,
-    /// Version in the request.
+    /// API version. In discovery, empty for the enclosing version.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
     /// Name of the kind.
@@ -229,13 +229,13 @@ pub struct GroupVersionKind {
 }
 
 impl GroupList {
-    /// A document with these groups.
+    /// Creates a document with these groups.
     pub fn new(items: Vec<Group>) -> Self {
         Self { kind: KIND.into(), api_version: "apidiscovery.k8s.io/v2".into(), metadata: GroupListMetadata {}, items }
     }
 
-    /// The versions without a description, with the reasons. A group of unknown versions has an empty version. Cost: a
-    /// step for each version.
+    /// Returns the versions whose resources are unknown, with the reasons. The version is empty if all versions of a
+    /// group are unknown. Visits each version.
     pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
         let of_group = |group: &Group| {
             let named =

@@ -1,34 +1,34 @@
-//! Reasons for which a merged resource leaves out a cluster.
+//! Reasons for which a merged resource omits a cluster.
 
 use tributary_apimachinery::GroupVersionResource;
 
-/// Reason for which a merged resource leaves out a cluster that serves it.
+/// Reason for which a merged resource omits a cluster that serves the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     /// The cluster serves the name as a different kind or with a different scope.
     Clashes(String),
-    /// The cluster serves the resource in these versions only.
+    /// The cluster serves the resource only in these versions.
     InVersions(Vec<String>),
-    /// Its discovery lists the version without a description.
+    /// The cluster's discovery lists the version without its resources.
     Undescribed(Undescribed),
 }
 
-/// The reason why discovery of a cluster lacks the description of a version.
+/// Reason for which the discovery of a cluster lacks the resources of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undescribed {
-    /// The aggregated server of the resource does not answer.
+    /// The aggregated server of the version does not answer.
     Stale,
-    /// The error in its description.
+    /// Parser error in the description of the version.
     Unreadable(String),
 }
 
 impl Otherwise {
-    /// Whether the cluster may have objects of the resource without describing it.
+    /// Returns whether the cluster may have objects of the resource although its discovery lacks the resource.
     pub fn is_undescribed(&self) -> bool {
         matches!(self, Self::Undescribed(_))
     }
 
-    /// The reason in words, for warnings.
+    /// Returns the reason as a text for warnings.
     pub fn reason(&self, resource: &GroupVersionResource) -> String {
         match self {
             Self::Clashes(kind) => format!("it serves them as {kind}"),

@@ -1,4 +1,4 @@
-//! Reads a member's discovery document group by group: a faulty group affects no other group.
+//! Parser of a member's discovery document. Groups are parsed one by one: a faulty group affects no other group.
 
 use serde::Deserialize;
 use serde::de::Error;
@@ -9,30 +9,29 @@ use tributary_apimachinery::text::printable;
 use super::intake::GROUPS_MAX;
 use super::model::{Group, GroupList, GroupMetadata, KIND, STALE, Version};
 
-/// The limit of groups in one document, twice the limit for a member.
+/// Maximum number of parsed groups in one document: twice the limit for a member.
 const ITEMS_MAX: usize = 2 * GROUPS_MAX;
 
-/// The length of an error in characters. serde_json quotes the member's text, which may have megabytes; each resource
-/// of the group keeps a copy of the error.
+/// Maximum length of an error in characters. serde_json quotes the member's text, which may have megabytes, and each
+/// resource of the group keeps a copy of the error.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
-/// The groups of a document without a readable name.
 #[derive(Debug)]
 pub(super) struct NamelessGroups {
     pub(super) count: usize,
     pub(super) first_error: String,
 }
 
-/// The beginning of an error, without control characters.
 fn excerpt(error: &serde_json::Error) -> String {
     let text: String = error.to_string().chars().take(ERROR_CHARACTERS_MAX).collect();
     printable(&text).into_owned()
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
-/// A faulty version is [`STALE`], like a version of a server that does not answer; so is a group with nothing but a
-/// readable name. A group without a readable name is left out and counted. Reading stops after [`ITEMS_MAX`] groups.
+/// A faulty version becomes [`STALE`], like a version of a server that does not answer. A group whose only readable
+/// part is its name has unknown versions. A group without a readable name is omitted and counted. The parser stops
+/// after [`ITEMS_MAX`] groups.
 ///
 /// # Errors
 /// For a text that is no `APIGroupDiscoveryList`, such as the answer of an old kube-apiserver that does not know the
@@ -61,7 +60,7 @@ pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), s
     Ok((GroupList::new(groups), nameless))
 }
 
-/// Reads a group with each readable version, or its name alone.
+/// Parses a group with each readable version, or its name alone.
 ///
 /// # Errors
 /// For a group without a readable name.
@@ -90,7 +89,7 @@ fn read_group(text: &str) -> Result<Group, serde_json::Error> {
     })
 }
 
-/// Reads a version, or its name alone.
+/// Parses a version, or its name alone.
 ///
 /// # Errors
 /// For a version without a readable name.
@@ -117,7 +116,7 @@ mod tests {
         json!({"kind": KIND, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}).to_string()
     }
 
-    /// Each resource and subresource with its verbs, and each version without a description.
+    /// Lists each resource and subresource with its verbs, and each stale version.
     fn read_in_brief(text: &str) -> Vec<String> {
         let (document, nameless) = read(text.as_bytes()).unwrap();
         assert!(nameless.is_none(), "{nameless:?}");
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_widespread_servers_are_read() {
+    fn discovery_documents_of_widespread_api_servers_are_parsed() {
         let no_kind = json!({"group": "", "version": "", "kind": ""});
         type Row<'a> = (&'a str, &'a str, Vec<Value>, &'a [&'a str]);
         let rows: Vec<Row<'_>> = vec![
@@ -270,7 +269,7 @@ mod tests {
             ("a server that is down, without versions", "down.example", Vec::new(), &[]),
         ];
         for (server, group, versions, expected) in rows {
-            // kube-apiserver before 1.35 writes this field.
+            // kube-apiserver before 1.35 writes `creationTimestamp: null`.
             let metadata = json!({"name": group, "creationTimestamp": null});
             let text = list(&json!([{"metadata": metadata, "versions": versions}]));
             let expected: Vec<_> = expected.iter().map(|own| format!("{group}/{own}")).collect();
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_group_affects_no_other_group() {
+    fn unreadable_api_group_affects_no_other_group() {
         let good = |name: &str| json!({"metadata": {"name": name}, "versions": [version("v1", json!([]))]});
         let bad = json!([{"resource": "things", "verbs": "get"}]);
         let items = json!([
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_hostile_document_are_short() {
+    fn parser_errors_of_a_hostile_discovery_document_are_short() {
         let long = "x".repeat(100_000);
         let items = json!([
             {"metadata": {"name": "whole.example"}, "versions": long},
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn document_of_another_kind_is_an_error() {
+    fn discovery_document_of_a_different_kind_is_an_error() {
         for text in ["{", "[]", "null", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#, r#"{"items":[]}"#] {
             assert!(read(text.as_bytes()).is_err(), "{text}");
         }

@@ -1,25 +1,25 @@
-//! The kind of a resource and its printer.
+//! Kind, scope and printer of a resource.
 
 use tributary_apimachinery::GroupVersionResource;
 use tributary_printers::Printer;
 
 use super::model::Nature;
 
-/// Facts about a resource's kind that lists need.
+/// Properties of a resource that lists need.
 #[derive(Clone, Debug)]
 pub struct ResourceKind {
-    /// Resource of the request.
+    /// The resource with its version.
     pub resource: GroupVersionResource,
-    /// The kind of its objects.
+    /// Kind of the resource's objects.
     pub kind: Box<str>,
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Printer of its Tables.
+    /// Printer of the resource's Tables.
     pub printer: Printer,
 }
 
 impl ResourceKind {
-    /// The kind and scope on which clusters must agree to share a merged view.
+    /// Returns kind and scope, which have to be equal in all clusters of the merged view.
     pub fn nature(&self) -> Nature<'_> {
         Nature { kind: &self.kind, namespaced: self.namespaced }
     }

@@ -11,24 +11,23 @@ use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, Version};
 use super::otherwise::{Otherwise, Undescribed};
 
-/// Resources of a cluster: its `/api` and `/apis` documents.
+/// Discovery of a cluster: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberDiscovery {
-    /// The core group (`/api`).
+    /// Core group (`/api`).
     pub core: Arc<GroupList>,
-    /// All other groups (`/apis`).
+    /// All named groups (`/apis`).
     pub named: Arc<GroupList>,
 }
 
 /// Resources of all clusters. Immutable; built again when a cluster's document changes.
 #[derive(Clone, Debug, Default)]
 pub struct Union {
-    /// The core group (`/api`).
+    /// Core group (`/api`).
     pub core: GroupList,
-    /// All other groups (`/apis`).
+    /// All named groups (`/apis`).
     pub named: GroupList,
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
-    /// Clusters of the joined documents.
     members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
     /// Aggregated documents of the core group and of the named groups, written at the first request.
@@ -42,27 +41,28 @@ pub struct ServedResource {
     pub resource: GroupVersionResource,
     /// Description in discovery, with the verbs and subresources of all clusters.
     pub description: Resource,
-    /// Clusters that serve the resource, by name. Resources of the same clusters share the list.
+    /// Clusters that serve the resource, sorted by name. Resources of the same clusters share the list.
     pub clusters: Arc<[ClusterName]>,
     /// Clusters that support list and watch, so that a cacher can store their objects.
     pub cacheable: Arc<[ClusterName]>,
-    /// Clusters that are left out: different kind or scope, different versions, or no description.
+    /// Clusters that the resource omits, sorted by name: different kind or scope, different versions, or unknown
+    /// resources.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
 impl Union {
     /// Joins the clusters' documents. The cluster with the highest precedence (the newest server) comes first.
     ///
-    /// * Groups come in the order of the first cluster; further groups keep their position in their own documents.
-    /// * The versions of a group are ordered by the number of clusters that serve them, because a list in a rarer
+    /// * Groups have the order of the first cluster; further groups keep their position in their own documents.
+    /// * The versions of a group are sorted by the number of clusters that serve them, because a list in a rarer
     ///   version lacks objects. Between equal numbers the order of the first cluster decides, then the order of
     ///   versions (`v2`, `v1`, `v1beta1`).
     /// * A version is `Stale` only if it is stale in every cluster that serves it.
-    /// * Verbs, short names, categories and subresources are those of all clusters together.
+    /// * Verbs, short names, categories and subresources are the union over all clusters.
     /// * If clusters serve a resource as different kinds or with different scopes, the majority decides, then the first
-    ///   cluster by name; Kubernetes' own resources have no vote. Lists name the clusters that are left out.
+    ///   cluster by name. Resources of Kubernetes itself have no vote. Lists name the omitted clusters.
     ///
-    /// Cost: proportional to the distinct documents; a cluster with a shared document adds next to nothing
+    /// Costs time in proportion to the distinct documents; a cluster with a shared document adds next to nothing
     /// (`bench/benches/discovery.rs`).
     pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
         let mut by_name: Vec<usize> = (0..members.len()).collect();
@@ -87,23 +87,23 @@ impl Union {
         union
     }
 
-    /// Whether the union has the discovery of a cluster.
+    /// Returns whether the union contains the discovery of a cluster.
     pub fn tells_of(&self, cluster: &ClusterName) -> bool {
         self.members.contains(cluster)
     }
 
-    /// One line for each resource that members serve as different kinds or in different scopes.
+    /// Returns one line for each resource that members serve as different kinds or in different scopes.
     pub fn clashes(&self) -> &BTreeSet<String> {
         &self.clashes
     }
 
-    /// Aggregated document of the core group, or of all named groups.
+    /// Returns the aggregated document of the core group, or of all named groups.
     pub fn aggregated(&self, core: bool) -> &Document {
         let (written, groups) = if core { (&self.written[0], &self.core) } else { (&self.written[1], &self.named) };
         written.get_or_init(|| Document::new(groups))
     }
 
-    /// Whether a discovery document has content.
+    /// Returns whether a path has a discovery document.
     pub fn has_document(&self, path: &DiscoveryPath<'_>) -> bool {
         match path {
             DiscoveryPath::Root | DiscoveryPath::Core | DiscoveryPath::Groups => true,
@@ -112,36 +112,36 @@ impl Union {
         }
     }
 
-    /// A group; the core group has no name.
+    /// Returns a group by name; the core group has the empty name.
     pub fn group(&self, name: &str) -> Option<&Group> {
         let groups = if name.is_empty() { &self.core } else { &self.named };
         groups.items.iter().find(|group| group.metadata.name == name)
     }
 
-    /// A version of a group.
+    /// Returns a version of a group.
     pub fn version(&self, group: &str, version: &str) -> Option<&Version> {
         self.group(group)?.versions.iter().find(|own| own.version == version)
     }
 
-    /// The resource of this name, if any member serves it.
+    /// Returns a resource, if any member serves it.
     pub fn get(&self, resource: &GroupVersionResource) -> Option<&Arc<ServedResource>> {
         self.resources.get(resource)
     }
 
-    /// Resource of a request, with its clusters; `None` for paths without a resource, and for resources that no cluster
-    /// serves.
+    /// Returns the resource of a request, with its clusters. `None` for paths without a resource, and for resources
+    /// that no cluster serves.
     pub fn served<'a>(&self, info: &'a RequestInfo) -> Option<(&'a ResourceRequest, &Arc<ServedResource>)> {
         let request = info.resource()?;
         Some((request, self.get(&request.resource)?))
     }
 
-    /// All resources by group, version and name.
+    /// Returns all resources, sorted by group, version and name.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
         self.resources.values()
     }
 
-    /// Resource with objects of this kind, in this version, or in a different version of the group if no cluster serves
-    /// this one any more: the objects are the same.
+    /// Returns the resource with objects of this kind. If no cluster serves the wanted version, returns the resource in
+    /// a different version of the group, which has the same objects.
     pub fn of_kind(&self, wanted: &GroupVersion, kind: &str) -> Option<&Arc<ServedResource>> {
         let of_group =
             |served: &&Arc<ServedResource>| served.description.kind() == kind && served.resource.group == wanted.group;
@@ -151,19 +151,16 @@ impl Union {
     }
 }
 
-/// Distinct documents, with the clusters of each.
 struct Distinct<'a> {
-    /// By the precedence of the first member that has each.
+    /// Distinct documents, sorted by the precedence of the first member with each document.
     documents: Vec<Copies<'a, GroupList>>,
-    /// Index of each document.
     indices: Vec<DocumentIndex<'a>>,
-    /// The members by name, each with the place of its document.
+    /// Members sorted by name, each with the index of its document.
     members: Vec<(&'a ClusterName, usize)>,
-    /// Names of the clusters that have certain documents, made once for all resources of these clusters.
+    /// Names of the clusters with a given set of documents, computed once for all resources of these clusters.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
-/// State of a resource in one document.
 enum Own {
     /// The document lacks the resource.
     Lacks,
@@ -174,7 +171,7 @@ enum Own {
 }
 
 impl<'a> Distinct<'a> {
-    /// `by_name` has the places of the members in the order of their names.
+    /// `by_name` contains the indexes of the members in the order of their names.
     fn new(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         by_name: &[usize],
@@ -217,7 +214,6 @@ impl<'a> Distinct<'a> {
         }
     }
 
-    /// Returns the names of the clusters with one of these documents, in order.
     fn having(&mut self, documents: Vec<bool>) -> Arc<[ClusterName]> {
         let members = &self.members;
         let make = |documents: &Vec<bool>| {
@@ -245,7 +241,7 @@ impl Own {
 }
 
 impl ServedResource {
-    /// Makes a resource that discovery does not list, of the only cluster that serves its group and version.
+    /// Creates a resource that discovery does not list, for the only cluster that serves its group and version.
     pub fn unlisted(request: &ResourceRequest, cluster: ClusterName) -> Self {
         let scope = if request.namespace.is_some() { "Namespaced" } else { "Cluster" };
         let description = Resource {
@@ -262,20 +258,20 @@ impl ServedResource {
         Self { resource: request.resource.clone(), description, clusters, cacheable, otherwise: Vec::new() }
     }
 
-    /// Clusters with objects that no answer shows, and the reasons. Does not contain clusters without a description of
-    /// the version, because their objects are unknown.
+    /// Returns the clusters with objects that no response shows, and the reasons. Omits clusters whose discovery lacks
+    /// the version's resources, because their objects are unknown.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
         self.otherwise.iter().filter(|(_, otherwise)| !otherwise.is_undescribed())
     }
 
-    /// Whether a cluster has the resource: serves it, or has it otherwise.
+    /// Returns whether a cluster serves the resource, in any form.
     pub fn is_had_by(&self, cluster: &ClusterName) -> bool {
-        // Both lists are sorted by name.
+        // Both `clusters` and `otherwise` are sorted by name.
         self.clusters.binary_search(cluster).is_ok()
             || self.otherwise.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// The clusters that serve the version without a description: their objects are unknown.
+    /// Returns the clusters whose discovery lists the version without its resources: their objects are unknown.
     pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
         self.otherwise.iter().filter(|(_, otherwise)| otherwise.is_undescribed()).map(|(cluster, _)| cluster)
     }
@@ -302,25 +298,25 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// The reason why the member lacks a description of a version that it serves.
+    /// Returns the reason for which the member's discovery lacks the resources of a version that it serves.
     pub fn undescribed(&self, wanted: &GroupVersion) -> Option<Undescribed> {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         groups.group(&wanted.group)?.undescribed(&wanted.version)
     }
 
-    /// Whether the member serves a version, with or without a description.
+    /// Returns whether the member serves a version, with known or unknown resources.
     pub fn has_version(&self, wanted: &GroupVersion) -> bool {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         let group = groups.group(&wanted.group);
         group.is_some_and(|group| group.versions.iter().any(|own| *own.version == *wanted.version))
     }
 
-    /// The versions of which the member lacks a description.
+    /// Returns the versions whose resources the member's discovery lacks.
     pub fn all_undescribed(&self) -> impl Iterator<Item = GroupVersion> {
         [&self.core, &self.named].into_iter().flat_map(|groups| groups.undescribed()).map(|(version, _)| version)
     }
 
-    /// Whether this discovery has every resource of a second one.
+    /// Returns whether this discovery contains every resource of a second one.
     pub fn serves_all_of(&self, other: &Self) -> bool {
         let has_all = |own: &GroupList, other: &GroupList| {
             let own = DocumentIndex::new(own);
@@ -329,7 +325,7 @@ impl MemberDiscovery {
         has_all(&self.core, &other.core) && has_all(&self.named, &other.named)
     }
 
-    /// The member's own description of a resource.
+    /// Returns the member's own description of a resource.
     pub fn find(&self, resource: &GroupVersionResource) -> Option<&Resource> {
         if resource.group.is_empty() { self.core.find(resource) } else { self.named.find(resource) }
     }
@@ -390,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_versions_resources_and_verbs_are_joined() {
+    fn discovery_union_joins_groups_versions_resources_and_verbs() {
         let all = ["get", "list", "watch"];
         let union = Union::new(&[
             cluster(
@@ -424,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn conflicting_resources_are_left_out_and_reported() {
+    fn discovery_union_omits_and_reports_conflicting_resources() {
         let all = ["list", "watch"];
         let mut other = resource("foos", "Gadget", &all);
         other.scope = "Cluster".into();
@@ -462,7 +458,6 @@ mod tests {
         );
     }
 
-    /// A document with few resources, versions, kinds and verbs.
     fn documents() -> impl Strategy<Value = Arc<GroupList>> {
         let verbs = prop::sample::subsequence(vec!["get", "list", "watch"], 0..=3);
         let own = ("[ab]", prop::sample::select(vec!["Foo", "Bar"]), any::<bool>(), verbs);
@@ -496,7 +491,7 @@ mod tests {
         })
     }
 
-    /// Kind and scope by the majority, counted one by one.
+    /// Kind and scope by the majority, counted cluster by cluster.
     fn most_say<'a>(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         resource: &GroupVersionResource,
@@ -509,9 +504,9 @@ mod tests {
     }
 
     proptest! {
-        /// Shared documents make the same union as copies of them, and each cluster counts.
+        /// Shared documents and copied documents give the same union, and each cluster counts once.
         #[test]
-        fn shared_documents_are_joined_as_if_each_member_had_its_own(
+        fn shared_and_copied_discovery_documents_give_the_same_union(
             documents in prop::collection::vec(documents(), 1..5),
             members in prop::collection::vec((0_usize..5, any::<u16>()), 1..12),
         ) {

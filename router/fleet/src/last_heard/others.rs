@@ -1,5 +1,5 @@
-//! State of clusters that this process does not have. A second process with the same data directory may have them, or a
-//! later one with other contexts.
+//! Stored documents of clusters that are not configured in this process. A second process with the same data directory
+//! may have the clusters, or a later one with other kubeconfig contexts.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,13 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// Time for which the state of a cluster is kept after its last use. 30 days: a user who works with other clusters for
-/// a while finds it, and removed clusters do not stay for ever.
+/// Time for which the stored documents of a cluster are kept after its last use. 30 days: a user who works with other
+/// clusters for a while finds the documents again, and removed clusters do not stay for ever.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
-    /// Adds the clusters of an earlier text that a process used in the last 30 days. `now` is the wall clock, which may
-    /// be wrong: times in the future count as `now`.
+    /// Adds the clusters of an earlier state that a process used in the last 30 days. `now` is the wall clock, which
+    /// may be wrong: times in the future count as `now`.
     #[must_use]
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);
@@ -37,7 +37,7 @@ impl LastHeard {
         self
     }
 
-    /// Removes the clusters of other processes.
+    /// Names of this process's own clusters.
     #[cfg(test)]
     pub(crate) fn own_names(&self) -> Vec<&str> {
         self.discovery.keys().filter(|name| !self.others.contains_key(*name)).map(ClusterName::as_str).collect()

@@ -1,4 +1,4 @@
-//! Text of the stored state: JSON, compressed by gzip, with equal documents once.
+//! Text of the stored discovery and OpenAPI documents: JSON, compressed by gzip. Equal documents appear once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -20,10 +20,10 @@ use crate::discovery::MemberDiscovery;
 use crate::openapi::{DocumentKey, KnownMember, Spelling};
 use crate::topology::{ClusterAddress, Served};
 
-/// Layout of the text. Texts with a different number are not read.
+/// Version of the text's layout. A text with a different version is refused.
 const LAYOUT: u32 = 1;
 
-/// Why a text cannot be read.
+/// Reason for which a text cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LastHeardError {
     /// The file is no gzip file.
@@ -43,20 +43,18 @@ pub enum LastHeardError {
     NoDocument(usize),
 }
 
-/// The text as a whole.
 #[derive(Serialize, Deserialize)]
 struct LastHeardText {
     layout: u32,
     clusters: BTreeMap<ClusterName, ClusterText>,
-    /// Documents of discovery and lists of v3 documents, named by their places.
+    /// Discovery documents and lists of v3 documents. Clusters refer to them by index.
     texts: Vec<Box<RawValue>>,
     openapi: Vec<DocumentText>,
 }
 
-/// State of one cluster.
 #[derive(Default, Serialize, Deserialize)]
 struct ClusterText {
-    /// Last use by a process, if the writer did not have the cluster: seconds since 1970.
+    /// Last use by a process, if the writing process did not have the cluster: seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +69,6 @@ struct ClusterText {
     swagger: Option<String>,
 }
 
-/// The places of a cluster's two documents of discovery.
 #[derive(Serialize, Deserialize)]
 struct DiscoveryText {
     address: ClusterAddress,
@@ -79,18 +76,17 @@ struct DiscoveryText {
     named: usize,
 }
 
-/// A stored OpenAPI document.
 #[derive(Serialize, Deserialize)]
 struct DocumentText {
     path: String,
     tag: String,
     spelling: Spelling,
-    /// Compressed by gzip, in base64.
+    /// The document, compressed by gzip, in base64.
     bytes: String,
 }
 
 impl LastHeard {
-    /// Parses the text of [`KeepLastHeard`](super::KeepLastHeard). Cost: some 10 ms for each MB of text.
+    /// Parses the text of [`KeepLastHeard`](super::KeepLastHeard). Takes some 10 ms for each MB of text.
     ///
     /// # Errors
     /// [`LastHeardError`] gives the cause.
@@ -126,8 +122,8 @@ impl LastHeard {
         Ok(heard)
     }
 
-    /// Writes the text. Above the limit it leaves out OpenAPI before discovery, other processes' clusters before own
-    /// ones, and the last clusters by name. Cost: some 10 ms for each MB.
+    /// Writes the text. Above the size limit, the text omits OpenAPI documents before discovery, clusters of other
+    /// processes before own clusters, and the last clusters by name. Takes some 10 ms for each MB.
     pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextInTheMaking::default();
         for is_other in [false, true] {
@@ -160,21 +156,19 @@ impl LastHeard {
     }
 }
 
-/// A text under construction, within the limit.
 #[derive(Default)]
 struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
-    /// The place of each text.
     places: HashMap<String, usize>,
-    /// The places of documents that were written, by where they are: most clusters share theirs.
+    /// Indexes of written documents by memory address: clusters share most documents.
     written: HashMap<usize, usize>,
     openapi: Vec<DocumentText>,
     bytes: usize,
     left_out: usize,
 }
 
-/// Size of a cluster or document besides its texts, in bytes: names, tags and punctuation.
+/// Size of a cluster or document without its texts, in bytes: names, tags and punctuation.
 const ENTRY_BYTES: usize = 512;
 
 impl TextInTheMaking {
@@ -207,7 +201,7 @@ impl TextInTheMaking {
         }
     }
 
-    /// Index of a value's text; `None` if the limit is reached.
+    /// Index of a value's text. `None` above the size limit.
     fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
         // All values outlive this writer, so addresses are unique.
         let address = Arc::as_ptr(value).addr();
@@ -233,7 +227,7 @@ impl TextInTheMaking {
         Some(place)
     }
 
-    /// Takes room, if there is some.
+    /// Reserves bytes of the size limit. Returns whether they fit.
     fn takes(&mut self, bytes: usize) -> bool {
         let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
         match fits {
@@ -244,7 +238,6 @@ impl TextInTheMaking {
     }
 }
 
-/// The values of texts, each read once and shared.
 struct Shared<'a, T> {
     texts: &'a [Box<RawValue>],
     read: HashMap<usize, Arc<T>>,
@@ -267,7 +260,7 @@ impl<'a, T: DeserializeOwned> Shared<'a, T> {
 }
 
 impl DocumentText {
-    /// Returns `None` for damaged bytes; the document is then requested again.
+    /// Decodes the document. Returns `None` for damaged bytes; the document is then requested again.
     fn read(self) -> Option<(DocumentKey, bytes::Bytes)> {
         let Self { path, tag, spelling, bytes } = self;
         let bytes = STANDARD.decode(bytes).ok()?;
@@ -317,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn last_heard_survives_a_round_trip() {
+    fn stored_discovery_survives_a_round_trip() {
         let heard = heard();
         let read = LastHeard::read(&heard.to_text()).unwrap();
         assert_eq!(read, heard);
@@ -327,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn clusters_of_other_processes_stay_for_a_month() {
+    fn stored_clusters_of_other_processes_stay_for_thirty_days() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
-        // A second process, with cluster c and a cluster of its own.
+        // A second process has cluster c and a cluster of its own.
         let mut own = heard();
         own.discovery.retain(|name, _| name.as_str() == "c");
         own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
@@ -349,7 +342,7 @@ mod tests {
                 "{day}"
             );
         }
-        // Clusters that are configured again count as used now, and a clock that went back removes nothing.
+        // A cluster that is configured again counts as used now, and a clock that is set back removes no cluster.
         let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
         assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
         let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));
@@ -360,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_text_is_refused() {
+    fn invalid_stored_discovery_is_refused() {
         let error = |json: &str| LastHeard::read(&compression::whole(json.as_bytes())).unwrap_err().to_string();
         assert_eq!(LastHeard::read(b"{}").unwrap_err().to_string(), "the file cannot be decompressed");
         assert_eq!(error("{}"), "the file has a wrong structure");
@@ -375,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_documents_are_left_out() {
+    fn stored_discovery_omits_oversized_documents() {
         let mut heard = heard();
         let huge = MemberDiscovery { core: document(""), named: document(&"a".repeat(DOCUMENT_BYTES_MAX)) };
         let served = Served { address: ClusterAddress::from_description("there"), discovery: Arc::new(huge) };

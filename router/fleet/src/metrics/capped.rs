@@ -1,5 +1,5 @@
-//! Metrics with labels that clients or cluster users choose. The number of series has a limit; further label sets share
-//! one series.
+//! Metrics with labels that clients or cluster users choose. The number of series has a limit; all label sets above the
+//! limit share one series.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -10,17 +10,17 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 
 /// Labels with parts that clients or cluster users choose.
 pub(crate) trait ChosenLabels {
-    /// The labels without these parts, for the shared series.
+    /// The labels without the chosen parts, for the shared series.
     fn without_choice(&self) -> Self;
 }
 
-/// A family of metrics with a bound of its series. Clones share their series.
+/// A family of metrics with a maximum number of series. Clones share their series.
 #[derive(Clone, Debug)]
 pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
-    /// The series, to be registered.
+    /// Series of the metric family, for registration.
     pub family: Family<Labels, Metric, Constructor>,
     max: usize,
-    /// Label sets with a series of their own. Locked before the family, and only for an unknown label set.
+    /// Label sets with their own series. Locked before the family, and only for an unknown label set.
     known: Arc<Mutex<HashSet<Labels>>>,
 }
 
@@ -29,13 +29,12 @@ where
     Labels: ChosenLabels + Clone + Eq + Hash,
     Constructor: MetricConstructor<Metric>,
 {
-    /// A family with a limit of series.
     pub(crate) fn new(max: usize, constructor: Constructor) -> Self {
         Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
     /// Runs a function on the metric of these labels. A clone of the metric counts in the same series: a label set has
-    /// its own series from the beginning, or never.
+    /// its own series from the start, or never.
     pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);
@@ -50,7 +49,7 @@ where
 
     /// Removes series. The shared series stays. A removed series starts again at zero.
     ///
-    /// Cost: one look at each series.
+    /// Visits each series.
     pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {
         self.known.lock().retain(|labels| {
             let is_kept = is_kept(labels);
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn series_without_room_are_counted_together_and_known_ones_continue() {
+    fn label_sets_above_the_limit_share_one_series() {
         let capped = Capped::new(3, Counter::default as fn() -> Counter);
         for round in 1..=2 {
             for number in 0..1000 {
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_begin_the_same_series_take_room_for_it_once() {
+    fn concurrent_threads_create_each_metric_series_once() {
         const THREADS: usize = 8;
         const SERIES: usize = 2_000;
         let capped = Capped::new(SERIES, Counter::default as fn() -> Counter);
@@ -118,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn removed_series_leave_room_for_new_ones() {
+    fn removed_metric_series_make_new_series_possible() {
         let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
         };
         let told = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
-        // Names that change for ever: each generation has series of its own.
+        // The names change in each generation, and each generation has its own series.
         for generation in 1..=100 {
             let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
             names.iter().for_each(|name| count(name));

@@ -1,4 +1,4 @@
-//! Class of a client by its User-Agent: one of a few words.
+//! Class of a client by its User-Agent.
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -24,7 +24,7 @@ impl ClientClass {
     /// All classes, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Kubectl, Self::Helm, Self::K9s, Self::Controller, Self::Browser, Self::Other];
 
-    /// By a request's headers.
+    /// Returns the class by a request's headers.
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let agent = headers.get(USER_AGENT).map(|agent| agent.as_bytes()).unwrap_or_default();
         let begins = |name: &str| {
@@ -32,7 +32,7 @@ impl ClientClass {
             begin.eq_ignore_ascii_case(name.as_bytes())
                 && after.first().is_none_or(|next| !next.is_ascii_alphanumeric())
         };
-        // client-go's own form is `NAME/VERSION (OS/ARCH) kubernetes/COMMIT` (client-go `rest/config.go`).
+        // client-go's default form is `NAME/VERSION (OS/ARCH) kubernetes/COMMIT` (client-go `rest/config.go`).
         let is_client_go = || agent.windows(CLIENT_GO.len()).any(|part| part == CLIENT_GO);
         match () {
             () if begins("kubectl") => Self::Kubectl,
@@ -44,7 +44,7 @@ impl ClientClass {
         }
     }
 
-    /// Name of the class in metrics and logs.
+    /// Returns the name of the class in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kubectl => "kubectl",

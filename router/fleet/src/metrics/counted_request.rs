@@ -1,4 +1,4 @@
-//! Labels of a counted request, without the code of its answer.
+//! Labels of a counted request, without the code of its response.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ pub(super) const SEVERAL: &str = "*";
 /// Labels of a counted request. Equal requests with the same code share a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedRequest<'a> {
-    /// The verb; one without a name where the request cannot be read.
+    /// Verb of the request. An unnamed verb if the request cannot be parsed.
     pub verb: Verb,
-    /// Resource of the request. `None` for other paths and for unknown resources, because clients could otherwise
-    /// create series without end.
+    /// Resource of the request. `None` for other paths and for unknown resources: clients could otherwise create an
+    /// unlimited number of series.
     pub resource: Option<CountedResource<'a>>,
-    /// Source of the answer.
+    /// Source of the response.
     pub source: RequestSource,
-    /// Cluster of the path or host, or the clusters that were asked.
+    /// Cluster of the path or host, or the clusters that the request was sent to.
     pub cluster: CountedCluster,
     /// Outcome of the request.
     pub decision: Decision,
@@ -33,33 +33,32 @@ pub struct CountedRequest<'a> {
 /// Resource of a request, with the names of discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedResource<'a> {
-    /// Resource of the request.
     pub(super) resource: Cow<'a, GroupVersionResource>,
-    /// Subresource; empty without one, and for an unknown one.
+    /// Subresource. Empty without one, and for an unknown subresource.
     pub(super) subresource: Cow<'a, str>,
-    /// `cluster`, `namespace` or `resource`.
+    /// Scope of the request: `cluster`, `namespace` or `resource`.
     pub(super) scope: &'static str,
 }
 
-/// The cluster that a request is counted at.
+/// Cluster for which a request is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CountedCluster {
-    /// No cluster was asked.
+    /// The request was sent to no cluster.
     None,
-    /// Exactly this cluster was asked.
+    /// The request was sent to exactly this cluster.
     One(ClusterName),
-    /// Several clusters were asked.
+    /// The request was sent to several clusters.
     Several,
 }
 
 impl CountedRequest<'_> {
-    /// A request that cannot be read.
+    /// Returns the labels of a request that cannot be parsed.
     pub fn unread(decision: Decision, client: ClientClass) -> Self {
         let (verb, source, cluster) = (Verb::NonResource(""), RequestSource::Refused, CountedCluster::None);
         Self { verb, resource: None, source, cluster, decision, client }
     }
 
-    /// A copy that borrows nothing. Costs a copy of the subresource's name.
+    /// A copy with static lifetime. Costs a copy of the subresource's name.
     pub(super) fn to_static(&self) -> CountedRequest<'static> {
         let Self { verb, resource, source, cluster, decision, client } = self;
         CountedRequest {
@@ -74,7 +73,7 @@ impl CountedRequest<'_> {
 }
 
 impl<'a> CountedResource<'a> {
-    /// Resource of a request, if a cluster serves it. Costs a lookup in the union.
+    /// Returns the resource of a request, if a cluster serves it. Costs a lookup in the union.
     pub fn from_request(info: &RequestInfo, union: &'a Union) -> Option<Self> {
         let (request, served) = union.served(info)?;
         let scope = match (&request.name, &request.namespace) {
@@ -99,7 +98,7 @@ impl<'a> CountedResource<'a> {
 }
 
 impl CountedCluster {
-    /// Its name; `*` for several, and empty for none.
+    /// Name of the cluster; `*` for several, and empty for none.
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::None => "",

@@ -3,17 +3,17 @@
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Answered from memory.
+    /// Answered from the cache.
     Memory,
-    /// Forwarded to one or several clusters.
+    /// Forwarded to one or more clusters.
     Forwarded,
-    /// This process's own documents and checks answer it: discovery, OpenAPI, health, the version.
+    /// Answered by this process itself: discovery, OpenAPI, health, the version.
     Own,
-    /// A dispatch policy refused it.
+    /// Refused by a dispatch policy.
     Denied,
-    /// A limit refused it.
+    /// Refused because of a limit.
     Limited,
-    /// Refused for a different reason, before a cluster was asked.
+    /// Refused for a different reason, before any request to a cluster.
     Refused,
 }
 
@@ -21,7 +21,7 @@ impl Decision {
     /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Memory, Self::Forwarded, Self::Own, Self::Denied, Self::Limited, Self::Refused];
 
-    /// Name of the outcome in metrics and logs.
+    /// Returns the name of the outcome in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",

@@ -1,6 +1,6 @@
-//! Labels of series.
+//! Labels of metric series.
 //!
-//! Labels are made when a series begins. Label texts from clusters are shared with discovery.
+//! Labels are created when a series starts. Label texts from clusters are shared with discovery.
 
 use std::sync::Arc;
 
@@ -14,30 +14,28 @@ use super::counted_request::CountedRequest;
 /// Label of the shared series, for label sets above the limit.
 pub const OTHER: &str = "other";
 
-/// The labels of a resource; empty for other paths.
+/// Labels of a resource; empty for paths without a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct ResourceLabels {
     /// API group of the resource.
     pub group: Arc<str>,
-    /// Version in the request.
+    /// API version of the request.
     pub version: Arc<str>,
     /// Plural name of the resource.
     pub resource: Arc<str>,
 }
 
 impl ResourceLabels {
-    /// The labels of a resource.
+    /// Returns the labels of a resource.
     pub fn from_resource(resource: &GroupVersionResource) -> Self {
         let GroupVersionResource { group, version, resource } = resource.clone();
         Self { group, version, resource }
     }
 
-    /// Labels of the shared series.
     pub(super) fn other() -> Self {
         Self { resource: OTHER.into(), ..Self::default() }
     }
 
-    /// Labels of 410 answers for a verb.
     pub(super) fn expired(&self, verb: Verb) -> ExpiredLabels {
         ExpiredLabels { verb: verb.in_metrics(), resource: self.clone() }
     }
@@ -49,27 +47,24 @@ impl ChosenLabels for ResourceLabels {
     }
 }
 
-/// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
-    /// `GET`, `LIST`, `WATCH`, `POST`, …: kube-apiserver's upper-case verbs.
+    /// Verb in kube-apiserver's upper case: `GET`, `LIST`, `WATCH`, `POST`, …
     verb: &'static str,
-    /// The resource; empty for other paths.
+    /// Resource; empty for other paths.
     #[prometheus(flatten)]
     pub(super) resource: ResourceLabels,
-    /// The subresource; empty for none.
+    /// Subresource; empty for none.
     subresource: Arc<str>,
-    /// `cluster`, `namespace`, `resource`, or empty.
+    /// Scope of the request: `cluster`, `namespace`, `resource`, or empty.
     scope: &'static str,
-    /// Source of the answer: `memory`, `member`, `self` for Tributary's own documents and checks, or empty for a
+    /// Source of the response: `memory`, `member`, `self` for Tributary's own documents and checks, or empty for a
     /// refused request.
     source: &'static str,
-    /// The HTTP status code.
     code: u16,
 }
 
 impl RequestLabels {
-    /// The labels of a request that was answered with this code.
     pub(super) fn from_request(request: &CountedRequest<'_>, code: StatusCode) -> Self {
         let (verb, source, code) = (request.verb.in_metrics(), request.source.as_str(), code.as_u16());
         let (resource, subresource, scope) = match &request.resource {
@@ -86,23 +81,19 @@ impl ChosenLabels for RequestLabels {
     }
 }
 
-/// Labels of requests by outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
-    /// Cluster of the path or host, or the only cluster that was asked; `*` for several, empty for none.
+    /// Cluster of the path or host, or the only cluster that the request was sent to; `*` for several, empty for none.
     pub(super) cluster: Arc<str>,
     /// Verb as in RBAC.
     verb: &'static str,
-    /// The resource and subresource in kubectl's form; empty for a path without a resource.
+    /// Resource and subresource in kubectl's notation; empty for a path without a resource.
     resource: Arc<str>,
-    /// Outcome of the request.
     decision: &'static str,
-    /// Class of the client.
     client: &'static str,
 }
 
 impl ClusterRequestLabels {
-    /// The labels of a request.
     pub(super) fn from_request(request: &CountedRequest<'_>) -> Self {
         let mut resource = String::new();
         if let Some(of) = &request.resource {
@@ -128,12 +119,11 @@ impl ChosenLabels for ClusterRequestLabels {
     }
 }
 
-/// Labels of 410 answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ExpiredLabels {
     /// `LIST` or `WATCH`, as in [`RequestLabels`].
     verb: &'static str,
-    /// The resource; empty for other paths.
+    /// Resource; empty for other paths.
     #[prometheus(flatten)]
     resource: ResourceLabels,
 }
@@ -144,23 +134,19 @@ impl ChosenLabels for ExpiredLabels {
     }
 }
 
-/// The labels of a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LimitLabels {
-    /// Name of the limit.
     pub(super) limit: &'static str,
 }
 
-/// The labels of questions to members.
+/// Labels of requests that precede the answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct QuestionLabels {
-    /// Subject of the question.
     pub(super) about: &'static str,
 }
 
-/// The labels of the turns for answers of one length.
+/// Labels of the permits for responses of one length class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AnswerLengthLabels {
-    /// Length class of the answers.
     pub(super) length: &'static str,
 }

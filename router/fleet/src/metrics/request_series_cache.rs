@@ -1,8 +1,7 @@
-//! The series of requests that were counted before: one look finds all of them.
+//! Cache of the series of earlier requests: a single lookup finds all series of a request.
 //!
-//! Making labels takes half a dozen allocations, and finding each of up to four series by them another hash of all
-//! their texts. A request that is like an earlier one finds the series where that one was counted, for one hash and
-//! without an allocation.
+//! New labels cost half a dozen allocations, and the search for each of up to four series costs a further hash of all
+//! label texts. A request that equals an earlier one finds its series with one hash and without an allocation.
 
 use std::hash::BuildHasher as _;
 use std::mem;
@@ -17,46 +16,43 @@ use tokio::time::Instant;
 
 use super::counted_request::CountedRequest;
 
-/// Series of equal requests.
 pub(super) struct RequestSeries {
-    /// Requests by resource and code.
+    /// Counter of requests by resource and code.
     pub(super) requests: Counter,
-    /// Requests by cluster and outcome.
+    /// Counter of requests by cluster and outcome.
     pub(super) cluster_requests: Counter,
-    /// Durations; `None` for watches.
+    /// Histogram of durations; `None` for watches.
     pub(super) durations: Option<Histogram>,
-    /// Answers with 410 for an old version.
+    /// Counter of responses with 410 for an old version. `None` for other codes.
     pub(super) expired: Option<Counter>,
 }
 
 /// Cache of the series of recent kinds of requests.
 ///
-/// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache starts
-/// again, [at most once a minute](BEGUN_ANEW_EVERY): kinds in use are looked up once more, and names of vanished
-/// resources and clusters are dropped. Until then a new kind costs a lookup in the family.
+/// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache is
+/// emptied, [at most once a minute](BEGUN_ANEW_EVERY): kinds in use are looked up once more, and names of vanished
+/// resources and clusters disappear. Until the cache is emptied, a new kind costs a lookup in the metric family.
 pub(super) struct RequestSeriesCache {
     known: RwLock<CachedSeries>,
     /// A fast hasher: clients choose no part of the key, clusters do not know its seed, and the number of comparisons
     /// is limited.
     hasher: DefaultHashBuilder,
-    /// Limit of kinds.
     max: usize,
 }
 
-/// Cached kinds, and the time of the last restart (`None`: the start of the process).
 #[derive(Default)]
 struct CachedSeries {
     kinds: HashTable<KnownRequests>,
-    /// Number of clears because of removed series. A series that was looked up before a clear is not cached after it.
+    /// Number of clears because of removed series. A series that was looked up before a clear is not cached after the
+    /// clear.
     cleared: u64,
     begun_anew: Option<Instant>,
 }
 
-/// Shortest time between two restarts of a full cache. Clients with ever new requests could otherwise restart it all
-/// the time, and other requests wait while it fills: 10,000 kinds take some 20 ms.
+/// Minimum time between two times that a full cache is emptied. Otherwise, clients with ever new requests could empty
+/// the cache constantly, and other requests wait while it fills: 10,000 kinds take some 20 ms.
 const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
 
-/// The requests of one kind.
 struct KnownRequests {
     hash: u64,
     request: CountedRequest<'static>,
@@ -78,7 +74,7 @@ impl RequestSeries {
 }
 
 impl RequestSeriesCache {
-    /// A cache with this limit of kinds: some 200 bytes each, and their names.
+    /// Creates a cache with a maximum number of kinds: some 200 bytes each, and their names.
     pub(super) fn new(max: usize) -> Self {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
@@ -120,12 +116,12 @@ impl RequestSeriesCache {
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
-        // Drops ten thousand kinds without the lock.
+        // Ten thousand kinds are dropped without the lock.
         drop(known);
         drop(let_go);
     }
 
-    /// Whether the cache has room for a kind, if necessary after a restart.
+    /// Returns whether the cache can store a further kind, if necessary after it is emptied.
     fn has_room(&self, known: &CachedSeries, now: Instant) -> bool {
         let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
         known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
@@ -140,7 +136,6 @@ impl RequestSeriesCache {
         drop(let_go);
     }
 
-    /// Number of cached kinds.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.known.read().kinds.len()
@@ -162,7 +157,6 @@ mod tests {
         CountedRequest { verb, resource: None, source, cluster, decision: Decision::Memory, client: ClientClass::Helm }
     }
 
-    /// A cache with a counter of started series.
     struct Counting {
         cache: RequestSeriesCache,
         begun: Cell<usize>,
@@ -173,7 +167,7 @@ mod tests {
             Self { cache: RequestSeriesCache::new(max), begun: Cell::new(0) }
         }
 
-        /// Counts a request. Whether its series is begun.
+        /// Counts a request. Returns whether the request started new series.
         fn begins(&self, request: &CountedRequest<'_>, code: StatusCode) -> bool {
             let before = self.begun.get();
             self.cache.count(request, code, Duration::ZERO, || {
@@ -186,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_differ_in_anything_have_series_of_their_own() {
+    fn requests_with_any_different_label_have_different_series() {
         let counting = Counting::new(100);
         let eu = || CountedCluster::One(ClusterName::new("eu").unwrap());
         let us = CountedCluster::One(ClusterName::new("us").unwrap());
@@ -214,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_series_cache_begins_anew_at_intervals() {
+    async fn full_series_cache_is_emptied_at_intervals() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
@@ -222,7 +216,7 @@ mod tests {
             CountedRequest { cluster, ..request() }
         };
         for round in 0..10 {
-            // The first kind without room restarts the cache; the following ones find room until it is full.
+            // The first kind above the limit empties the cache; the following kinds fill it again.
             for number in 0..100 {
                 let number = round * 100 + number;
                 assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
@@ -236,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn series_looked_up_before_a_clear_are_not_cached() {
+    fn metric_series_from_before_a_cache_clear_are_not_cached() {
         let counting = Counting::new(3);
         counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
             counting.cache.clear();

@@ -1,13 +1,13 @@
-//! Source of an answer.
+//! Source of a response.
 
-/// Source of an answer.
+/// Source of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestSource {
     /// No source: the request was refused before.
     Refused,
-    /// Objects in memory.
+    /// Cached objects.
     Memory,
-    /// One member or several.
+    /// One or more members.
     Member,
     /// This process: discovery, health, versions.
     Own,

@@ -1,4 +1,4 @@
-//! That requests are counted in the series of their labels, in the words of the exposition.
+//! Tests of the series and labels in which requests are counted, as text of the exposition.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::*;
 use crate::discovery::model::GroupList;
 use crate::discovery::{MemberDiscovery, Union};
 
-/// Pods, and Deployments of `apps`, of which each has one subresource.
+/// Discovery of Pods, and of Deployments of `apps`, each with one subresource.
 fn union() -> Union {
     let document = |group: &str, (name, kind): (&str, &str), below: &str| -> GroupList {
         let response_kind = json!({"group": group, "version": "v1", "kind": kind});
@@ -31,7 +31,7 @@ fn union() -> Union {
     Union::new(&[(ClusterName::new("eu").unwrap(), Arc::new(member))])
 }
 
-/// A request as in the tables below: method and path.
+/// Parses a request of the tables below: method and path.
 fn read(written: &str) -> RequestInfo {
     let (method, target) = written.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
@@ -43,7 +43,7 @@ fn count(metrics: &Metrics, times: usize, request: &CountedRequest<'_>, code: u1
     (0..times).for_each(|_| metrics.observe(request, code, Duration::from_millis(1)));
 }
 
-/// Exposed lines of requests, sorted; for a histogram the count.
+/// Exposed lines about requests, sorted; for a histogram only the count.
 fn lines(metrics: &Metrics) -> Vec<String> {
     let is_of_requests = |line: &&str| {
         let names = [
@@ -93,7 +93,7 @@ fn counted_request_is_exposed_with_its_labels() {
     assert_eq!(lines(&metrics), expected);
 }
 
-/// A request, its outcome, the code of its answer, and its lines: duration, request, 410, and request by cluster.
+/// A request, its outcome, the code of its response, and its lines: duration, request, 410, and request by cluster.
 type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u16, &'static [&'static str]);
 
 #[test]
@@ -184,7 +184,7 @@ fn requests_are_counted_by_resource_and_outcome() {
 }
 
 #[test]
-fn unreadable_requests_are_counted_without_their_contents() {
+fn unparsable_requests_are_counted_without_resource_labels() {
     let metrics = Metrics::default();
     let request = CountedRequest::unread(Decision::Refused, ClientClass::Other);
     count(&metrics, 2, &request, 400);
@@ -192,7 +192,7 @@ fn unreadable_requests_are_counted_without_their_contents() {
 }
 
 #[test]
-fn request_series_beyond_the_limit_are_counted_together() {
+fn requests_above_the_series_limit_share_one_series() {
     const MORE: usize = 7;
     let metrics = Metrics::default();
     let request = |number: usize| {

@@ -1,4 +1,4 @@
-//! Requests of a cluster's OpenAPI documents.
+//! Requests for a cluster's OpenAPI documents.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -12,42 +12,36 @@ use tributary_sharing::body;
 use super::join::{SchemaVersion, Spelling};
 use crate::topology::Cluster;
 
-/// The largest document that is taken from a member, in bytes. kube-apiserver's own v2 document has 2 MB; thousands of
-/// CRDs with large schemas bring it to some ten times as much.
+/// Maximum size of a document from a member, in bytes. 64 MiB: kube-apiserver's own v2 document has 2 MB, and thousands
+/// of CRDs with large schemas bring it to some ten times as much.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
-/// The longest list of documents that is taken from a member, in bytes: ten thousand, each with a path and a hash.
+/// Maximum size of a list of documents from a member, in bytes: ten thousand, each with a path and a hash.
 const INDEX_BYTES_MAX: usize = 4 << 20;
 
-/// Time limit for the index of a cluster. A cluster without an answer is left out for the moment.
+/// Time limit for the index of a cluster. A cluster without an answer is omitted for the moment.
 const INDEX_WITHIN: Duration = Duration::from_secs(3);
 
 /// Time limit for a document: megabytes, over a slow network.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
 
-/// Why a member gave no document.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// The cluster has no client.
     #[error("{0}")]
     Client(String),
-    /// The cluster did not answer, or its answer broke off.
     #[error("{0}")]
     Send(#[source] body::BoxError),
-    /// The cluster did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
-    /// The cluster answered with an error.
     #[error("it answered {0}")]
     Status(StatusCode),
-    /// The answer cannot be parsed.
     #[error("its answer cannot be read: {0}")]
     Text(String),
 }
 
 impl AskError {
-    /// Whether the cluster gave no answer, so that its last known documents count. A refusal is an answer; a 429 of
-    /// kube-apiserver's priority and fairness says nothing about documents.
+    /// Returns whether the cluster gave no answer, so that its last known documents count. A refusal is an answer. A
+    /// 429 of kube-apiserver's priority and fairness is not.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
@@ -57,15 +51,14 @@ impl AskError {
     }
 }
 
-/// A cluster's answer.
 pub(super) struct DocumentResponse {
-    /// Its entity tag, without quotes.
+    /// Entity tag of the document, without quotes.
     pub(super) tag: Option<String>,
-    /// The document; `None` if the cluster answered that it is one of the known ones.
+    /// The document; `None` if the document equals a known one (304).
     pub(super) bytes: Option<Bytes>,
 }
 
-/// The list of a member's v3 documents.
+/// Requests the list of a member's v3 documents.
 ///
 /// # Errors
 /// [`AskError`].
@@ -84,7 +77,7 @@ pub(super) async fn document(
     (schema, spelling): (SchemaVersion, Spelling),
     known: &[String],
 ) -> Result<DocumentResponse, AskError> {
-    // Old servers know the form with `@` alone, which is no valid media type; all since 1.27 know both.
+    // Servers before 1.27 know only the form with `@`, which is no valid media type; newer servers know both forms.
     let accept = match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
         (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",

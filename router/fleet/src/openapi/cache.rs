@@ -1,4 +1,4 @@
-//! Recently made documents, within a limit of bytes.
+//! Cache of recently made documents, with a size limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,25 +12,22 @@ use super::join::Spelling;
 /// Identity and form of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
-    /// The path below the server: `/openapi/v3/apis/apps/v1`.
+    /// Path of the document at the server, for example `/openapi/v3/apis/apps/v1`.
     pub path: String,
-    /// Tag of the content.
+    /// Entity tag of the content.
     pub tag: String,
-    /// Encoding of the document.
     pub(crate) spelling: Spelling,
-    /// Whether the client takes gzip.
+    /// Whether the client accepts gzip.
     pub gzip: bool,
 }
 
-/// A document in the encoding for clients.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedDocument {
     pub(super) bytes: Bytes,
-    /// Whether the bytes are compressed.
     pub(super) gzip: bool,
 }
 
-/// The documents, and the tasks that make one now.
+/// Cached documents, and locks of documents that are being made.
 pub(super) struct Cache {
     bytes_max: usize,
     kept: Mutex<CachedDocuments>,
@@ -41,17 +38,15 @@ pub(super) struct Cache {
 struct CachedDocuments {
     by_key: HashMap<DocumentKey, (EncodedDocument, u64)>,
     bytes: usize,
-    /// Counts uses: the entry with the lowest number was used longest ago.
+    /// Number of uses: the entry with the lowest number is the least recently used one.
     uses: u64,
 }
 
 impl Cache {
-    /// Cache of documents for clients.
     pub(super) fn of_answers() -> Self {
         Self::within(OPENAPI_BYTES)
     }
 
-    /// Cache of the clusters' last known documents.
     pub(super) fn of_last_words() -> Self {
         Self::within(OPENAPI_LAST_BYTES)
     }
@@ -60,12 +55,12 @@ impl Cache {
         Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
     }
 
-    /// Whether the cache has a document. Does not count as a use.
+    /// Returns whether the cache contains a document. Does not count as a use.
     pub(super) fn has(&self, key: &DocumentKey) -> bool {
         self.kept.lock().by_key.contains_key(key)
     }
 
-    /// Returns a cached document, and counts as a use.
+    /// Returns a cached document. Counts as a use.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut kept = self.kept.lock();
         kept.uses += 1;
@@ -83,7 +78,7 @@ impl Cache {
         all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
     }
 
-    /// Adds a document and drops the least recently used ones above the limit.
+    /// Adds a document, and drops the least recently used ones above the limit.
     pub(super) fn insert(&self, key: DocumentKey, made: EncodedDocument) {
         if made.bytes.len() > self.bytes_max {
             return;
@@ -102,10 +97,10 @@ impl Cache {
         }
     }
 
-    /// Returns the document of this key. If it is missing, the first caller makes it while the others wait.
+    /// Returns the document of this key. If the document is missing, the first caller makes it while the others wait.
     ///
     /// # Errors
-    /// Those of `make`; a waiting caller then makes the document itself.
+    /// The error of `make`; a waiting caller then makes the document itself.
     pub(super) async fn get_or_make<E>(
         &self,
         key: DocumentKey,
@@ -149,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn least_recently_used_document_is_dropped_first() {
+    fn least_recently_used_openapi_document_is_dropped_first() {
         let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
             cache.insert(key(tag), made(OPENAPI_BYTES / 3));
@@ -165,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn document_is_made_once_for_concurrent_requests() {
+    async fn openapi_document_is_made_once_for_concurrent_requests() {
         let cache = Cache::of_answers();
         let count = std::sync::atomic::AtomicUsize::new(0);
         let make = || async {

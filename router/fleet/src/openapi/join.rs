@@ -1,8 +1,8 @@
 //! Union of the documents of several clusters, by name. If two documents describe a path or schema differently, the
 //! first one wins.
 //!
-//! JSON and protobuf are joined alike and separately: a cluster's protobuf has the same content as its JSON, so no
-//! conversion is needed.
+//! JSON and protobuf are joined by the same rules and separately: a cluster's protobuf has the same content as its
+//! JSON, so no conversion is needed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use tributary_apimachinery::wire::{self, Malformed};
 /// OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemaVersion {
-    /// Swagger 2.0: one document of everything.
+    /// Swagger 2.0: one document for the whole server.
     V2,
     /// OpenAPI 3.0: one document for each group version.
     V3,
@@ -29,7 +29,7 @@ pub enum Spelling {
     Protobuf,
 }
 
-/// Why documents cannot be joined.
+/// Reason for which documents cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// A document is not valid JSON.
@@ -40,17 +40,17 @@ pub enum JoinError {
     Protobuf(#[from] Malformed),
 }
 
-/// Indexes of the documents that cannot be parsed, with the errors. Costs as much as joining them.
+/// Returns the indexes of the documents that cannot be parsed, with the errors. Costs as much as [`join`].
 pub fn unreadable(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> Vec<(usize, JoinError)> {
     let alone = documents.iter().map(|document| join(schema, spelling, std::slice::from_ref(document)));
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
 }
 
-/// Joins documents, the one to be preferred first. Costs one pass over their text;
-/// a few milliseconds for each megabyte.
+/// Joins documents. The preferred document comes first. Costs one pass over their text; a few milliseconds for each
+/// megabyte.
 ///
 /// # Errors
-/// [`JoinError`] where one of them cannot be read.
+/// [`JoinError`] if a document cannot be parsed.
 pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> Result<Vec<u8>, JoinError> {
     match spelling {
         Spelling::Json => {
@@ -64,7 +64,7 @@ pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> R
     }
 }
 
-/// Depth to which a member of the document is joined by name. 0: the first document wins.
+/// Depth to which a member of the JSON document is joined by name. 0: the first document wins.
 fn levels(schema: SchemaVersion, key: &str) -> u8 {
     match (schema, key) {
         (_, "paths") => 1,
@@ -74,7 +74,7 @@ fn levels(schema: SchemaVersion, key: &str) -> u8 {
     }
 }
 
-/// Writes the union of objects. `levels` gives the depth for each member.
+/// Writes the union of JSON objects. `levels` returns the depth for each member.
 fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8) -> Result<(), serde_json::Error> {
     let objects: Vec<RawObject<'_>> =
         texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
@@ -104,7 +104,7 @@ fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8
     Ok(())
 }
 
-/// The members of a JSON object in their order, values unread.
+/// Members of a JSON object in their order, with unparsed values.
 struct RawObject<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> RawObject<'a> {
@@ -148,20 +148,21 @@ enum JoinRule {
     Named,
 }
 
-/// The number of the name of an entry of one of gnostic's maps.
+/// Field number of the name in an entry of gnostic's maps.
 const NAME: u64 = 1;
 
-/// A map of names, as gnostic spells most: one field of entries.
+/// A map of names in gnostic's usual form: one field with entries.
 const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
 fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {
     match schema {
-        // paths (its field 1 has extensions), definitions, parameters, responses, security_definitions
+        // Field 8 is paths (its field 1 has extensions); fields 9, 10, 11 and 13 are definitions, parameters, responses
+        // and security_definitions.
         SchemaVersion::V2 => {
             const { &[(8, JoinRule::Message(&[(2, JoinRule::Named)])), (9, MAP), (10, MAP), (11, MAP), (13, MAP)] }
         }
-        // paths; components: schemas, responses, parameters, examples, request_bodies, headers, security_schemes,
-        // links, callbacks
+        // Field 4 is paths. Field 5 is components: schemas, responses, parameters, examples, request_bodies, headers,
+        // security_schemes, links, callbacks.
         SchemaVersion::V3 => {
             const {
                 &[
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_united_and_the_first_document_is_preferred() {
+    fn json_documents_are_joined_by_name_and_the_first_wins() {
         let newer = json!({"openapi": "3.0.0", "info": {"version": "2"}, "paths": {"/a": {"get": 2}, "/b\n": {}},
             "components": {"schemas": {"S": {"new": true}}, "securitySchemes": {"T": 1}}});
         let older = json!({"openapi": "3.0.0", "info": {"version": "1", "x": 1}, "paths": {"/a": {"get": 1}, "/c": {}},
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn document_that_is_not_json_is_an_error() {
+    fn malformed_openapi_json_document_is_an_error() {
         for text in [&b"[]"[..], b"{", b"{\"paths\":[]}"] {
             assert!(join(SchemaVersion::V3, Spelling::Json, &[text, b"{\"paths\":{}}"]).is_err());
         }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_united_by_name() {
+    fn protobuf_documents_are_joined_by_name_and_the_first_wins() {
         let document = |version: &str, paths: &[(&str, &str)], schemas: &[(&str, &str)]| {
             let map = |entries: &[(&str, &str)]| {
                 message(&entries.iter().map(|(name, value)| (1, entry(name, value))).collect::<Vec<_>>())

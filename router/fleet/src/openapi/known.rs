@@ -1,4 +1,4 @@
-//! Last known OpenAPI documents of the clusters: a value that survives a restart.
+//! Last known OpenAPI documents of the clusters, as a value that survives a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::topology::{Cluster, ClusterAddress};
 pub struct KnownOpenApi {
     /// State of each cluster.
     pub members: BTreeMap<ClusterName, KnownMember>,
-    /// Documents of clusters, compressed by gzip, the most recently used one first.
+    /// Documents of clusters, compressed by gzip. The most recently used document comes first.
     pub documents: Vec<(DocumentKey, Bytes)>,
 }
 
@@ -26,20 +26,20 @@ pub struct KnownMember {
     pub uid: Option<Arc<String>>,
     /// Address of the cluster.
     pub address: Option<ClusterAddress>,
-    /// Index of its v3 documents.
+    /// Index of the cluster's v3 documents.
     pub index: Option<Arc<OpenApiIndex>>,
-    /// The tag of its v2 document.
+    /// Entity tag of the cluster's v2 document.
     pub(crate) swagger: Option<String>,
 }
 
 impl KnownMember {
-    /// Tags of its documents.
+    /// Returns the tags of the cluster's documents.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         let of_index = self.index.iter().flat_map(|index| index.hashes());
         of_index.chain(self.swagger.as_deref())
     }
 
-    /// Whether this state belongs to the cluster: equal uids, or equal addresses if a uid is unknown.
+    /// Returns whether this state belongs to the cluster: equal uids, or equal addresses if a uid is unknown.
     pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
         match (&self.uid, cluster.uid()) {
             (Some(known), Some(uid)) => *known == uid,
@@ -47,7 +47,7 @@ impl KnownMember {
         }
     }
 
-    /// Assigns this state to a cluster. Drops the state of a different cluster.
+    /// Assigns this state to a cluster. Clears the state if it belongs to a different cluster.
     pub(super) fn become_of(&mut self, cluster: &Cluster) {
         if !self.is_of(cluster) {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! Last known OpenAPI documents, for the time when a cluster does not answer.
+//! Last known OpenAPI documents, for the time during which a cluster does not answer.
 
 use std::sync::Arc;
 
@@ -17,13 +17,12 @@ use crate::topology::Cluster;
 /// An answer of a cluster, with its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Dated<T> {
-    /// The cluster answered a moment ago.
     Now(T),
-    /// The cluster does not answer; this is its last answer.
+    /// The last answer of a cluster that gives no answer now.
     Before(T),
 }
 
-/// Accessor of one part of the state.
+/// Function that accesses one part of a [`KnownMember`].
 pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
 /// Last answers of a cluster, with the identity of the cluster.
@@ -33,7 +32,7 @@ pub(super) struct LastAnswers {
 }
 
 impl LastAnswers {
-    /// State from an earlier run, or empty. `news` is notified of every change.
+    /// Creates the state from an earlier process's state, or empty. `news` is notified of every change.
     pub(super) fn new(known: KnownMember, news: Arc<Notify>) -> Self {
         Self { known: Mutex::new(known), news }
     }
@@ -49,26 +48,26 @@ impl LastAnswers {
         }
     }
 
-    /// Last answer, unless the name means a different cluster by now.
+    /// Returns the last answer. `None` if the name belongs to a different cluster now.
     pub(super) fn get<T: Clone>(&self, cluster: &Cluster, part: OpenApiPart<T>) -> Option<T> {
         let mut known = self.known.lock();
         if known.is_of(cluster) { part(&mut known).clone() } else { None }
     }
 
-    /// Copy of the whole state.
     pub(super) fn snapshot(&self) -> KnownMember {
         self.known.lock().clone()
     }
 }
 
-/// The documents that members gave last, compressed, within a bound of bytes.
+/// Last known documents of members, compressed, with a size limit.
 pub(super) struct LastDocuments {
     cache: Cache,
     news: Arc<Notify>,
 }
 
 impl LastDocuments {
-    /// Documents from an earlier run, the most recently used one first. `news` is notified of every new one.
+    /// Starts with the documents of an earlier process, the most recently used one first. `news` is notified of every
+    /// new document.
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
         let cache = Cache::of_last_words();
         for (key, bytes) in known.into_iter().rev() {
@@ -77,7 +76,7 @@ impl LastDocuments {
         Self { cache, news }
     }
 
-    /// Keeps a document. Compressing it takes milliseconds: not the work of a thread that answers requests.
+    /// Stores a document. Compresses it in a blocking thread, because the compression takes milliseconds.
     pub(super) async fn insert(&self, path: &str, tag: &str, spelling: Spelling, bytes: Bytes) {
         let key = key(path, tag, spelling);
         if self.cache.has(&key) {
@@ -90,18 +89,16 @@ impl LastDocuments {
         }
     }
 
-    /// Returns a stored document.
     pub(super) async fn find(&self, path: &str, tag: &str, spelling: Spelling) -> Option<Bytes> {
         let packed = self.cache.find(&key(path, tag, spelling))?.bytes;
         tokio::task::spawn_blocking(move || ask::unpack(&packed)).await.ok()?.ok()
     }
 
-    /// Whether a document is stored in one of these encodings.
     pub(super) fn has(&self, path: &str, tag: &str, spellings: &[Spelling]) -> bool {
         spellings.iter().any(|spelling| self.cache.has(&key(path, tag, *spelling)))
     }
 
-    /// Part of an index that can be served without the cluster: the documents that are stored in one of these
+    /// Part of an index that Tributary can serve without the cluster: the documents that are stored in one of these
     /// encodings.
     pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
         let is_kept = |path: &str, tag: &Option<String>| {
@@ -111,7 +108,6 @@ impl LastDocuments {
         OpenApiIndex(kept.map(|(path, tag)| (path.clone(), tag.clone())).collect())
     }
 
-    /// All stored documents, the most recently used one first.
     pub(super) fn snapshot(&self) -> Vec<(DocumentKey, Bytes)> {
         self.cache.by_use().into_iter().map(|(key, document)| (key, document.bytes)).collect()
     }
@@ -126,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn index_lists_only_documents_kept_in_the_requested_spelling() {
+    async fn offline_index_lists_only_documents_stored_in_the_requested_encoding() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
         documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;
@@ -142,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recently_used_documents_stay_first_over_a_restart() {
+    async fn recently_used_openapi_documents_stay_first_after_a_restart() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         for path in ["/a", "/b"] {
             documents.insert(path, "X", Spelling::Json, Bytes::from_static(b"{}")).await;

@@ -1,4 +1,4 @@
-//! Documents of the clusters, requested when a client asks, and joined.
+//! OpenAPI documents of the clusters, requested for a client's request, and joined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,54 +23,47 @@ use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, join
 use super::untrue::UntrueHashes;
 use crate::topology::{Cluster, Fleet};
 
-/// Shortest time between two requests of a cluster's index, however many clients ask. 2 s: the next command sees a
-/// schema that was just changed, and a cluster sends an answer of 10 KB in that time.
+/// Minimum time between two requests for a cluster's index, for any number of clients. 2 s: the next command sees a
+/// schema that was just changed, and a cluster sends at most one answer of 10 KB in this time.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The path of the v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
 
-/// Rounds of questions before a client is told that documents are changing: one for a change just now, and one for a
-/// cluster with a wrong hash.
+/// Maximum number of attempts before a client gets an error because documents are changing. Three: one attempt, one
+/// after a change, and one after a cluster's wrong hash.
 const ROUNDS_MAX: usize = 3;
 
-/// Requested form of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenApiForm {
     pub(super) schema: SchemaVersion,
     pub(super) spelling: Spelling,
-    /// Whether the client takes gzip.
+    /// Whether the client accepts gzip.
     pub(super) gzip: bool,
 }
 
-/// A document with its tag.
 pub(super) struct OpenApiDocument {
     pub(super) made: EncodedDocument,
     pub(super) tag: String,
 }
 
-/// Documents of the clusters. Sends no request until a client asks.
+/// Documents of the clusters. Sends no request to a cluster without a client's request.
 pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
     cache: Cache,
-    /// Documents of clusters that do not answer.
     last: LastDocuments,
-    /// Last answers of each cluster.
     last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
     /// Notified when the last known documents change.
     news: Arc<Notify>,
-    /// Why which document of which cluster was left out last.
+    /// Last logged reason for the omission of a document, by cluster and path.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
-    /// Wrong hashes that clusters announce.
     untrue: UntrueHashes,
 }
 
-/// Cached answers of one cluster.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
-    /// By encoding.
+    /// Cached tags of the v2 document, one for each encoding.
     swaggers: [CachedAnswer<Dated<String>>; 2],
     last: Arc<LastAnswers>,
 }
@@ -79,10 +72,9 @@ struct OpenApiMember {
 const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
 const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
-/// A cached answer with the time of the question; `None` inside for a cluster without an answer.
+/// A cached answer with the time of its request. The inner `None` stands for a cluster without an answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
-/// Reason for which a document was not made.
 enum DocumentFailure {
     /// A cluster's document has a different hash than its index announces: the index is out of date.
     OutOfDate,
@@ -90,7 +82,7 @@ enum DocumentFailure {
 }
 
 impl Documents {
-    /// `known` comes from an earlier run.
+    /// `known` is the stored state of an earlier process.
     pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         let news = Arc::new(Notify::new());
         let answers = known.members.into_iter();
@@ -107,7 +99,6 @@ impl Documents {
         }
     }
 
-    /// Last known documents of the configured clusters.
     pub(super) fn known_documents(&self) -> KnownOpenApi {
         let clusters = self.fleet.clusters();
         let mut answers = self.last_answers.lock();
@@ -116,17 +107,15 @@ impl Documents {
         KnownOpenApi { members, documents: self.last.snapshot() }
     }
 
-    /// Forgets the documents of a cluster whose name now stands for a different cluster.
+    /// Removes the documents of a cluster whose name now belongs to a different cluster.
     pub(super) fn forget(&self, cluster: &ClusterName) {
         self.last_answers.lock().remove(cluster);
     }
 
-    /// Notified when the last known documents change.
     pub(super) fn news(&self) -> Arc<Notify> {
         Arc::clone(&self.news)
     }
 
-    /// Last answers of the clusters of this name.
     fn last_answers(&self, name: &ClusterName) -> Arc<LastAnswers> {
         let make = || Arc::new(LastAnswers::new(KnownMember::default(), Arc::clone(&self.news)));
         Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
@@ -147,8 +136,8 @@ impl Documents {
         members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
     }
 
-    /// Joined index of v3 documents by path. Clusters that do not answer contribute the documents that are stored in
-    /// one of these encodings.
+    /// Joined index of v3 documents by path. For clusters that do not answer, the index contains the documents that are
+    /// stored in one of these encodings.
     pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
         let indexes = join_all(members.iter().map(|member| member.index())).await;
@@ -167,10 +156,10 @@ impl Documents {
         joined(&indexes)
     }
 
-    /// One v3 document; `None` if no cluster has it.
+    /// One v3 document. `None` if no cluster has the document.
     ///
     /// # Errors
-    /// 503 if no cluster that has it answers.
+    /// 503 if no cluster with the document answers.
     pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
         for round in 0..ROUNDS_MAX {
@@ -190,7 +179,7 @@ impl Documents {
     /// The v2 document.
     ///
     /// # Errors
-    /// 503 where no member answers.
+    /// 503 if no member answers.
     pub(super) async fn v2(&self, wish: OpenApiForm) -> Result<OpenApiDocument, MemberRefusal> {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
@@ -205,8 +194,8 @@ impl Documents {
         }
     }
 
-    /// The v2 document of each cluster. The first cluster is asked alone, so that the others can answer that theirs is
-    /// the same.
+    /// Sources of the v2 document. The first cluster gets a request alone, so that all other clusters can answer 304
+    /// for an equal document.
     async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
@@ -238,8 +227,8 @@ impl Documents {
         sources
     }
 
-    /// Tag of a cluster's v2 document. Asks a healthy cluster if the last answer is old, otherwise uses the last
-    /// answer. Stores a document that the answer contains.
+    /// Tag of a cluster's v2 document. Sends a request to a healthy cluster if the last answer is old, and otherwise
+    /// uses the last answer. Stores a document that the answer contains.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Dated<String>> {
         if why_not_asked(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Dated::Before);
@@ -292,7 +281,7 @@ impl Documents {
         strict: bool,
     ) -> Result<EncodedDocument, DocumentFailure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
-        // A joined document is some megabytes of text: not the work of a thread that answers requests.
+        // The join processes some megabytes of text, which would block a thread that answers requests.
         let work = move || -> Result<(EncodedDocument, LeftOutDocuments), String> {
             let (bytes, left_out) = match &texts[..] {
                 [only] => (only.clone(), Vec::new()),
@@ -314,7 +303,7 @@ impl Documents {
         Ok(made)
     }
 
-    /// Logs that a cluster's document is left out of the joined one: once for each reason.
+    /// Logs that the joined document omits a cluster's document: once for each reason.
     fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
@@ -322,7 +311,7 @@ impl Documents {
         }
     }
 
-    /// A cluster's document: from the store, or from any cluster that has it.
+    /// A cluster's document: from the store, or from any cluster with the document.
     async fn fetch(
         &self,
         path: &str,
@@ -375,8 +364,8 @@ impl Documents {
     }
 }
 
-/// Tag of a document. For JSON, its digest, whatever the cluster announces. For protobuf, the announced tag: a
-/// kube-apiserver uses the digest of the JSON form.
+/// Tag of a document. For JSON, the tag is a digest of the text, whatever the cluster announces. For protobuf, the
+/// announced tag counts: a kube-apiserver uses the digest of the JSON form.
 async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
     match (spelling, said) {
         (Spelling::Protobuf, Some(said)) => said,
@@ -388,18 +377,18 @@ async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> St
     }
 }
 
-/// Reason for which a cluster is not asked, so that no client waits in vain.
+/// Reason for which a cluster gets no request, so that no client waits in vain.
 fn why_not_asked(cluster: &Cluster) -> Option<String> {
     cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
 }
 
-/// The places of documents that are not a part of a joined one, and why.
+/// Indexes of documents that the joined document omits, with the reasons.
 type LeftOutDocuments = Vec<(usize, String)>;
 
-/// Joins the documents that can be read.
+/// Joins the documents that can be parsed.
 ///
 /// # Errors
-/// Where none can be.
+/// If no document can be parsed.
 fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOutDocuments), String> {
     let all: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
     if let Ok(joined) = join(wish.schema, wish.spelling, &all) {
@@ -430,8 +419,8 @@ impl OpenApiMember {
         }
     }
 
-    /// Index of a cluster's v3 documents. Asks a healthy cluster if the last answer is old, otherwise uses the last
-    /// answer.
+    /// Index of a cluster's v3 documents. Sends a request to a healthy cluster if the last answer is old, and otherwise
+    /// uses the last answer.
     async fn index(&self) -> Option<Dated<Arc<OpenApiIndex>>> {
         if why_not_asked(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Dated::Before);
@@ -450,7 +439,7 @@ impl OpenApiMember {
         index
     }
 
-    /// Result of a question: the answer, which is stored, or the last known one.
+    /// Result of a request: the answer, which is stored, or the last known answer.
     fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: OpenApiPart<T>) -> Option<Dated<T>> {
         match answer {
             Ok(said) => {

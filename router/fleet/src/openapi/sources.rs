@@ -1,4 +1,4 @@
-//! Mapping from documents to clusters. Pure functions.
+//! Mapping from documents to clusters. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::topology::Cluster;
 
-/// Documents of a cluster. 8,192: a kube-apiserver has 50, and one with the largest sets of CustomResourceDefinitions a
-/// thousand. Each client's request for the index joins the lists of all clusters.
+/// Maximum number of documents of a cluster. 8,192: a kube-apiserver has 50, and with the largest sets of
+/// CustomResourceDefinitions a thousand. Each client's request for the index joins the lists of all clusters.
 const DOCUMENTS_MAX: usize = 8_192;
 
-/// The longest hash that is one, in bytes: kube-apiserver's have 128.
+/// Maximum length of a hash in bytes: kube-apiserver's hashes have 128.
 const HASH_BYTES_MAX: usize = 256;
 
 /// A cluster's list of v3 documents: path (`apis/apps/v1`) → hash of the content, if the cluster gives one.
@@ -21,7 +21,6 @@ const HASH_BYTES_MAX: usize = 256;
 pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 
 impl OpenApiIndex {
-    /// The hashes of its documents.
     pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter_map(Option::as_deref)
     }
@@ -53,17 +52,15 @@ impl OpenApiIndex {
     }
 }
 
-/// Clusters with documents that make one document of the merged view.
+/// Sources of one document of the merged view: the clusters with their distinct documents.
 #[derive(Clone)]
 pub(super) struct DocumentSources<C = Arc<Cluster>> {
-    /// Distinct documents, in order of precedence.
     pub(super) distinct: Vec<DocumentSource<C>>,
 }
 
-/// Clusters with the same document.
 #[derive(Clone)]
 pub(super) struct DocumentSource<C = Arc<Cluster>> {
-    /// Tag of the content; `None` if the cluster gives none, and is asked each time.
+    /// Tag of the content. `None` if the cluster gives none: each use then needs a request.
     pub(super) tag: Option<String>,
     /// Names or clients of the clusters.
     pub(super) clusters: Vec<C>,
@@ -76,7 +73,7 @@ impl<C> Default for DocumentSources<C> {
 }
 
 impl<C> DocumentSources<C> {
-    /// Adds a cluster, with lower precedence than those before it.
+    /// Adds a cluster, with lower precedence than the earlier ones.
     pub(super) fn add(&mut self, cluster: C, tag: Option<String>) {
         match self.distinct.iter_mut().find(|source| tag.is_some() && source.tag == tag) {
             Some(source) => source.clusters.push(cluster),
@@ -84,8 +81,8 @@ impl<C> DocumentSources<C> {
         }
     }
 
-    /// Tag of the joined document: the clusters' own tag if they agree, otherwise a digest of the tags in order. Known
-    /// without reading a document, and equal in all replicas.
+    /// Tag of the joined document: the clusters' own tag if they agree, otherwise a digest of the tags in order.
+    /// Computed without reading a document, and equal in all replicas.
     pub(super) fn tag(&self) -> Option<String> {
         let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
         match &tags?[..] {
@@ -96,7 +93,7 @@ impl<C> DocumentSources<C> {
     }
 }
 
-/// The documents that the members have together, by path. `indexes` come in the order of preference.
+/// Joins the clusters' lists of documents, by path. `indexes` are sorted by precedence.
 pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<OpenApiIndex>)]) -> BTreeMap<String, DocumentSources<C>> {
     let mut joined: BTreeMap<String, DocumentSources<C>> = BTreeMap::new();
     for (cluster, index) in indexes {
@@ -107,7 +104,7 @@ pub(super) fn joined<C: Clone>(indexes: &[(C, Arc<OpenApiIndex>)]) -> BTreeMap<S
     joined
 }
 
-/// A digest as kube-apiserver writes them: SHA-512 in upper-case hexadecimal.
+/// Digest in kube-apiserver's form: SHA-512 in upper-case hexadecimal.
 pub(super) fn digest(bytes: &[u8]) -> String {
     Sha512::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -128,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_documents_are_one_source_and_keep_their_hash() {
+    fn equal_openapi_documents_form_one_source_and_keep_their_hash() {
         let joined = joined(&[
             ("new", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?a=b&hash=X"), ("apis/odd/v1", "")])),
             ("old", index(&[("api/v1", "?hash=A"), ("apis/x/v1", "?hash=Y"), ("apis/y/v1", "?hash=")])),

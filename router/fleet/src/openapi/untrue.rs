@@ -2,8 +2,8 @@
 //!
 //! Tributary stores a document by its hash, for all clusters that announce the hash. A kube-apiserver's hash is the
 //! digest of the JSON text (kube-openapi, `computeETag`). A hostile cluster that announces a different cluster's hash
-//! for its own document could describe kinds for all clients. So the document of a wrong hash is known by its digest
-//! instead.
+//! for its own document could describe kinds for all clients. Therefore, a document with a wrong hash is stored by its
+//! digest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 
 use super::sources::OpenApiIndex;
 
-/// Stored wrong hashes. Above the limit all are forgotten, and found again at the next request.
+/// Maximum number of stored wrong hashes. Above the limit, all are dropped, and found again at the next request.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// Announced and actual hash of a document.
@@ -23,7 +23,7 @@ struct Untrue {
     digest: String,
 }
 
-/// The hashes that were found not to be so, by cluster and by path below `/openapi/v3/`.
+/// Wrong hashes by cluster, and by path below `/openapi/v3/`.
 #[derive(Debug, Default)]
 pub(super) struct UntrueHashes(Mutex<HashMap<ClusterName, HashMap<String, Untrue>>>);
 
@@ -35,12 +35,12 @@ impl UntrueHashes {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
-        // The announced hash stays if the document has changed once more.
+        // Keeps the announced hash if the document has changed once more.
         let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
         own.insert(path.to_owned(), Untrue { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
     }
 
-    /// Index of a cluster, with wrong hashes corrected.
+    /// Returns the index of a cluster with corrected hashes.
     pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<OpenApiIndex>) -> Arc<OpenApiIndex> {
         let all = self.0.lock();
         let Some(own) = all.get(cluster) else { return index };
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_untrue_hash_is_corrected_and_a_new_one_is_believed() {
+    fn wrong_openapi_hash_is_corrected_until_the_member_changes_it() {
         let (untrue, own, other) = (UntrueHashes::default(), "a".parse().unwrap(), "b".parse().unwrap());
         let index = |hash: &str| Arc::new(OpenApiIndex([("apis/x/v1".to_owned(), Some(hash.to_owned()))].into()));
         untrue.add_mismatch(&own, "apis/x/v1", "SAID", "ONE".to_owned());

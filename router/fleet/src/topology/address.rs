@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tributary_apimachinery::text::hex;
 
-/// Digest of the way in which a cluster is reached. State of a cluster with one address never counts for a cluster with
-/// a different one. Renewed credentials, and configuration of rights, do not change the digest.
+/// Digest of a cluster's servers and of their authentication. State of a cluster with one address never counts for a
+/// cluster with a different address. Renewed credentials, and configuration of rights, do not change the digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterAddress(Arc<str>);
 
 impl ClusterAddress {
-    /// Digest of a description of the cluster's servers and their authentication.
+    /// Computes the digest of a description of the cluster's servers and their authentication.
     pub fn from_description(description: &str) -> Self {
         Self(hex(Sha256::digest(description)).into())
     }

@@ -38,59 +38,54 @@ use super::setup::ClusterSetup;
 use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
 use crate::report::ClusterCondition;
 
-/// Interval of discovery. An unchanged answer is a 304 of a few hundred bytes. A new CRD is served after 10 s at the
-/// latest, and at once if CustomResourceDefinitions may be watched.
+/// Interval of discovery requests. An unchanged answer is a 304 of a few hundred bytes. A new CRD is served after 10 s
+/// at the latest, and at once if Tributary may watch CustomResourceDefinitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The pause between two discoveries of a cluster that has just taken the place of another one and has not answered. A
-/// second: requests for the name are refused meanwhile.
+/// Interval of discovery for a cluster that has just replaced a different cluster and has not answered. 1 s: requests
+/// for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of questions about facts that only an upgrade or a restore changes: the core group, the version and the
-/// uid. A minute, and after a fault, after an outage, and when a client requests an unknown resource. With 10 s, every
-/// second idle question to a fleet would be one of these. Each new connection asks for the uid by itself.
+/// Interval of requests for facts that only an upgrade or a restore changes: the core group, the version and the uid.
+/// 60 s; also requested after a fault, after an outage, and when a client requests an unknown resource. With 10 s,
+/// every second request to an idle fleet would be such a request. Each new connection requests the uid separately.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The shortest time between two discoveries of a cluster that requests ask for.
+/// Minimum time between two discoveries of a cluster that clients' requests cause.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time limit for a request that waits for discovery.
+/// Maximum time for which a request waits for discovery.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// Time limit for a request if the last such discovery took longer than this. 300 ms: a slow cluster does not delay
-/// each 404 and create of kinds that it lacks. The discovery continues in the cluster's task.
+/// Maximum time for which a request waits for discovery if the last such discovery took longer than this. 300 ms: a
+/// slow cluster does not delay each 404 and each create of kinds that it lacks. The discovery continues in the
+/// cluster's task.
 const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
 
-/// Time limit for a discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its
-/// collections have found out.
+/// Minimum time between two log lines about decreased revisions of a cluster. 60 s: by then all of its collections have
+/// noticed.
 const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The shortest time between two log lines that a cluster does not let us act in users' names. A minute: each request
-/// there finds it out.
+/// Minimum time between two log lines about missing impersonation rights in a cluster. 60 s: each request to the
+/// cluster is refused.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Numbers of discovery attempts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     begun: u64,
-    /// Last ended attempt; at most one is under way.
+    /// Number of the last ended attempt; at most one attempt is running.
     ended: u64,
 }
 
-/// A discovery that a request waited for.
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
-    /// End of the request's wait.
     ended: Instant,
-    /// Duration of the wait.
     waited: Duration,
 }
 
 impl Refresh {
-    /// Time limit of the next request's wait.
     fn next_wait(before: Option<Self>) -> Duration {
         match before {
             Some(before) if before.waited >= SLOW_REFRESH_WAIT => SLOW_REFRESH_WAIT,
@@ -99,24 +94,18 @@ impl Refresh {
     }
 }
 
-/// A fault of a cluster.
 struct ClusterProblem {
-    /// Current description.
     text: String,
-    /// The condition of the cluster during the problem.
     condition: ClusterCondition,
-    /// Since when something has been wrong.
     since: Instant,
 }
 
 impl ClusterProblem {
-    /// A problem that begins now.
     fn new(condition: ClusterCondition, text: String) -> Self {
         Self { text, condition, since: Instant::now() }
     }
 }
 
-/// Kind of a change in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterChange {
     /// The fault has changed.
@@ -136,56 +125,50 @@ pub struct Cluster {
     fetched: ArcSwapOption<Fetched>,
     /// Store of the discovery documents of all clusters.
     documents: Arc<MemberDocuments>,
-    /// Discovery from an earlier configuration of the name, or from an earlier run. Dropped after the first answer.
+    /// Discovery from an earlier configuration of the name, or from an earlier process. Dropped after the first answer.
     inherited: ArcSwapOption<Served>,
-    /// Time of the configuration.
     since: Instant,
-    /// The time of the last successful discovery.
     told_at: Mutex<Option<Instant>>,
-    /// The versions that discovery does not describe, each with the time of the last discovery that did.
+    /// Versions whose resources discovery lacks, each with the time of the last discovery that had them.
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
-    /// Name under which the same cluster is shown.
+    /// Name of the member that shows the objects, if the same cluster is configured under two names.
     twin: ArcSwapOption<ClusterName>,
     /// A cluster with the same uid, without a proof that it is the same cluster.
     namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
-    /// Identity; a new configuration of the same cluster keeps it.
+    /// Identity of the cluster, which survives a new configuration of the same cluster.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
-    /// Last time at which the cluster answered all questions, also the rare ones.
+    /// Last time at which the cluster answered all requests, including the rare ones.
     asked_all: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// End of the last fault.
     mended: Mutex<Option<Instant>>,
     /// Time of the log line about a fault, until the line about its end.
     pub(super) told: Mutex<Option<Instant>>,
-    /// Time of the last log line about revisions that went back.
+    /// Time of the last log line about decreased revisions.
     went_back: Mutex<Option<Instant>>,
     /// Time of the last log line about missing impersonation rights.
     not_let: Mutex<Option<Instant>>,
-    /// Whether the cluster has allowed Tributary to impersonate a user.
     lets_act: AtomicBool,
     refresh: Notify,
-    /// Changes of kinds that discovery may not show yet.
+    /// Changes of the cluster's kinds that its discovery may not show yet.
     kind_changes: Arc<KindChanges>,
-    /// Last discovery that a request waited for; locked meanwhile.
+    /// Last discovery that a request waited for. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
-    /// Whether an attempt has ended and its result is known.
     asked: AtomicBool,
-    /// Queue of questions about the cluster of an object.
+    /// Permits for requests that find out whether the cluster has an object.
     questions: Arc<FairLine>,
-    /// Permits for relists of its collections.
     list_permits: ListPermits,
     precedence: Precedence,
-    /// Share of long-running requests of clients except watches. Includes watches if they have no connections of their
+    /// Shares of clients' long-running requests except watches. Includes watches if they have no connections of their
     /// own.
     lasting: Arc<FairSemaphore>,
-    /// Clients' watches of its own view.
+    /// Shares of clients' watches of the cluster's own view.
     watches: Arc<FairSemaphore>,
-    /// Share of short requests of clients.
+    /// Shares of clients' short requests.
     short: Arc<FairSemaphore>,
-    /// Unread bytes of clients' requests to all clusters.
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
@@ -201,11 +184,11 @@ pub struct MemberShareMetrics {
     pub short: ShareMetrics,
 }
 
-/// Concurrent questions to a cluster about the cluster of an object. 32: a short queue at the cluster, and at 30 ms
-/// each a thousand a second, or half of that for a single client.
+/// Maximum number of concurrent requests that find out whether a cluster has an object. 32: a short queue at the
+/// cluster. At 30 ms each, a thousand in a second, or half of that for a single client.
 const QUESTIONS_AT_ONCE: usize = 32;
 
-/// Identity of a cluster.
+/// Identity that a cluster reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIdentity {
     /// The cluster has not answered yet.
@@ -213,15 +196,15 @@ pub enum ClusterIdentity {
     Unknown,
     /// The cluster does not let Tributary read the uid of its kube-system namespace.
     Withheld,
-    /// The uid of its kube-system namespace.
+    /// Uid of the cluster's kube-system namespace.
     Known(Arc<String>),
 }
 
 impl Cluster {
     /// Reserves a permit for a client's request, and bytes for the unread part of a long-running answer. Keep both
-    /// until the answer has ended. Clients share the cluster's connections and the unread bytes, so that a slow reader
-    /// leaves room for the others. Tributary's own requests need no permit. A short answer needs no bytes: an answer
-    /// that nobody reads is cut within a minute.
+    /// until the answer has ended. Clients share the cluster's connections and the unread bytes, so a slow reader must
+    /// leave capacity for other clients. Tributary's own requests need no permit. A short answer needs no bytes: an
+    /// answer without a reader is cut within a minute.
     ///
     /// # Errors
     /// 429 with the cluster and the remedy.
@@ -244,7 +227,6 @@ impl Cluster {
         Ok((place, unread))
     }
 
-    /// Permits in use and in all.
     pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
         let share = self.share(class);
         (share.used(), share.max())
@@ -253,7 +235,7 @@ impl Cluster {
     /// Share of a class of requests, updated to the known capacity of the connections.
     fn share(&self, class: RequestClass) -> &Arc<FairSemaphore> {
         let client = self.setup.client.as_ref().ok();
-        // Costs a look at each endpoint.
+        // Visits each endpoint.
         let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
@@ -266,23 +248,24 @@ impl Cluster {
         share
     }
 
-    /// The right to ask it where an object is, for a client, one of few at once. Cancel:
-    /// dropping the future gives up the place in line.
+    /// Waits for a permit to find out, for a client, whether this cluster has an object. A drop of the future gives up
+    /// the position in the queue.
     pub async fn question(&self, holder: Holder) -> Option<Permit> {
         self.questions.acquire(holder).await
     }
 
-    /// Permits for relists of the cluster's collections.
+    /// Returns the permits for relists of the cluster's collections.
     pub fn list_permits(&self) -> &ListPermits {
         &self.list_permits
     }
 
-    /// Collections that come first after an outage: roles and bindings in shared mode.
+    /// Returns the collections that have to be current before other collections resume after an outage: roles and
+    /// bindings in shared mode.
     pub fn precedence(&self) -> &Precedence {
         &self.precedence
     }
 
-    /// A cluster without answers, with the discovery of an earlier configuration if known.
+    /// Creates a cluster without answers, with the discovery of an earlier configuration if known.
     pub fn new(
         setup: ClusterSetup,
         (incarnation, before): (Incarnation, Option<Served>),
@@ -333,32 +316,30 @@ impl Cluster {
         })
     }
 
-    /// Identity of the cluster.
+    /// Returns the identity of the cluster.
     pub fn incarnation(&self) -> &Incarnation {
         &self.incarnation
     }
 
-    /// A different cluster answers at the cluster's addresses, and may take the cluster's place by now.
+    /// Returns whether a different cluster answers at the cluster's addresses, and may replace the cluster now.
     pub(super) fn is_replaceable(&self) -> bool {
         self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
     }
 
-    /// A different cluster answers at the cluster's addresses.
     pub(super) fn has_successor(&self) -> bool {
         self.setup.client.as_ref().is_ok_and(|client| client.successor().is_some())
     }
 
-    /// Whether a connection has proved that it leads to the cluster of this identity.
+    /// Returns whether a connection has proved that it leads to the cluster of this identity.
     pub(super) fn is_confirmed(&self) -> bool {
         self.setup.client.as_ref().is_ok_and(ClusterClient::is_cluster_confirmed)
     }
 
-    /// Records that the cluster refuses to report its uid.
     pub(super) fn withholds_uid(&self) -> bool {
         *self.identity() == ClusterIdentity::Withheld
     }
 
-    /// Lets new connections lead to the cluster of this incarnation alone.
+    /// Restricts new connections to the cluster of this incarnation.
     pub(super) fn expect(&self) {
         if let Ok(client) = &self.setup.client {
             self.incarnation.set_address(&self.setup.address);
@@ -373,41 +354,39 @@ impl Cluster {
         }
     }
 
-    /// Ends when its task does.
     pub(super) async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
 
-    /// Closes all connections to the cluster, with the watches, logs and tunnels on them.
+    /// Closes all connections to the cluster, with their watches, logs and tunnels.
     pub(super) fn break_off(&self) {
         if let Ok(client) = &self.setup.client {
             client.break_off();
         }
     }
 
-    /// Name of the cluster.
+    /// Returns the name of the cluster.
     pub fn name(&self) -> &ClusterName {
         &self.setup.name
     }
 
-    /// Transport with Tributary's own rights, or the reason for which it cannot be made.
+    /// Returns a transport with Tributary's own rights, or the reason for which the cluster has none.
     pub fn transport(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
-    /// As [`transport`](Self::transport), for single namespaces, of which clients may have this process hold any
-    /// number.
+    /// As [`transport`](Self::transport), for caches of single namespaces. Clients can cause any number of such caches.
     pub fn transport_for_namespaces(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }
 
-    /// Last known discovery; `None` until the first answer.
+    /// Returns the last known discovery. `None` until the first answer.
     pub fn discovery(&self) -> Option<Arc<MemberDiscovery>> {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
     }
 
-    /// Discovery for clients: the last known one, or, until the first answer, that of an earlier configuration. So a
-    /// new configuration removes no resources while it waits for the first answer.
+    /// Discovery for clients: the last known one, or, until the first answer, the discovery of an earlier
+    /// configuration. So a new configuration removes no resources while it waits for the first answer.
     pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
         self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
     }
@@ -418,8 +397,8 @@ impl Cluster {
         own.or_else(|| self.inherited.load().as_deref().cloned())
     }
 
-    /// The time since which discovery does not describe the version of a resource, and the cause. `None` if discovery
-    /// describes the version or lacks it, and before the first discovery.
+    /// Returns the time since which discovery lacks the resources of a version that it lists, and the cause. `None` if
+    /// discovery has the resources or lacks the version, and before the first discovery.
     pub fn undescribed(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
         let version = resource.group_version();
         let undescribed = self.discovery()?.undescribed(&version)?;
@@ -428,8 +407,8 @@ impl Cluster {
         Some((since, Otherwise::Undescribed(undescribed).reason(resource)))
     }
 
-    /// The time of the last successful discovery, and the reason why the cluster may now serve a resource that
-    /// discovery lacks. `None` if discovery is up to date.
+    /// Returns the time of the last successful discovery, and the reason for which the cluster may now serve a resource
+    /// that discovery lacks. `None` if discovery is up to date.
     pub fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
         let told_at = (*self.told_at.lock())?;
         if self.twin.load().is_some() {
@@ -444,7 +423,7 @@ impl Cluster {
         Some((told_at, cause))
     }
 
-    /// Notes a successful discovery, and the versions that it does not describe.
+    /// Records a successful discovery, and the versions whose resources it lacks.
     fn note_told(&self, discovery: &MemberDiscovery) {
         let now = Instant::now();
         let before = self.told_at.lock().replace(now).unwrap_or(now);
@@ -453,32 +432,31 @@ impl Cluster {
         *since = undescribed.map(|version| (version.clone(), *since.get(&version).unwrap_or(&before))).collect();
     }
 
-    /// Address of the cluster.
+    /// Returns the address of the cluster.
     pub fn address(&self) -> &ClusterAddress {
         &self.setup.address
     }
 
-    /// Time of the configuration.
+    /// Returns the time of the configuration.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Time since the configuration.
+    /// Returns the time since the configuration.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Name under which the same cluster is shown: objects of one cluster are shown once.
+    /// Returns the name of the member that shows the objects, if the same cluster is configured under two names.
     pub fn twin(&self) -> Option<Arc<ClusterName>> {
         self.twin.load_full()
     }
 
-    /// A cluster with the same uid, without a proof that it is the same cluster. Both are shown.
+    /// Returns a cluster with the same uid, without a proof that it is the same cluster. The merged view shows both.
     pub fn namesake(&self) -> Option<Arc<ClusterName>> {
         self.namesake.load_full()
     }
 
-    /// Sets the results of the comparison with other clusters.
     pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
         for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
             if own.load().as_deref() != other {
@@ -487,13 +465,13 @@ impl Cluster {
         }
     }
 
-    /// Whether a proof shows that the same servers stand behind both clusters.
+    /// Returns whether a proof shows that both clusters have the same servers.
     pub(super) fn is_served_with(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
         own.proofs().meet(other.proofs())
     }
 
-    /// Problem with the identity of the cluster.
+    /// Returns the problem with the identity of the cluster.
     pub fn identity_problem(&self) -> Option<String> {
         let (other, uid) = (self.namesake()?, self.uid()?);
         Some(format!(
@@ -502,7 +480,7 @@ impl Cluster {
         ))
     }
 
-    /// uid of the kube-system namespace; `None` until it is known.
+    /// Returns the uid of the kube-system namespace. `None` until the uid is known.
     pub fn uid(&self) -> Option<Arc<String>> {
         match &**self.identity.load() {
             ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
@@ -510,27 +488,27 @@ impl Cluster {
         }
     }
 
-    /// The identity that the cluster has reported so far.
+    /// Returns the identity that the cluster has reported so far.
     pub fn identity(&self) -> Arc<ClusterIdentity> {
         self.identity.load_full()
     }
 
-    /// Whether the first attempt has ended, or there is no client to make one.
+    /// Returns whether the first attempt has ended, or the cluster has no client for an attempt.
     pub fn is_asked(&self) -> bool {
         self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
     }
 
-    /// Version of the server; `None` until it is known, or if the cluster does not report it.
+    /// Returns the version of the server. `None` until the version is known, or if the cluster does not report it.
     pub fn version(&self) -> Option<Arc<ServerVersion>> {
         self.version.load_full()
     }
 
-    /// Number of times that the cluster's view of Tributary's credentials has changed.
+    /// Returns the number of times that Tributary's credentials for the cluster were renewed.
     pub fn renewals(&self) -> u64 {
         self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
     }
 
-    /// Current fault.
+    /// Returns the current fault.
     pub fn problem(&self) -> Option<String> {
         let twin = || {
             self.twin()
@@ -539,7 +517,7 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
     }
 
-    /// For how long nothing has been wrong with it.
+    /// Returns the time since the last fault; zero during a fault.
     pub fn well_for(&self) -> Duration {
         match *self.problem.lock() {
             Some(_) => Duration::ZERO,
@@ -547,17 +525,15 @@ impl Cluster {
         }
     }
 
-    /// Current fault and its duration.
     pub(super) fn problem_since(&self) -> Option<(String, Duration)> {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
-    /// The condition that the present problem gives the cluster.
     pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {
         self.problem.lock().as_ref().map(|problem| problem.condition)
     }
 
-    /// Records that revisions went back. Each collection notices it; the log has one line.
+    /// Records decreased revisions. Each collection notices them, and the log gets one line.
     pub fn note_reset(&self) {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
@@ -571,7 +547,7 @@ impl Cluster {
         self.lets_act.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the cluster has ever allowed Tributary to impersonate a user.
+    /// Returns whether the cluster has ever allowed Tributary to impersonate a user.
     pub fn lets_act(&self) -> bool {
         self.lets_act.load(Ordering::Relaxed)
     }
@@ -593,7 +569,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for a fresh discovery soon.
+    /// Requests a new discovery from the cluster's task, without waiting.
     pub fn refresh(&self) {
         self.refresh.notify_one();
     }
@@ -601,18 +577,17 @@ impl Cluster {
     /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
-        // A cluster without a client cannot be asked.
+        // A cluster without a client gets no requests.
         if self.setup.client.is_err() || refreshed.is_some_and(|last| last.ended.elapsed() < REFRESH_INTERVAL) {
             return;
         }
         let begun = Instant::now();
-        // If the time is up, a later request asks the cluster again.
+        // After a timeout, a later request starts a new discovery.
         let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
         *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
 
-    /// Asks for a fresh discovery and waits until there was an answer to a question that began after this call,
-    /// or none.
+    /// Requests a new discovery, and waits until an attempt that began after this call has ended.
     pub(crate) async fn asked_anew(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
@@ -627,7 +602,6 @@ impl Cluster {
         let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
     }
 
-    /// Stops the cluster's task.
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
     }
@@ -684,13 +658,14 @@ impl Cluster {
             } else {
                 self.tell_well()
             }
-            // A change that comes from the answer itself is no news. A cluster that is reachable again is asked again.
+            // The attempt itself may have changed the reachability, and such a change needs no further attempt. The
+            // exception is a failed attempt at a cluster that is reachable again.
             if let Some(reachability) = &mut reachability
                 && !(has_failed && reachability.borrow().is_reachable())
             {
                 reachability.mark_unchanged();
             }
-            // Jitter parts the members' and the replicas' questions.
+            // Jitter spreads the requests of all replicas to all members.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
             let pause = if has_failed && self.is_new_successor() { SUCCESSOR_INTERVAL } else { pause };
             all = tokio::select! {
@@ -702,12 +677,13 @@ impl Cluster {
         }
     }
 
-    /// Whether the cluster has just replaced a different one, so that a connection may have been refused meanwhile.
+    /// Returns whether the cluster has just replaced a different one, so that a connection may have been refused
+    /// meanwhile.
     fn is_new_successor(&self) -> bool {
         self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
     }
 
-    /// Starts or stops the watches of the cluster's kinds.
+    /// Starts or stops the watches of the cluster's CustomResourceDefinitions and APIServices.
     fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectRoom) {
         let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
         let followed = KindsOf {
@@ -721,7 +697,7 @@ impl Cluster {
         kinds.follow(&followed, || self.health());
     }
 
-    /// Health of the cluster with all further changes.
+    /// Returns the health of the cluster with all further changes.
     pub fn health(&self) -> ClusterHealth {
         ClusterHealth::follow_client(self.setup.client.as_ref().ok())
     }
@@ -730,7 +706,7 @@ impl Cluster {
         self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
     }
 
-    /// Asks the cluster once, with the rare questions if `all` is set. Returns the change, if there is one.
+    /// Runs one attempt, with the rare requests if `all` is set. Returns the change, if any.
     async fn refresh_discovery(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
@@ -778,14 +754,14 @@ impl Cluster {
         news
     }
 
-    /// Whether a server has reported the uid of a different cluster.
+    /// Returns whether a server has reported a uid that differs from the known uid of this cluster.
     fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
         let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
     }
 
-    /// Stores the identity that the cluster has reported, and returns whether it is new. A known uid stays: a different
-    /// uid belongs to a different cluster.
+    /// Stores the identity that the cluster has reported. Returns whether it is new. A known uid stays: a different uid
+    /// belongs to a different cluster.
     fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {
@@ -801,7 +777,6 @@ impl Cluster {
         is_news
     }
 
-    /// Stores the current fault, and returns whether it is new.
     fn set_problem(&self, problem: Option<ClusterProblem>) -> bool {
         let mut known = self.problem.lock();
         if known.as_ref().map(|known| &known.text) == problem.as_ref().map(|problem| &problem.text) {
@@ -817,9 +792,8 @@ impl Cluster {
     }
 }
 
-/// Requests discovery. A kube-apiserver that has just started leaves out its CustomResourceDefinitions. So kinds that
-/// the cluster `served` before, also in an earlier run, disappear only if the cluster is ready and still leaves them
-/// out.
+/// Requests discovery. A kube-apiserver that has just started may omit its CustomResourceDefinitions. So kinds that the
+/// cluster `served` before, also in an earlier process, disappear only if the cluster is ready and still omits them.
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
@@ -845,13 +819,12 @@ async fn fetch_all(
     fetch(transport, None, true, documents).await.map_err(failed)
 }
 
-/// Whether the cluster is ready, as far as it lets Tributary ask.
+/// Returns whether the cluster is ready. A cluster that forbids `/readyz` counts as ready.
 async fn is_ready(transport: Transport) -> bool {
     let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
     body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
 }
 
-/// Waits for a change of the cluster's reachability.
 async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     let known = match reachability {
         Some(reachability) => reachability.changed().await.is_ok(),
@@ -862,8 +835,8 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// Requests the uid of the kube-system namespace. An overloaded cluster, or an answer that breaks off, does not count
-/// as a refusal.
+/// Requests the uid of the kube-system namespace. An overloaded cluster, or an incomplete answer, does not count as a
+/// refusal.
 async fn identity(transport: Transport) -> ClusterIdentity {
     #[derive(serde::Deserialize)]
     struct KubeSystemNamespace {
@@ -883,13 +856,11 @@ async fn identity(transport: Transport) -> ClusterIdentity {
     }
 }
 
-/// Requests the version of the cluster's server.
 async fn server_version(transport: Transport) -> Option<ServerVersion> {
     let (code, text) = get(transport, "/version").await?;
     if code == StatusCode::OK { ServerVersion::parse(text) } else { None }
 }
 
-/// The answer to a small question, if the member gives one.
 async fn get(transport: Transport, path: &str) -> Option<(StatusCode, Bytes)> {
     let request = Request::get(path).body(body::empty()).ok()?;
     let answer = body::send(transport, request).await.ok()?;

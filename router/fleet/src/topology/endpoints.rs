@@ -15,30 +15,24 @@ use tributary_proxy::LeftOutReason;
 use super::Fleet;
 use crate::report::EndpointReport;
 
-/// The labels of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
-    /// Name of the cluster.
     cluster: String,
-    /// Host and port.
+    /// Host and port of the endpoint.
     endpoint: String,
 }
 
-/// The labels of a reason why an endpoint is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeftOutLabels {
-    /// Name of the cluster.
     cluster: String,
-    /// Host and port.
+    /// Host and port of the endpoint.
     endpoint: String,
-    /// The reason, in one word.
+    /// The reason as one word.
     reason: &'static str,
 }
 
-/// The label of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClusterLabel {
-    /// Name of the cluster.
     cluster: String,
 }
 
@@ -46,7 +40,7 @@ struct ClusterLabel {
 pub struct EndpointMetrics(Weak<Fleet>);
 
 impl EndpointMetrics {
-    /// Collector for a fleet. Exposes nothing after the fleet is dropped.
+    /// Creates a collector for a fleet. It exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }

@@ -4,7 +4,7 @@
 //! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
 //! ```
 //!
-//! A thousand clusters that are asked at once answer at once. One task joins all answers together.
+//! A thousand clusters that get requests at once answer at once. One task joins all answers together.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -32,27 +32,27 @@ use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
 use crate::discovery::{MemberDocuments, Union};
 
-/// The shortest time between two unions. 100 ms: long enough that the answers of a whole fleet make a few dozen of
-/// them, and short beside the time that a member takes to serve a new CRD.
+/// Minimum time between two unions. 100 ms: the answers of a whole fleet cause a few dozen unions, and a member needs
+/// much longer to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of clusters up to which the union is built in place (`block_in_place`); above it, on a blocking thread. 16:
-/// where no cluster has an unusual document, the union costs less than a frame of a list.
+/// Maximum number of clusters for which the union is built in place (`block_in_place`); above it, on a blocking thread.
+/// 16: if no cluster has an unusual document, the union costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
-/// Time in which a candidate has to report its uid.
+/// Time within which a candidate has to report its uid.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// The pause between two attempts to ask a candidate.
+/// Pause between two requests to a candidate.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Number of removed clusters that are remembered: the number of indexes. Integer versions cannot name more.
+/// Maximum number of remembered clusters that left: the number of indexes. Integer resourceVersions cannot name more
+/// clusters.
 const FORMER_MAX: usize = 10_000;
 
-/// Forgets all that is known of the cluster of a name, which means a successor by now, or none.
+/// Function that drops all state of a cluster whose name now belongs to a successor, or to no cluster.
 type Forgetter = Box<dyn Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync>;
 
-/// The clusters by name.
 type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
@@ -63,37 +63,33 @@ pub struct Fleet {
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
     news: Arc<Untaken>,
-    /// Discovery documents of the clusters, equal ones once.
+    /// Discovery documents of the clusters; equal documents are stored once.
     documents: Arc<MemberDocuments>,
-    /// Metrics of clients' requests to the clusters.
     shares: MemberShareMetrics,
-    /// Limit of the size of all objects.
     room: ObjectRoom,
-    /// Limit of unread bytes of all clusters' answers.
     unread: MemberUnreadBytes,
-    /// Candidates: clusters with a new address that have not reported their uid yet. Locked while the set changes.
+    /// Candidates: clusters with a new address that have not reported their uid yet. Locked while the set of clusters
+    /// changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// Functions that forget a cluster when its name begins to mean a different cluster, or none.
+    /// Functions to call when a name changes its cluster.
     forgetters: Mutex<Vec<Forgetter>>,
-    /// Discovery from an earlier run. An entry is removed when a cluster of its name is configured.
+    /// Discovery from an earlier process. An entry is removed when a cluster of its name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
-    /// The marks of clusters that left: their objects are still being deleted from open watches.
+    /// Marks of clusters that left: open watches still delete their objects.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
-/// Changes that are not joined yet.
+/// Changes of clusters that the union does not contain yet.
 #[derive(Default)]
 struct Untaken {
-    /// Whether discovery has changed.
+    /// Whether discovery, identity or version of a cluster has changed.
     offers: AtomicBool,
-    /// Whether another cluster answers in the place of one.
+    /// Whether a different cluster answers at the addresses of a cluster.
     successors: AtomicBool,
-    /// Number of changes.
     said: AtomicU64,
-    /// Number of joined changes.
     taken: watch::Sender<u64>,
     wake: Notify,
-    /// Ends the pause between two takings: the configuration has changed, which no crowd does at once.
+    /// Ends the pause between two unions, after a change of the configuration: such a change is rare.
     at_once: Notify,
 }
 
@@ -117,13 +113,13 @@ impl Untaken {
 }
 
 impl Fleet {
-    /// A fleet without limits for objects and unread bytes.
+    /// Creates a fleet without limits for objects and unread bytes.
     pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
         Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// A fleet without clusters, with limits for objects and unread bytes. `known` is discovery from an earlier run.
-    /// Must be called within a tokio runtime.
+    /// Creates a fleet without clusters, with limits for objects and unread bytes. `known` is discovery from an earlier
+    /// process. Must be called within a tokio runtime.
     pub fn within(
         room: ObjectRoom,
         unread: MemberUnreadBytes,
@@ -161,44 +157,44 @@ impl Fleet {
         fleet
     }
 
-    /// Limit of unread bytes of all clusters' answers.
+    /// Returns the limit of unread bytes of all clusters' answers.
     pub fn unread(&self) -> &MemberUnreadBytes {
         &self.unread
     }
 
-    /// Limit of the size of all objects.
+    /// Returns the limit of the size of all objects.
     pub fn room(&self) -> &ObjectRoom {
         &self.room
     }
 
-    /// Enters the runtime of cachers, so that tasks do not start in the runtime of the client that asked first.
+    /// Enters the runtime of cachers, so that tasks do not start in the runtime of a client's connection.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
 
-    /// The clusters by name.
+    /// Returns the clusters by name.
     pub fn clusters(&self) -> Arc<BTreeMap<ClusterName, Arc<Cluster>>> {
         self.clusters.load_full()
     }
 
-    /// The cluster of a name.
+    /// Returns the cluster of a name.
     pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
     }
 
-    /// Discovery of each cluster, from this run or an earlier one.
+    /// Returns the discovery of each cluster, from this process or an earlier one.
     pub fn served(&self) -> BTreeMap<ClusterName, Served> {
         let clusters = self.clusters.load();
         clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
     }
 
-    /// Whether the cluster is the only one now and since the start of the process.
+    /// Returns whether the cluster is the only one, now and since the start of the process.
     pub fn has_only(&self, name: &ClusterName) -> bool {
-        // In this order, because a removed cluster is added to `former` before it leaves `clusters`.
+        // `clusters` is read first: a removed cluster is added to `former` before it leaves `clusters`.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 
-    /// Texts that mark a cluster's objects, also of a removed cluster.
+    /// Returns the texts that mark a cluster's objects, also for a removed cluster.
     pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
             return Arc::clone(&cluster.mark);
@@ -210,31 +206,31 @@ impl Fleet {
     /// Clusters in order of precedence: newest servers first, then by name.
     pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
         let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
-        // Stable, and they come by name.
+        // The sort is stable, so clusters of one version stay sorted by name.
         clusters.sort_by_cached_key(|cluster| Reverse(cluster.version().map(|version| version.order())));
         clusters
     }
 
-    /// Version of the oldest server, which limits the features of all clusters. `None` until a cluster has reported its
-    /// version.
+    /// Returns the version of the oldest server, which limits the features of all clusters. `None` until a cluster has
+    /// reported its version.
     pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
         let clusters = self.clusters.load();
         clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
     }
 
-    /// Union of the clusters' discovery.
+    /// Returns the union of the clusters' discovery.
     pub fn union(&self) -> Arc<Union> {
         self.union.load_full()
     }
 
-    /// Notifies about new and removed clusters, and changes of discovery or identity.
+    /// Subscribes to new and removed clusters, and to changes of discovery or identity.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Sets the clusters. A cluster with the same name and revision stays as it is. A cluster with a new address
-    /// becomes a candidate: it takes its place after it has reported the same uid. If the uid differs, the fleet first
-    /// forgets all state of the earlier cluster.
+    /// Sets the clusters. A cluster with the same name and revision stays unchanged. A cluster with a new address
+    /// becomes a candidate: it replaces the earlier configuration after it has reported the same uid. If the uid
+    /// differs, the fleet first drops all state of the earlier cluster.
     pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let mut awaited = self.awaited.lock();
         let mut awaited_before = std::mem::take(&mut *awaited);
@@ -246,7 +242,7 @@ impl Fleet {
             let shown = before.get(&name);
             if let Some(kept) = shown.filter(|shown| is_described(shown)) {
                 if kept.problem().is_some() {
-                    // Other credentials, for example, may have ended the problem.
+                    // New credentials, for example, may have ended the fault.
                     kept.refresh();
                 }
                 after.insert(name, Arc::clone(kept));
@@ -285,8 +281,9 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Makes a cluster from a configuration, and decides whether it may take its place at once: its address is the
-    /// same, it has no client, or no uid is known that could prove that it is the same.
+    /// Creates a cluster from a configuration. Returns also whether the cluster may replace the earlier configuration
+    /// at once: the address is the same, the cluster has no client, or no known uid could prove that it is the same
+    /// cluster.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
@@ -295,8 +292,8 @@ impl Fleet {
         let incarnation = shown.incarnation();
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // Discovery of the earlier configuration counts until the first answer. Discovery of an earlier run counts
-            // for the same address only.
+            // Discovery of the earlier configuration counts until the first answer. Discovery of an earlier process
+            // counts only for the same address.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);
@@ -315,7 +312,7 @@ impl Fleet {
         cluster.start(self.room.clone(), move |said| news.add_change(said));
     }
 
-    /// Puts a candidate in its place after it has reported its uid, or after [`CONFIRMED_WITHIN`].
+    /// Publishes a candidate after it has reported its uid, or after [`CONFIRMED_WITHIN`].
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
         let told = async {
             loop {
@@ -329,7 +326,7 @@ impl Fleet {
         };
         tokio::select! {
             _ = timeout(CONFIRMED_WITHIN, told) => {}
-            // Another configuration has come meanwhile.
+            // A newer configuration has replaced the candidate.
             () = candidate.cancelled() => return,
         }
         let mut awaited = self.awaited.lock();
@@ -359,7 +356,7 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Replaces each cluster with addresses at which a different cluster answers.
+    /// Replaces each cluster at whose addresses a different cluster answers.
     fn replace_succeeded(&self) {
         let awaited = self.awaited.lock();
         let before = self.clusters.load_full();
@@ -376,7 +373,6 @@ impl Fleet {
         self.news.add_change(ClusterChange::Offer);
     }
 
-    /// Makes the successor of a cluster with the same configuration.
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
         tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
         let incarnation = cluster.incarnation().successor();
@@ -386,15 +382,15 @@ impl Fleet {
         self.make(cluster.setup.clone(), incarnation, None)
     }
 
-    /// Registers `forget`. The fleet calls it when a name begins to mean a different cluster, or none: before the fleet
-    /// sends a request to the different cluster.
+    /// Registers `forget`. The fleet calls the function when a name changes its cluster or loses it, before the first
+    /// request to the new cluster.
     pub fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
         self.forgetters.lock().push(Box::new(forget));
     }
 
-    /// Publishes a new set of clusters. If a name changes its cluster, all state of the earlier one is forgotten before
-    /// the successor gets a request. Until the start of the successor, requests for it are refused. Called with the set
-    /// locked.
+    /// Publishes a new set of clusters. If a name changes its cluster, all state of the earlier cluster is dropped
+    /// before the successor gets a request. Until the start of the successor, requests to it are refused. Call it while
+    /// `awaited` is locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
@@ -409,12 +405,12 @@ impl Fleet {
         let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
         for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            // Open requests of a removed cluster may end.
+            // Open requests to a removed cluster may complete.
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
                 cluster.break_off();
-                // The line in the log that the cluster is well again has a beginning.
+                // The successor takes over the start of the fault, for the log line about its end.
                 *successor.told.lock() = cluster.told.lock().take();
             }
         }
@@ -432,7 +428,6 @@ impl Fleet {
         former.insert(cluster.name().clone(), Arc::clone(&cluster.mark));
     }
 
-    /// Joins all changes and notifies the receivers.
     async fn take_over(self: &Arc<Self>) {
         let said = self.news.said.load(Ordering::SeqCst);
         if self.news.successors.swap(false, Ordering::SeqCst) {
@@ -450,7 +445,6 @@ impl Fleet {
         self.news.taken.send_replace(said);
     }
 
-    /// Joins the clusters' documents.
     fn join(&self) {
         find_twins(&self.clusters.load());
         let members: Vec<_> = self
@@ -466,15 +460,15 @@ impl Fleet {
         }
     }
 
-    /// Asks clusters for discovery because a request depends on it. Rate-limited. Waits for the answers, also to a
-    /// question of a different request.
+    /// Requests discovery from the `asked` clusters, because a request depends on it. Rate-limited. Waits for the
+    /// answers, also if a different request caused the discovery.
     pub async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
         join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
         self.news.settled().await;
     }
 
-    /// Waits until each cluster has been asked once and the answers are joined, or the time is up.
+    /// Waits until the first attempt at each cluster has ended and the answers are joined, for `within` at most.
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let asked = async {
@@ -486,7 +480,7 @@ impl Fleet {
 }
 
 /// Finds clusters with several names: an equal uid of kube-system, which any cluster can report, and a common address
-/// or certificate as the proof. The first name shows the objects, so that all replicas choose the same one. Without a
+/// or certificate as the proof. The first name shows the objects, so that all replicas choose the same name. Without a
 /// proof, all names are shown.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
@@ -511,7 +505,7 @@ fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // The tasks hold the clusters, so they have to stop.
+        // The tasks have references to the clusters, so they have to stop.
         for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
             cluster.cancel();
         }
@@ -525,9 +519,9 @@ mod tests {
 
     use super::*;
 
-    /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
+    /// A thousand members that answer within a second cause a dozen unions.
     #[tokio::test(start_paused = true)]
-    async fn changes_of_many_members_are_applied_together() {
+    async fn changes_of_many_members_are_joined_in_few_unions() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
@@ -544,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_configuration_waits_for_nothing() {
+    async fn changed_configuration_applies_without_a_pause() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         fleet.news.add_change(ClusterChange::Offer);
         fleet.news.settled().await;

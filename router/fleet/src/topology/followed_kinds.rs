@@ -1,5 +1,5 @@
-//! Watches of a cluster's CustomResourceDefinitions and APIServices, if the cluster allows them. They watch metadata
-//! only, because discovery has the definitions.
+//! Watches of a cluster's CustomResourceDefinitions and APIServices, if the cluster allows them. They are
+//! metadata-only, because discovery has the definitions.
 
 use std::sync::Arc;
 
@@ -13,23 +13,22 @@ use super::health::{ClusterHealth, next_state};
 use super::kind_changes::{KindChanges, KindSource};
 use crate::discovery::MemberDiscovery;
 
-/// A cluster with its changes of kinds.
+/// A cluster, with the parts that the watches of its kinds need.
 pub(super) struct KindsOf<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) discovery: &'a MemberDiscovery,
     pub(super) transport: &'a Transport,
     pub(super) list_permits: &'a ListPermits,
     pub(super) room: &'a ObjectRoom,
-    /// Receiver of the changes.
     pub(super) changes: &'a Arc<KindChanges>,
 }
 
-/// Watches of one cluster's CustomResourceDefinitions and APIServices, which end when this is dropped.
+/// Watches of one cluster's CustomResourceDefinitions and APIServices, which end on drop.
 #[derive(Default)]
 pub(super) struct FollowedKinds(Vec<(KindSource, Arc<Cacher>)>);
 
 impl FollowedKinds {
-    /// Starts the watches of the resources that the cluster serves. `health` follows the cluster from now on.
+    /// Starts the watches of the resources that the cluster serves. `health` subscribes to the cluster's health.
     pub(super) fn follow(&mut self, kinds: &KindsOf<'_>, health: impl Fn() -> ClusterHealth) {
         for source in KindSource::ALL {
             let (resource, kind) = source.resource();
@@ -75,7 +74,7 @@ struct KindObserver {
 impl UpdateObserver for KindObserver {
     fn update(&self, update: Update) {
         match update {
-            // Discovery was as new as the first state when the watch began.
+            // The first state is no change: discovery was as new as this state when the watch began.
             Update::Synced { .. } | Update::Progress { .. } => {}
             Update::Relisted { .. } | Update::Reset { .. } => self.changes.note_any(),
             Update::Changes { changes, .. } => {

@@ -6,18 +6,18 @@ use tokio::sync::watch;
 use tributary_cacher::{Cacher, CacherState, MemberHealth, MemberLoss};
 use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
 
-/// Follows how a cluster is.
+/// Subscription to a cluster's health.
 pub struct ClusterHealth(Option<watch::Receiver<Reachability>>);
 
 impl ClusterHealth {
-    /// Follows a cluster from now on, its present state included. Without a client nothing ever changes.
+    /// Subscribes to a cluster's health, beginning with the current state. Without a client, the health never changes.
     pub(super) fn follow_client(client: Option<&ClusterClient>) -> Self {
         let mut reachability = client.map(ClusterClient::reachability);
         reachability.iter_mut().for_each(watch::Receiver::mark_changed);
         Self(reachability)
     }
 
-    /// Ends with the next change. Cancelling loses nothing.
+    /// Waits for the next change of the health. Cancellation is safe: no change is lost.
     pub async fn changed(&mut self) -> MemberHealth {
         if let Some(reachability) = &mut self.0
             && reachability.changed().await.is_ok()
@@ -28,8 +28,8 @@ impl ClusterHealth {
     }
 }
 
-/// Waits for the next state of a cacher, and reports the cluster's health to it meanwhile. Returns false after the
-/// cacher is dropped.
+/// Waits for the next state of a cacher, and reports the cluster's health to the cacher meanwhile. Returns false after
+/// the cacher is dropped.
 pub async fn next_state(
     cacher: &Weak<Cacher>,
     states: &mut watch::Receiver<CacherState>,

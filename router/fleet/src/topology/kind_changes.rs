@@ -1,5 +1,5 @@
-//! Changes of a cluster's kinds, from its CustomResourceDefinitions and APIServices: the time of the next discovery,
-//! and the uncertain kinds until then.
+//! Changes of a cluster's kinds, from watches of its CustomResourceDefinitions and APIServices: the time of the next
+//! discovery, and the kinds that discovery may not show yet.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::GroupVersionResource;
 
-/// Times of discovery after a change. A kube-apiserver shows an established CustomResourceDefinition after some 100 ms,
-/// and an APIService after it has asked the aggregated server. An unchanged answer is a 304.
+/// Delays of discovery after a change. A kube-apiserver shows an established CustomResourceDefinition after some 100
+/// ms, and an APIService after a request to the aggregated server. An unchanged answer is a 304.
 const ASKED_AFTER: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(200),
@@ -19,29 +19,28 @@ const ASKED_AFTER: [Duration; 5] = [
     Duration::from_millis(2_000),
 ];
 
-/// Shortest time between two discoveries. 200 ms: definitions often come in groups.
+/// Minimum time between two discoveries. 200 ms: definitions often come in groups.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time in which discovery shows a change; an answer to a later question counts.
+/// Time within which discovery shows a change: a discovery requested later contains the change.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Names that are remembered at a time. 1,024: more than the largest sets of CustomResourceDefinitions. Above it, every
-/// kind counts as changed.
+/// Maximum number of remembered names. 1,024: more than the largest sets of CustomResourceDefinitions. Above the
+/// maximum, every kind counts as changed.
 const CHANGES_MAX: usize = 1_024;
 
-/// Resources with objects that define kinds. The name of each object contains the kinds.
+/// Resources with objects that define kinds. The name of each object determines the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KindSource {
-    /// CustomResourceDefinitions: `things.example.com`, a resource in all of its versions.
+    /// CustomResourceDefinitions: `things.example.com` defines a resource in all of its versions.
     Definitions,
-    /// APIServices: `v1.example.com`, all resources of a version.
+    /// APIServices: `v1.example.com` defines all resources of a version.
     Services,
 }
 
 impl KindSource {
     pub(super) const ALL: [Self; 2] = [Self::Definitions, Self::Services];
 
-    /// The resource, and the kind of its objects.
     pub(super) fn resource(self) -> (GroupVersionResource, &'static str) {
         match self {
             Self::Definitions => (
@@ -52,7 +51,7 @@ impl KindSource {
         }
     }
 
-    /// Whether an object of this name may define a resource.
+    /// Returns whether an object of this name may define a resource.
     fn concerns(self, name: &str, resource: &GroupVersionResource) -> bool {
         let Some((first, group)) = name.split_once('.') else { return false };
         let own = match self {
@@ -63,7 +62,7 @@ impl KindSource {
     }
 }
 
-/// The changes of one cluster's kinds that its discovery may not show yet.
+/// Changes of one cluster's kinds that its discovery may not show yet.
 #[derive(Default)]
 pub(super) struct KindChanges {
     state: Mutex<ChangesState>,
@@ -77,7 +76,7 @@ struct ChangesState {
     /// Time of the last change of an object without an entry in `changed`.
     unnamed: Option<Instant>,
     last: Option<Instant>,
-    /// The number of questions since the last change.
+    /// Number of discoveries since the last change.
     asked: usize,
     asked_at: Option<Instant>,
 }
@@ -100,7 +99,7 @@ impl KindChanges {
         self.news.notify_one();
     }
 
-    /// Notes that any object may have changed: the cluster's list replaces the events of a broken watch.
+    /// Records that any object may have changed: a list replaces the events of a broken watch.
     pub(super) fn note_any(&self) {
         self.state.lock().unnamed = Some(Instant::now());
         self.add_change(KindSource::Definitions, std::iter::empty());
@@ -125,7 +124,7 @@ impl KindChanges {
         (state.asked, state.asked_at) = (state.asked + 1, Some(Instant::now()));
     }
 
-    /// Forgets the changes that a discovery of this time shows.
+    /// Removes the changes that a discovery of this time shows.
     pub(super) fn shown(&self, asked_at: Instant) {
         let is_open = |changed: Instant| changed + SHOWN_WITHIN > asked_at;
         let mut state = self.state.lock();
@@ -133,7 +132,7 @@ impl KindChanges {
         state.unnamed = state.unnamed.filter(|changed| is_open(*changed));
     }
 
-    /// Whether a resource may be served by a change that discovery may not show yet.
+    /// Returns whether the cluster may serve a resource because of a change that discovery may not show yet.
     pub(super) fn concern(&self, resource: &GroupVersionResource) -> bool {
         let state = self.state.lock();
         state.unnamed.is_some() || state.changed.keys().any(|(source, name)| source.concerns(name, resource))
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_concerns_the_resources_that_its_name_says() {
+    fn crd_or_apiservice_name_determines_the_affected_resources() {
         let things = GroupVersionResource::new("late.example", "v1", "things");
         for (source, name, expected) in [
             (KindSource::Definitions, "things.late.example", true),
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn change_of_kinds_is_due_until_discovery_must_show_it() {
+    async fn discovery_is_repeated_five_times_after_a_crd_change() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let things = GroupVersionResource::new("late.example", "v1", "things");
         changes.add_change(KindSource::Definitions, ["things.late.example"].into_iter());
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_concerns_its_kind_however_many_there_are() {
+    async fn crd_changes_above_the_name_limit_affect_every_resource() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
         let note = |numbers: std::ops::Range<usize>| {
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_without_end_are_asked_for_five_times_a_second() {
+    async fn constant_crd_changes_cause_at_most_five_discoveries_a_second() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let mut asked = 0;
         while begun.elapsed() < Duration::from_secs(10) {

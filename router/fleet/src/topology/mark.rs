@@ -1,4 +1,4 @@
-//! Marks of a cluster's objects: the annotation, and the item form of its resourceVersion.
+//! Marks of a cluster's objects: the annotation, and the item form of their resourceVersions.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use arc_swap::ArcSwap;
 use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
-/// Texts that an answer inserts into the objects of a cluster. Made once for each cluster.
+/// Texts that a response inserts into the objects of a cluster. Computed once for each cluster.
 #[derive(Debug)]
 pub struct ClusterMark {
     /// Name of the cluster.
     pub name: ClusterName,
-    /// The annotation that names it.
+    /// Annotation with the cluster's name.
     pub annotation: ClusterAnnotation,
     item: ArcSwap<ItemEncoder>,
     index: Option<ClusterIndex>,
 }
 
 impl ClusterMark {
-    /// The marks of a cluster. One above 9999 is no index.
+    /// Creates the marks of a cluster. A number above 9999 is no index.
     pub fn new(name: &ClusterName, index: Option<u16>) -> Self {
         Self {
             name: name.clone(),
@@ -29,7 +29,8 @@ impl ClusterMark {
         }
     }
 
-    /// Marks the cluster's versions from now on, or does no longer: another cluster had the name lately.
+    /// Adds a mark to the cluster's resourceVersions from now on, or removes the mark. The mark is necessary while
+    /// versions of a different cluster, which had the name before, may still be in use.
     pub fn mark_versions(&self, mark: Option<&str>) {
         if mark.is_none() && !self.item.load().is_marked() {
             return;
@@ -37,22 +38,22 @@ impl ClusterMark {
         self.item.store(Arc::new(ItemEncoder::marked(&self.name, mark)));
     }
 
-    /// Takes over the version marks of an earlier configuration of the same cluster.
+    /// Copies the version mark of an earlier configuration of the same cluster.
     pub(crate) fn mark_versions_as(&self, before: &Self) {
         self.item.store(before.item.load_full());
     }
 
-    /// The cluster's number in integers.
+    /// Returns the cluster's number in integer resourceVersions.
     pub fn index(&self) -> Option<ClusterIndex> {
         self.index
     }
 
-    /// Encodes a version that is not a number for clients.
+    /// Encodes, for clients, a version that is not a number.
     pub fn opaque_version(&self, version: &str) -> String {
         OpaqueVersion::encode(&self.name, version)
     }
 
-    /// Replaces the content of `out` by the version of an object. Cost: about 30 ns.
+    /// Replaces the content of `out` by the resourceVersion of an object. Takes about 30 ns.
     ///
     /// Without an integer form (a cluster without an index, or a version above any of etcd), the version has the
     /// composite form, which Tributary understands as well.
@@ -63,7 +64,7 @@ impl ClusterMark {
             _ => None,
         };
         match integer {
-            // Writing to a string cannot fail.
+            // Writes to a String cannot fail.
             Some(integer) => drop(write!(out, "{}", integer.encode())),
             None => self.item.load().write(version, out),
         }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_need_an_index_and_a_version_that_fits() {
+    fn integer_versions_need_a_cluster_index_and_a_fitting_version() {
         let name = ClusterName::new("c").unwrap();
         let written = |index, form, version| {
             let mut text = "before".to_owned();

@@ -1,5 +1,5 @@
-//! Metrics of clients' requests at each cluster against their limits, collected at each scrape. Each cluster reaches
-//! its limits by itself.
+//! Metrics of clients' requests at each cluster and of their limits, collected at each scrape. Each cluster has its own
+//! limits.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,12 +11,10 @@ use tributary_sharing::gauges::gauges;
 use super::Fleet;
 use crate::report::LimitReport;
 
-/// The labels of a bound of a cluster.
+/// Labels of a cluster's limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MemberLimitLabels {
-    /// Name of the cluster.
     cluster: String,
-    /// Name of the limit.
     limit: String,
 }
 
@@ -24,7 +22,7 @@ struct MemberLimitLabels {
 pub struct MemberLimitMetrics(Weak<Fleet>);
 
 impl MemberLimitMetrics {
-    /// Collector for a fleet. Exposes nothing after the fleet is dropped.
+    /// Creates a collector for a fleet. It exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
@@ -49,7 +47,7 @@ impl fmt::Debug for MemberLimitMetrics {
     }
 }
 
-/// A gauge of each bound, with its help.
+/// A gauge of each limit: name, help, and the function that reads its value.
 type LimitGauge = (&'static str, &'static str, fn(&LimitReport) -> u64);
 
 const GAUGES: [LimitGauge; 2] = [

@@ -6,15 +6,15 @@ use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, 
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::ANSWER_WINDOW;
 
-/// Unread bytes of long-running answers of all clusters. A cluster sends as much of an answer as its stream's window
-/// allows, whether or not the client reads. So each long-running request reserves its whole window until its answer has
-/// ended. The connections of a single cluster have windows of their own; for a whole fleet the sum would exceed all
-/// memory. Clones share the limit.
+/// Limit of the unread bytes of all clusters' long-running answers. A cluster sends as much of an answer as its
+/// stream's window allows, whether or not the client reads. So each long-running request reserves its whole window
+/// until its answer has ended. The connections of a single cluster have their own windows; for a whole fleet, the sum
+/// would exceed all memory. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct MemberUnreadBytes(Arc<FairSemaphore>);
 
 impl MemberUnreadBytes {
-    /// A limit in bytes.
+    /// Creates a limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
         let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
         Self(FairSemaphore::in_pieces(what, max, ANSWER_WINDOW, metrics))
@@ -28,7 +28,7 @@ impl MemberUnreadBytes {
         self.0.acquire(holder, bytes)
     }
 
-    /// Reserved bytes, the limit, and the number of refused requests.
+    /// Returns the reserved bytes, the limit, and the number of refused requests.
     pub fn usage(&self) -> (usize, usize, u64) {
         (self.0.used(), self.0.max(), self.0.refused())
     }

@@ -8,7 +8,7 @@ use super::Cluster;
 use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
 
 impl Cluster {
-    /// State of the cluster without its objects. Cost: a look at each endpoint.
+    /// Returns the state of the cluster without its objects. Visits each endpoint.
     pub fn report(&self) -> ClusterReport {
         let client = self.setup.client.as_ref().ok();
         let (condition, trouble) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
@@ -40,7 +40,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Requests of clients at the cluster against their limits.
+    /// Returns the numbers of clients' requests at the cluster, with their limits.
     pub fn limit_reports(&self) -> [LimitReport; 3] {
         let of = |limit: &str, class| {
             let (used, max) = self.places(class);

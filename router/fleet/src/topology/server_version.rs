@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tributary_apimachinery::json::null_is_default;
 
-/// Longest name of a version, in characters. 64: twice the length of vendors' names.
+/// Maximum length of a version name, in characters. 64: twice the length of vendors' names.
 const NAME_LENGTH_MAX: usize = 64;
 
 /// A member's `/version` document.
@@ -12,12 +12,12 @@ const NAME_LENGTH_MAX: usize = 64;
 pub struct ServerVersion {
     order: (u64, u64, u64),
     name: String,
-    /// Document of the cluster.
+    /// Unchanged text of the document.
     pub text: Bytes,
 }
 
 impl ServerVersion {
-    /// Reads a `/version` document; `None` if it names no version.
+    /// Parses a `/version` document. `None` if it contains no version.
     pub fn parse(text: Bytes) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -40,12 +40,12 @@ impl ServerVersion {
         Some(Self { order, name: name.chars().take(NAME_LENGTH_MAX).collect(), text })
     }
 
-    /// The version as the member writes it: `v1.36.3`, `v1.30.2-gke.1100+abc`.
+    /// Returns the version in the member's own form: `v1.36.3`, `v1.30.2-gke.1100+abc`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Major, minor and patch: newer is greater.
+    /// Returns major, minor and patch: newer is greater.
     pub fn order(&self) -> (u64, u64, u64) {
         self.order
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_ordered() {
+    fn server_versions_are_parsed_and_ordered() {
         let order = |text: &'static str| ServerVersion::parse(text.into()).map(|version| version.order());
         assert_eq!(order(r#"{"major":"1","minor":"36","gitVersion":"v1.36.3"}"#), Some((1, 36, 3)));
         assert_eq!(order(r#"{"major":"1","minor":"30+","gitVersion":"v1.30.2-gke.1100+abc"}"#), Some((1, 30, 2)));

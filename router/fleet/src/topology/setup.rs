@@ -1,4 +1,4 @@
-//! Configuration of a cluster, and the parts that make a new client necessary.
+//! Configuration of a cluster, and the parts whose change requires a new cluster.
 
 use tributary_apimachinery::{ClusterAuthorization, ClusterName};
 use tributary_authentication::MemberRules;
@@ -15,18 +15,18 @@ pub struct ClusterSetup {
     pub client: Result<ClusterClient, String>,
     /// Number of the client. A different number means a new client with new connections.
     pub client_generation: u64,
-    /// Address of the cluster. Credentials are no part of it: the client takes new ones itself.
+    /// Address of the cluster. Credentials are no part of the address: the client renews them itself.
     pub address: ClusterAddress,
-    /// The index of `itemResourceVersions: Integer`, if one is set.
+    /// Index for `itemResourceVersions: Integer`, if one is configured.
     pub index: Option<u16>,
     /// Attributes of users, beyond names and groups, that the cluster may see in shared mode.
     pub impersonation: MemberRules,
-    /// Method by which Tributary decides in shared mode which objects users see from memory.
+    /// Method by which Tributary decides, in shared mode, which cached objects a user may see.
     pub authorization: ClusterAuthorization,
 }
 
 impl ClusterSetup {
-    /// Revision. A cluster with an equal one keeps its connections and caches.
+    /// Returns the revision. A cluster with an equal revision keeps its connections and caches.
     pub fn revision(&self) -> SetupRevision {
         SetupRevision {
             client: self.client.as_ref().map(|_| self.client_generation).map_err(Clone::clone),
@@ -38,16 +38,15 @@ impl ClusterSetup {
     }
 }
 
-/// Parts of a setup that make a new cluster necessary when they differ. Only compared.
+/// Parts of a configuration whose change requires a new [`Cluster`](super::Cluster). Only compared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SetupRevision {
-    /// Number of the client, or the reason for which there is none. A client that can be made later is a new one.
+    /// Number of the client, or the reason for which there is none. A client that becomes possible later is a new
+    /// client.
     client: Result<u64, String>,
     address: ClusterAddress,
-    /// Its objects' versions carry it.
+    /// Part of the resourceVersions of the cluster's objects.
     index: Option<u16>,
-    /// Part of the cluster's state.
     impersonation: MemberRules,
-    /// Part of the cluster's state, too.
     authorization: ClusterAuthorization,
 }

@@ -10,8 +10,8 @@ use super::{Cluster, Fleet};
 use crate::report::ClusterCondition;
 
 impl Fleet {
-    /// Reasons for which these clusters do not answer. `told` has known reasons for the requested resource, the latest
-    /// last; a cluster out of reach has precedence.
+    /// Returns the reasons for which these clusters do not answer. `told` contains known reasons for the requested
+    /// resource; the last one of a cluster counts. The reason of an unreachable cluster has precedence.
     pub fn troubles(&self, clusters: &[ClusterName], told: &[Trouble]) -> Vec<Trouble> {
         let told = |name: &ClusterName| told.iter().rfind(|trouble| trouble.cluster == *name).cloned();
         let trouble = |cluster: Arc<Cluster>| {
@@ -22,7 +22,7 @@ impl Fleet {
 }
 
 impl Cluster {
-    /// The gravest known fault of the cluster, and the condition that follows from it. Refusals, the log and the report
+    /// Returns the gravest known fault of the cluster, and the resulting condition. Refusals, the log and the report
     /// use this function.
     pub fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
         let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
@@ -55,25 +55,26 @@ impl Cluster {
         self.discovery().is_none().then(|| (ClusterCondition::Pending, trouble(cause.to_owned(), self.age())))
     }
 
-    /// Whether the cluster is known to be out of reach. Clients then get no Retry-After: client-go would obey ten times
-    /// for each request, and a command would be silent for that long.
+    /// Returns whether the cluster is known to be unreachable. Clients then get no Retry-After: client-go would obey it
+    /// ten times for each request, and a command would print nothing meanwhile.
     pub fn is_out_of_reach(&self) -> bool {
         let Ok(client) = &self.setup.client else { return true };
         matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
-    /// Whether a client's question may be sent to the cluster: it is not known to be out of reach, and not shown under
-    /// a different name.
+    /// Returns whether Tributary may send the cluster a request to find an object: it is not known to be unreachable,
+    /// and is not shown under a different name.
     pub fn can_be_asked(&self) -> bool {
         !self.is_out_of_reach() && self.twin().is_none()
     }
 
-    /// Reason for which the cluster does not answer, if it is known to be out of reach, so that no client waits.
+    /// Returns the reason for which the cluster does not answer, if it is known to be unreachable, so that no client
+    /// waits.
     pub fn out_of_reach(&self) -> Option<Trouble> {
         self.is_out_of_reach().then(|| self.trouble())
     }
 
-    /// Trouble of a resource in a version that the cluster's discovery does not describe.
+    /// Returns the trouble of a resource whose version the cluster's discovery lists without resources.
     pub fn undescribed_trouble(&self, resource: &GroupVersionResource) -> Trouble {
         let told = self.undescribed(resource);
         let told =
@@ -81,8 +82,8 @@ impl Cluster {
         told.unwrap_or_else(|| self.trouble())
     }
 
-    /// Reason for which the cluster does not answer. Only for a cluster that did not answer, without a more specific
-    /// reason.
+    /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer, without a more
+    /// specific reason.
     pub fn trouble(&self) -> Trouble {
         self.cause().map_or_else(
             || {
@@ -94,7 +95,7 @@ impl Cluster {
     }
 }
 
-/// Condition of a cluster with this obstacle.
+/// Condition of an unreachable cluster, by the kind of obstacle.
 fn condition_of(obstacle: Obstacle) -> ClusterCondition {
     match obstacle {
         Obstacle::Network => ClusterCondition::Unreachable,

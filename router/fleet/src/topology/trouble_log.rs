@@ -1,4 +1,4 @@
-//! Log lines about a cluster's troubles: one at the beginning, for any cause, and one at the end.
+//! Log lines about a cluster's faults: one at the start, for any cause, and one at the end.
 
 use tokio::time::Instant;
 use tributary_answers::refusal::Trouble;
@@ -19,7 +19,7 @@ impl Cluster {
         }
     }
 
-    /// Logs the current fault, unless the log has a line about it.
+    /// Logs the current fault, unless a log line about it exists.
     pub(super) fn tell_trouble(&self) {
         let Some(Trouble { cluster, cause, age }) = self.known_trouble() else { return };
         let mut told = self.told.lock();
@@ -29,8 +29,8 @@ impl Cluster {
         }
     }
 
-    /// Logs the end of a fault, if the log has a line about its beginning. Called after the cluster has reported its
-    /// discovery, because a mere answer is not enough.
+    /// Logs the end of a fault, if a log line about its start exists. Called after the cluster has reported its
+    /// discovery, because a mere answer does not suffice.
     pub(super) fn tell_well(&self) {
         let is_well = self.known_trouble().is_none();
         if let Some(since) = self.told.lock().take_if(|_| is_well) {
@@ -39,7 +39,7 @@ impl Cluster {
         }
     }
 
-    /// The known fault of a cluster that has been asked. The reader of the configuration logs unusable configurations.
+    /// Known fault of a cluster that has a client. The reader of the configuration logs unusable configurations.
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
         let is_told = |condition: &ClusterCondition| match condition {
@@ -48,7 +48,7 @@ impl Cluster {
             | ClusterCondition::Unauthorized
             | ClusterCondition::NoCredentials
             | ClusterCondition::Misconfigured => true,
-            // The code that finds a second name logs it.
+            // A separate log line reports a cluster with two names.
             ClusterCondition::Troubled => self.twin().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };

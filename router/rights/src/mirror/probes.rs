@@ -1,5 +1,3 @@
-//! Detected impersonation filters of the clusters.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,13 +7,13 @@ use tributary_fleet::topology::Cluster;
 
 use crate::impersonation::ImpersonationFilter;
 
-/// Probes of all clusters, also of those without a mirror. The older filter counts before the first result.
+/// Detected impersonation filters of all clusters, also of clusters without a mirror. The legacy filter counts before
+/// the first result.
 #[derive(Default)]
 pub(super) struct ImpersonationProbes(BTreeMap<ClusterName, ImpersonationProbe>);
 
-/// Detected impersonation filter of a cluster.
 struct ImpersonationProbe {
-    /// The cluster of the result. A changed configuration is a new cluster.
+    /// The cluster of the result. A changed configuration creates a new [`Cluster`].
     cluster: Arc<Cluster>,
     filter: ImpersonationFilter,
     _stop: Option<DropGuard>,
@@ -38,13 +36,12 @@ impl ImpersonationProbes {
         }
     }
 
-    /// Stores a result, and returns whether it is new.
+    /// Stores a result. Returns whether the filter differs from the stored filter.
     pub(super) fn found(&mut self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) -> bool {
         let probe = self.0.get_mut(cluster.name()).filter(|own| Arc::ptr_eq(&own.cluster, cluster));
         probe.is_some_and(|own| std::mem::replace(&mut own.filter, filter) != filter)
     }
 
-    /// The clusters that have constrained impersonation.
     pub(super) fn constrained(&self) -> BTreeSet<ClusterName> {
         let constrained = self.0.iter().filter(|(_, probe)| probe.filter == ImpersonationFilter::Constrained);
         constrained.map(|(name, _)| name.clone()).collect()

@@ -1,4 +1,4 @@
-//! Answers of clusters to access reviews, and the request for one.
+//! Cached answers of clusters to access reviews, and the request to the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,47 +17,46 @@ use crate::SharedMode;
 use crate::access_review;
 use crate::mirror_state::BEHIND_MAX;
 
-/// Answers of clusters to access reviews.
 pub(crate) struct ClusterAnswers {
     fleet: Arc<Fleet>,
     mode: SharedMode,
     kept: Mutex<KeptAnswers>,
-    /// Clusters that get no questions (`dispatch: DenyAll`).
+    /// Clusters that get no reviews (`dispatch: DenyAll`).
     frozen: ArcSwap<BTreeSet<ClusterName>>,
 }
 
 impl ClusterAnswers {
-    /// Without any answer yet.
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Self {
         Self { fleet, mode, kept: Mutex::default(), frozen: ArcSwap::default() }
     }
 
-    /// Sets the clusters that get no questions, and returns the earlier ones.
+    /// Sets the clusters that get no reviews, and returns the previous set.
     pub(crate) fn freeze(&self, clusters: BTreeSet<ClusterName>) -> Arc<BTreeSet<ClusterName>> {
         self.frozen.swap(Arc::new(clusters))
     }
 
-    /// Whether a cluster gets no questions. Its last answers count as if it were unreachable.
+    /// Returns whether a cluster gets no reviews. Its last answers count as if it were unreachable.
     pub(crate) fn is_frozen(&self, cluster: &ClusterName) -> bool {
         self.frozen.load().contains(cluster)
     }
 
-    /// Known answer, for this generation of the user's rights by roles and bindings.
+    /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights does not
+    /// count.
     pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Known answer; the last answer counts for an open question, of any generation.
+    /// Looks up a cluster's answer to a review. An expired answer, or one of a different generation, counts as well.
     pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Known answer, without one that counts only because the cluster does not answer.
+    /// Looks up a cluster's answer to a review. An expired answer does not count, even if the cluster is silent.
     pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// Known answer to a question since a moment.
+    /// Looks up a cluster's answer to a review that was sent at `moment` or later.
     pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> KnownAnswer {
         self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
@@ -68,17 +67,15 @@ impl ClusterAnswers {
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
     }
 
-    /// Last answer to a question.
     pub(super) fn last_answer(&self, question: &Question) -> ReviewAnswer {
         self.kept.lock().get(question).unwrap_or_default()
     }
 
-    /// Forgets the answers of a cluster after its name has changed its cluster.
+    /// Removes the answers of a cluster, after its name has been given to a different cluster.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
         self.kept.lock().forget(cluster);
     }
 
-    /// Puts a question, and notes the answer.
     pub(super) async fn put(&self, question: &Question, generation: u64) {
         let asked = Instant::now();
         let cluster = self.fleet.cluster(&question.cluster);
@@ -89,7 +86,7 @@ impl ClusterAnswers {
         let mut kept = self.kept.lock();
         let before = kept.get(question).unwrap_or_default();
         let said = match answer {
-            // A later question with a different precedence has been answered.
+            // A later review with the other precedence already has an answer.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
             Some(allowed) => ReviewAnswer { answer: Some((allowed, asked, generation)), silent_until: None },
             None => ReviewAnswer { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },

@@ -7,23 +7,22 @@ use tributary_apimachinery::ClusterName;
 use super::question::Question;
 use super::said::ReviewAnswer;
 
-/// Size of recently used answers that are kept at least; at most twice as much. 32 MiB are 65,536 answers: 500 users
-/// with ten namespaces each of a dozen resources. A name may have 8 KiB, so a client with long names has fewer answers
-/// kept.
+/// Size of one generation of answers in bytes; the store has two. 32 MiB are 65,536 answers: 500 users with ten
+/// namespaces each of a dozen resources. A name in a request may have 8 KiB, so a client with long names has fewer
+/// answers.
 const KEPT_BYTES: usize = 32 << 20;
 
-/// Smallest counted size of an answer, in bytes. 512: most have 300, and a map has spare capacity.
+/// Minimum counted size of an answer in bytes. 512: most have 300, and a map has spare capacity.
 const ANSWER_BYTES_MIN: usize = 512;
 
-/// Answers by cluster. Above the limit, the cluster with the most answers loses its least recently used ones. So each
-/// cluster keeps an equal share, however many questions other clusters get: the last answers of an unreachable cluster
-/// cannot be asked again.
+/// Answers by cluster, in two generations. Above the limit, the cluster with the largest young generation drops its
+/// least recently used answers. So reviews of one cluster displace no answers of a smaller cluster. Answers of an
+/// unreachable cluster could not be restored.
 #[derive(Default)]
 pub(super) struct KeptAnswers {
     by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
-    /// The weight of the young ones of all clusters: [`KEPT_BYTES`] at most.
+    /// Size of the young generations of all clusters: [`KEPT_BYTES`] at most.
     young: usize,
-    /// Size of the old answers.
     old: usize,
 }
 
@@ -40,7 +39,7 @@ struct Answers {
 }
 
 impl KeptAnswers {
-    /// Last answer to a question. Counts as a use.
+    /// Returns the stored answer. Moves an old answer to the young generation.
     pub(super) fn get(&mut self, question: &Question) -> Option<ReviewAnswer> {
         let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
         if let Some(said) = of_cluster.young.said.get(question) {
@@ -54,7 +53,7 @@ impl KeptAnswers {
         Some(said)
     }
 
-    /// Forgets the answers of a cluster after its name has changed its cluster.
+    /// Removes the answers of a cluster, after its name has been given to a different cluster.
     pub(super) fn forget(&mut self, cluster: &ClusterName) {
         if let Some(gone) = self.by_cluster.remove(cluster) {
             self.young -= gone.young.weight;
@@ -62,7 +61,6 @@ impl KeptAnswers {
         }
     }
 
-    /// Stores an answer.
     pub(super) fn put(&mut self, question: Question, said: ReviewAnswer) {
         let of_cluster = self.by_cluster.get_mut(&question.cluster);
         if let Some(known) = of_cluster.and_then(|own| own.young.said.get_mut(&question)) {
@@ -79,8 +77,8 @@ impl KeptAnswers {
         self.young += weight;
     }
 
-    /// Turns the young answers of the cluster with the most into old ones, and drops its old ones. Cost: a look at each
-    /// cluster.
+    /// Makes the largest young generation of a cluster its old one, and drops the cluster's previous old generation.
+    /// Visits each cluster.
     fn age(&mut self) {
         if let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.young.weight) {
             self.young -= largest.young.weight;
@@ -96,7 +94,6 @@ impl KeptAnswers {
     }
 }
 
-/// Counted size of an answer.
 fn weight_of(question: &Question) -> usize {
     question.bytes().max(ANSWER_BYTES_MIN)
 }
@@ -108,13 +105,12 @@ mod tests {
     use super::super::question::testing::question;
     use super::*;
 
-    /// All stored questions.
     fn kept_questions(kept: &KeptAnswers) -> Vec<&Question> {
         kept.by_cluster.values().flat_map(|own| own.young.said.keys().chain(own.old.said.keys())).collect()
     }
 
     #[test]
-    fn cache_keeps_fewer_answers_to_long_questions() {
+    fn review_cache_keeps_fewer_answers_with_long_names() {
         let long = "x".repeat(8 << 10);
         let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
@@ -128,12 +124,12 @@ mod tests {
         assert!(kept_questions(&kept).len() > 4_000);
     }
 
-    /// One user may send many questions to one cluster while a second cluster is unreachable.
+    /// One user may cause many reviews for one cluster while a second cluster is unreachable.
     #[test]
-    fn questions_to_one_cluster_displace_no_answers_of_another() {
+    fn reviews_of_one_cluster_displace_no_cached_answers_of_another() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
-        // Less than half of the limit, in long names.
+        // Less than half of the limit, with long names.
         let of_b: Vec<_> =
             (0..1_000).map(|number| question("b", &format!("{number}{}", "x".repeat(4 << 10)))).collect();
         of_b.iter().for_each(|own| kept.put(own.clone(), said));
@@ -144,7 +140,7 @@ mod tests {
         assert!(weight <= 2 * KEPT_BYTES, "{weight}");
         assert_eq!(weight, kept.young + kept.old);
         assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.silent_until.is_some())));
-        // The last question to c is stored as well.
+        // The latest answers of the cluster `c` are stored as well.
         let last = 4 * KEPT_BYTES / ANSWER_BYTES_MIN - 1;
         assert!((0..10_000).all(|back| kept.get(&question("c", &(last - back).to_string())).is_some()));
     }

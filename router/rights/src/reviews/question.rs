@@ -1,4 +1,4 @@
-//! A question to a cluster about a right.
+//! An access review: whether a user may make a request in a cluster.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::subject::Subject;
 
-/// Whether a user may make a request in a cluster.
+/// An access review: whether a user may make a request in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Question {
     pub(crate) cluster: ClusterName,
@@ -15,12 +15,10 @@ pub(crate) struct Question {
     asked: Asked,
 }
 
-/// Request of the question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
     /// Verb, group, version, resource, subresource, namespace and name.
     Resource([Box<str>; 7]),
-    /// Verb and path, without a resource.
     Path([Box<str>; 2]),
 }
 
@@ -36,7 +34,7 @@ impl Question {
         Self { cluster: cluster.clone(), who: Arc::clone(who), asked }
     }
 
-    /// Size of its texts in bytes. Questions of a moment share the subject, and it counts in each.
+    /// Size of the strings in bytes. Counts the subject in full, although concurrent reviews share it.
     pub(super) fn bytes(&self) -> usize {
         let asked: usize = match &self.asked {
             Asked::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
@@ -45,7 +43,6 @@ impl Question {
         asked + self.who.bytes()
     }
 
-    /// Attributes of the request.
     pub(super) fn attributes(&self) -> Attributes<'_> {
         match &self.asked {
             Asked::Resource([verb, group, version, resource, subresource, namespace, name]) => {
@@ -70,7 +67,7 @@ pub(super) mod testing {
 
     use super::*;
 
-    /// Whether a user may get an object of this name in a cluster.
+    /// Review: whether ann may get the role `name` in a cluster.
     pub(in crate::reviews) fn question(cluster: &str, name: &str) -> Question {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };

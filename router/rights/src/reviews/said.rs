@@ -1,51 +1,50 @@
-//! Last answer of a cluster to a question about a right, and the time for which it counts. Pure.
+//! Last answer of a cluster to an access review, and the time for which the answer counts. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time for which a yes counts. A minute: a right that a webhook removes is lost here within that time.
+/// Time for which an approval counts. 60 s: a right that a webhook removes is lost in Tributary within this time.
 pub(crate) const ALLOWED_FOR: Duration = Duration::from_secs(60);
 
-/// Time for which a no counts. 10 s: a user who is given a right tries it at once.
+/// Time for which a refusal counts. 10 s: a user who is given a right tries it at once.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Shortest time until the next question to a cluster that did not answer.
+/// Minimum delay before the next review after a failed one.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Factor on the duration of a failed question for the time until the next one. Five: questions of a decision follow
-/// each other, and the first answer has to count still when the last question fails. So six in a row that take 5 s each
-/// are known together within `WAITED_MAX`.
+/// Factor on the duration of a failed review, added to the delay before the next one. Reviews of a decision may follow
+/// each other, and the first answer still has to count when the last review fails. With five, the results of six
+/// sequential reviews that take 5 s each count together within `WAITED_MAX`.
 const ASKED_SLOWER: u32 = 5;
 
-/// Last answer and its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReviewAnswer {
-    /// The answer, the time of the question, and the generation of the user's rights.
+    /// Answer, time of the review, and generation of the user's rights.
     pub(super) answer: Option<(bool, Instant, u64)>,
-    /// Time until which the cluster is not asked again, if a question failed after the answer.
+    /// Time of the next review, if a review has failed since the answer.
     pub(super) silent_until: Option<Instant>,
 }
 
-/// Known answer at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownAnswer {
-    /// The answer, and the time until which it counts.
+    /// The cluster's answer, with the time until which the answer counts.
     Said(bool, Instant),
-    /// The cluster does not answer; the next question is sent then.
+    /// The cluster does not answer. The value is the time of the next review.
     Silent(Instant),
-    /// The question has to be sent.
+    /// No answer counts: a review has to be sent.
     Open,
 }
 
 impl ReviewAnswer {
-    /// Without an answer to a question from before a moment.
+    /// Drops the answer if the review was sent before `moment`.
     pub(super) fn asked_since(self, moment: Instant) -> Self {
         Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
     }
 
-    /// Known answer. `generation` is that of the user's rights by roles and bindings: a change of them may change any
-    /// answer. `hold` is the time for which the answer of a silent cluster counts.
+    /// Returns the state of the answer at `now`. `generation` belongs to the user's rights by roles and bindings: a
+    /// change of these rights may change any answer. `hold` is the time for which the last answer of a silent cluster
+    /// counts.
     pub(super) fn known_answer(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
@@ -60,7 +59,7 @@ impl ReviewAnswer {
         }
     }
 
-    /// Known answer; the last answer counts if the question has to be sent again.
+    /// Returns the state of the answer at `now`. If a new review is necessary, the last answer counts.
     pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         match (self.known_answer(now, generation, hold), self.answer) {
             (KnownAnswer::Open, Some((allowed, asked, _))) => KnownAnswer::Said(allowed, asked + believed_for(allowed)),
@@ -69,12 +68,11 @@ impl ReviewAnswer {
     }
 }
 
-/// Time of the next question after one that was sent at `asked` and has failed now.
+/// Time of the next review after one that was sent at `asked` and has failed at `now`.
 pub(super) fn asked_again_at(asked: Instant, now: Instant) -> Instant {
     now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
 }
 
-/// Time for which an answer counts.
 fn believed_for(allowed: bool) -> Duration {
     if allowed { ALLOWED_FOR } else { REFUSED_FOR }
 }
@@ -86,10 +84,10 @@ mod tests {
     use crate::mirror_state::BEHIND_MAX;
 
     #[test]
-    fn answer_counts_longer_only_while_its_cluster_is_silent() {
+    fn review_answer_counts_longer_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        // A cluster that refuses the connection fails at once.
+        // A refused connection: the review fails at once.
         let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
         let said = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);
@@ -102,7 +100,7 @@ mod tests {
             (said(true, None), 60, 7, KnownAnswer::Open),
             (said(false, None), 9, 7, KnownAnswer::Said(false, at(10))),
             (said(false, None), 10, 7, KnownAnswer::Open),
-            // Roles and bindings that touch the user have changed.
+            // A generation changes with roles and bindings that touch the user.
             (said(true, None), 1, 8, KnownAnswer::Open),
             (said(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
             // The cluster does not answer any more.
@@ -115,24 +113,24 @@ mod tests {
         ] {
             assert_eq!(said.known_answer(at(now), generation, hold), expected, "{said:?} at {now}");
         }
-        // Without a hold time, an expired answer is dropped.
+        // Without a hold time, an expired answer is ignored.
         let held_no_longer = said(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
         assert_eq!(held_no_longer, KnownAnswer::Silent(at(66)));
         assert_eq!(said(true, Some(1)).known_answer(at(59), 7, Duration::ZERO), KnownAnswer::Said(true, at(60)));
-        // The last answer counts for an open question.
+        // The last answer counts although a new review is necessary.
         let last = |said: ReviewAnswer, seconds, generation| said.known_last(at(seconds), generation, hold);
         assert_eq!(last(said(false, None), 500, 7), KnownAnswer::Said(false, at(10)));
         assert_eq!(last(said(true, None), 1, 8), KnownAnswer::Said(true, at(60)));
         assert_eq!(last(said(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
         assert_eq!(last(ReviewAnswer::default(), 0, 7), KnownAnswer::Open);
-        // Only answers since a moment count.
+        // Only answers to reviews since `moment` count.
         let asked_since = |moment| said(true, None).asked_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
         assert_eq!([asked_since(0), asked_since(1)], [KnownAnswer::Said(true, at(60)), KnownAnswer::Open]);
     }
 
-    /// Each question is sent after the one before has failed.
+    /// Each review is sent after the previous one has failed.
     #[test]
-    fn last_answers_count_together_however_slowly_questions_fail() {
+    fn last_review_answers_still_count_while_reviews_fail_slowly() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let last = at(WAITED_MAX.as_secs());

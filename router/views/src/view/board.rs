@@ -1,12 +1,12 @@
-//! The standings of all clusters of a view, kept up to date.
+//! Cache states of all clusters of a view ([`Standing`]), kept up to date.
 //!
 //! ```text
 //! cacher's state ──▶ Board::set ──▶ counts ──▶ wakes waiting readers when enough clusters are known
 //!                                └─▶ published: a list made by the next reader and shared until the next change
 //! ```
 //!
-//! With a thousand clusters, a view starts with thousands of changes while all its readers wait. The counts let readers
-//! sleep through those changes, and spare them a walk over the clusters.
+//! With a thousand clusters, a view starts with thousands of state changes while all its readers wait. The counts let
+//! readers sleep through these changes, and spare each reader a loop over all clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +19,19 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
 use super::standing::{Standing, StandingCounts, Standings};
 
-/// The standings of the clusters of a view.
 #[derive(Default)]
 pub(super) struct Board {
     known: Mutex<BoardState>,
-    /// The list for readers; `None` after a change. Stored while `known` is locked.
+    /// List of states for readers; `None` after a change. Stored while `known` is locked.
     published: ArcSwapOption<Standings>,
-    /// The number of clusters that forbid reading the whole collection. Each watcher reads it at each event.
+    /// Number of clusters that forbid Tributary to read the whole collection. Each watch reads the number at each
+    /// event.
     forbidden: AtomicUsize,
-    /// The number of times that a cluster began to forbid reading the whole collection.
+    /// Number of times that a cluster began to forbid reads of the whole collection.
     times_forbidden: AtomicUsize,
-    /// The number of changes.
     changes: watch::Sender<u64>,
-    /// The names of the clusters.
     names: watch::Sender<Arc<[ClusterName]>>,
-    /// Whether enough clusters are known for an answer, if partial answers are denied, and if they are allowed.
+    /// Whether enough clusters are known for a response: with `partial: Deny`, and with `partial: Allow`.
     enough: watch::Sender<[bool; 2]>,
 }
 
@@ -42,12 +40,11 @@ struct BoardState {
     by_name: BTreeMap<ClusterName, Standing>,
     counts: StandingCounts,
     times_forbidden: usize,
-    /// Whether clusters joined or left since `names` was last sent.
+    /// Whether clusters joined or left since the last update of `names`.
     has_others: bool,
 }
 
 impl Board {
-    /// Sets the standing of one cluster.
     pub(super) fn set(&self, cluster: &ClusterName, standing: Standing) {
         let mut known = self.known.lock();
         if known.set(cluster, standing) {
@@ -55,7 +52,7 @@ impl Board {
         }
     }
 
-    /// Sets the standings of all clusters, and removes the clusters that are missing from the list.
+    /// Sets the states of all clusters, and removes clusters that are not in `all`.
     pub(super) fn set_all<'a>(&self, all: impl Iterator<Item = (&'a ClusterName, Standing)>) {
         let mut known = self.known.lock();
         let (mut changed, mut count) = (false, 0);
@@ -66,7 +63,7 @@ impl Board {
             now.push(cluster);
         }
         if known.by_name.len() > count {
-            // Both are sorted by name.
+            // `now` and `by_name` are both sorted by name.
             let mut now = now.into_iter().peekable();
             let by_name = std::mem::take(&mut known.by_name);
             let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -80,7 +77,7 @@ impl Board {
         }
     }
 
-    /// Wakes the receivers of changes, even if all standings are the same: a cluster has another cacher.
+    /// Wakes the receivers of changes although all states are equal, because a cluster has a new cacher.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -97,7 +94,7 @@ impl Board {
         self.changed();
     }
 
-    /// The standings of all clusters. Costs a reference count, unless something has changed.
+    /// Returns the states of all clusters. Costs a reference count, unless a state has changed.
     pub(super) fn standings(&self) -> Arc<Standings> {
         if let Some(published) = self.published.load_full() {
             return published;
@@ -109,8 +106,8 @@ impl Board {
         standings
     }
 
-    /// The standings of the wanted clusters, if a list or watch need not wait for any of them. Costs as much as
-    /// [`standings`](Self::standings); no list is made for a reader that must wait for all clusters.
+    /// Returns the states of the wanted clusters if a list or watch can be answered without waiting. Costs as much as
+    /// [`standings`](Self::standings). If all clusters are wanted and more must become known, no list is made.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<Standings>> {
         let standings = match self.published.load_full() {
             Some(published) => published,
@@ -120,7 +117,7 @@ impl Board {
         Some(standings.of_wanted(wanted)).filter(|standings| standings.suffice(partial))
     }
 
-    /// A receiver for changes of [`enough`](Self::enough). For a part of the clusters, it receives each change.
+    /// Subscribes to changes of [`enough`](Self::enough). For a subset of the clusters, the receiver gets each change.
     pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> BoardChanges {
         match wanted.is_everything() {
             true => BoardChanges::Enough(self.enough.subscribe()),
@@ -128,22 +125,19 @@ impl Board {
         }
     }
 
-    /// A receiver for each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// A receiver for the names of the clusters.
     pub(super) fn names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.names.subscribe()
     }
 
-    /// The number of clusters that forbid reading the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden.load(Ordering::Relaxed)
     }
 
-    /// The number of times that a cluster began to forbid reading the whole collection.
+    /// Number of times that a cluster began to forbid reads of the whole collection.
     pub(super) fn times_forbidden(&self) -> usize {
         self.times_forbidden.load(Ordering::Relaxed)
     }
@@ -154,7 +148,7 @@ impl Board {
 }
 
 impl BoardState {
-    /// Sets the standing of a cluster. Returns whether it changed.
+    /// Sets the state of a cluster. Returns whether the state changed.
     fn set(&mut self, cluster: &ClusterName, standing: Standing) -> bool {
         let before = self.by_name.get_mut(cluster);
         let forbade = before.as_ref().is_some_and(|before| before.is_forbidden());
@@ -175,14 +169,13 @@ impl BoardState {
     }
 }
 
-/// The changes that a reader waits for.
 pub(super) enum BoardChanges {
     Enough(watch::Receiver<[bool; 2]>),
     Each(watch::Receiver<u64>),
 }
 
 impl BoardChanges {
-    /// Marks all changes so far as seen. Call it before reading the standings.
+    /// Marks all previous changes as seen. Call it before reading the states.
     pub(super) fn look(&mut self) {
         match self {
             Self::Enough(changes) => changes.mark_unchanged(),
@@ -190,9 +183,8 @@ impl BoardChanges {
         }
     }
 
-    /// Waits for the next change since [`look`](Self::look).
     pub(super) async fn changed(&mut self) {
-        // The board outlives its waiting readers, so the channel is open.
+        // The channel is open: the board outlives its waiting readers.
         let _ = match self {
             Self::Enough(changes) => changes.changed().await,
             Self::Each(changes) => changes.changed().await,
@@ -225,9 +217,9 @@ mod tests {
         }
     }
 
-    /// A waiting reader is woken when the last cluster is known, and not by the thousand changes before.
+    /// The reader sleeps through the 999 changes before the last cluster is known.
     #[tokio::test]
-    async fn waiter_is_woken_when_the_last_cluster_is_known() {
+    async fn waiting_reader_wakes_only_when_the_last_cluster_is_known() {
         let board = Board::default();
         (0..1000).for_each(|number| board.set(&name(number), syncing()));
         let everything = ClusterSelector::default();
@@ -248,9 +240,8 @@ mod tests {
         assert!(board.enough(Partial::Deny, &everything).is_some_and(|standings| standings.are_fresh()));
     }
 
-    /// Changes of standings do not affect the list of names.
     #[tokio::test]
-    async fn names_change_only_when_clusters_join_or_leave() {
+    async fn cluster_names_change_only_when_clusters_join_or_leave() {
         let board = Board::default();
         let mut names = board.names();
         let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
@@ -270,9 +261,8 @@ mod tests {
         assert_eq!(told(&mut names), Some(vec!["c0001".to_owned()]));
     }
 
-    /// All readers share one list until something changes.
     #[tokio::test]
-    async fn readers_share_the_list_of_standings() {
+    async fn readers_share_one_list_of_cluster_states_until_a_change() {
         let board = Board::default();
         (0..3).for_each(|number| board.set(&name(number), Standing::Fresh));
         let first = board.standings();
@@ -291,9 +281,8 @@ mod tests {
         assert!(board.standings().are_fresh() && !board.has(&name(2)));
     }
 
-    /// A reader of a part of the clusters waits for that part alone.
     #[tokio::test]
-    async fn selection_waits_for_its_own_clusters_only() {
+    async fn selective_read_waits_only_for_its_selected_clusters() {
         let board = Board::default();
         (0..2).for_each(|number| board.set(&name(number), syncing()));
         let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();

@@ -1,7 +1,8 @@
-//! The bookmark at a position of the log, made once for all watchers.
+//! Cache of the newest bookmark, encoded once for all watches.
 //!
-//! With a thousand clusters, the vector of a bookmark takes 7 KB and a quarter of a millisecond, and each watcher may
-//! get a bookmark up to five times a second. All watchers that are up to date are at the same position.
+//! With a thousand clusters, the composite version in a bookmark takes 7 KB and a quarter of a millisecond, and each
+//! watch may send a bookmark up to five times a second. All watches that are up to date are at the same log position,
+//! so they share the bookmark.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, Log, LogVersion};
 use tributary_answers::negotiate::AnswerForm;
 use tributary_answers::negotiate::IncludeObject;
 
-/// The most recent bookmark.
+/// Cache of the newest bookmark.
 #[derive(Default)]
 pub struct Bookmarks {
     last: Mutex<Option<EncodedBookmark>>,
@@ -21,27 +22,27 @@ pub struct Bookmarks {
 struct EncodedBookmark {
     at: LogVersion,
     vector: Arc<CompositeResourceVersion>,
-    /// The encoded vector, and the lists of clusters that it was encoded with.
+    /// Encoded composite version, with the list of clusters for which it was encoded.
     text: Option<(Arc<Epochs>, Arc<str>)>,
     frames: Vec<(BookmarkForm, Bytes)>,
 }
 
-/// The properties in which frames of the same vector differ.
+/// Properties in which bookmarks with the same composite version differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BookmarkForm {
-    /// The format of the stream.
+    /// Format of the stream.
     pub form: AnswerForm,
-    /// Whether the bookmark ends the initial events.
+    /// Whether the bookmark ends the initial events (`k8s.io/initial-events-end`).
     pub end: bool,
     /// Whether a Table in the bookmark defines its columns.
     pub columns: bool,
-    /// The part of the object in a Table's row.
+    /// Part of the object that a Table row contains.
     pub include: IncludeObject,
 }
 
 impl Bookmarks {
-    /// The vector at a position of the log; `None` if that part of the log was removed. Costs a reference count, except
-    /// for the first caller.
+    /// Returns the composite version at a position of the log. `None` if this part of the log was removed. Costs a
+    /// reference count, except for the first caller.
     pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
@@ -52,8 +53,9 @@ impl Bookmarks {
         Some(vector)
     }
 
-    /// The frame of a vector, which `make` builds from the encoded vector. The frame is cached per form if the vector
-    /// is the most recent result of [`vector`](Self::vector); otherwise it is built for this call.
+    /// Returns the encoded bookmark event for a composite version; `make` builds the event from the encoded version.
+    /// The event is cached for each form if the version is the newest result of [`vector`](Self::vector). Otherwise the
+    /// event is built for this call.
     pub fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,
@@ -97,9 +99,8 @@ mod tests {
         }
     }
 
-    /// Any number of watchers share one vector, one text, and one frame per form.
     #[test]
-    fn watchers_at_the_same_position_share_a_bookmark() {
+    fn watches_at_the_same_log_position_share_an_encoded_bookmark() {
         let (bookmarks, epochs, made) = (Bookmarks::default(), Arc::new(Epochs::default()), Cell::new(0));
         let mut log = Log::new(LogConfig::default());
         let cluster = ClusterName::new("a").unwrap();

@@ -1,4 +1,4 @@
-//! The contents of a view: the merged log, and the data that its readers share. Feeds write it; it knows no cachers.
+//! Contents of a view: the merged log, and the data that all readers of the view share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,36 +21,36 @@ use super::news::News;
 use super::past::PastStates;
 use super::warnings::Warnings;
 
-/// The number of changes to undo before the task yields. 256 take about 0.4 ms.
+/// Number of undone changes after which the task yields. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
 
-/// The resource of a view.
+/// Resource of a view.
 pub struct ViewedResource {
-    /// The resource, its kind and its printer.
+    /// The resource with its kind and its printer.
     pub kind: ResourceKind,
-    /// The only cached namespace, or `None` for all.
+    /// The only cached namespace. `None` for all namespaces.
     pub namespace: Option<String>,
-    /// The decoder of the objects, with their selectable fields.
+    /// Decoder of the objects, with their selectable fields.
     pub decoder: ObjectDecoder,
 }
 
-/// The cached objects of one resource over all clusters, or of one namespace of it.
+/// Cached objects of one resource over all clusters, or of one namespace of the resource.
 pub struct Contents {
-    /// The resource.
+    /// The cached resource.
     pub kind: ResourceKind,
-    /// The only cached namespace, or `None` for all.
+    /// The only cached namespace. `None` for all namespaces.
     pub namespace: Option<String>,
-    /// The decoder of the objects, with their selectable fields.
+    /// Decoder of the objects, with their selectable fields.
     pub decoder: ObjectDecoder,
-    /// Encoded events, shared by the watchers.
+    /// Encoded events, shared by all watches.
     pub encodings: Encodings,
-    /// The bookmark, shared by the watchers.
+    /// Newest bookmark, shared by all watches.
     pub bookmarks: Bookmarks,
-    /// The writes that reads must wait for.
+    /// Writes that reads must wait for.
     pub fences: Fences,
-    /// Warnings that members add to every answer.
+    /// Warnings that members add to each response.
     pub warnings: Warnings,
-    /// The counters of this resource, looked up once because a watch uses them in each turn.
+    /// Metric counters of this resource. Stored here, because a watch uses them for each batch of events.
     pub counters: WatchCounters,
     pub(super) fleet: Arc<Fleet>,
     pub(super) metrics: Arc<Metrics>,
@@ -61,7 +61,6 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Empty contents for a resource or for one namespace of it.
     pub(super) fn new(resource: ViewedResource, fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
         let ViewedResource { kind, namespace, decoder } = resource;
         let labels = ResourceLabels::from_resource(&kind.resource);
@@ -85,42 +84,43 @@ impl Contents {
         }
     }
 
-    /// The merged log. Hold the lock briefly, and never across an await.
+    /// Locks the merged log for reading. Release the lock soon, and never keep it across an await.
     pub fn log(&self) -> RwLockReadGuard<'_, Log> {
         self.log.read()
     }
 
-    /// The version of a cluster in the log; `None` until the cluster is known.
+    /// Returns the version of a cluster's collection in the log. `None` while the cluster is unknown.
     pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// A waiter for new events in the log, for a watcher on the connection of `peer`. Progress of members wakes no
-    /// waiter: it is only sent in bookmarks, and the writer of a bookmark reads it from the log.
+    /// Registers a watch on the connection `peer` for new events in the log. Progress of members wakes no watch:
+    /// progress appears only in bookmarks, and the sender of a bookmark reads it from the log.
     pub fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         self.head.wait(peer)
     }
 
-    /// The mark for a cluster's objects, ready to be spliced in. A cluster that has just left still has objects to
-    /// delete.
+    /// Returns the mark that is inserted into a cluster's objects. A cluster that has just left still has a mark,
+    /// because its objects have to be deleted.
     pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
         self.fleet.mark(cluster)
     }
 
-    /// Wakes all watchers without an event: the state of the view has changed.
+    /// Wakes all watches without an event, because the state of the view has changed.
     pub fn wake(&self) {
         self.head.advance(News::Anything);
     }
 
-    /// The age of the view.
+    /// Returns the time since the creation of the view.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The exact state at a past vector: one snapshot for each of its clusters, sorted by name.
+    /// Returns the exact state at a past composite version: one snapshot for each cluster of the version, sorted by
+    /// name.
     ///
-    /// Locks the log for one cluster at a time, and only to read the changes; undoes them without the lock. Cancel:
-    /// safe.
+    /// Locks the log for one cluster at a time, only to read the changes, and undoes them without the lock.
+    /// Cancellation is safe.
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).

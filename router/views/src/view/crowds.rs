@@ -1,15 +1,15 @@
-//! Groups of watchers with the same interest (*crowds*). Each change is compared with the interest once per crowd, and
-//! changes that do not concern a crowd wake none of its watchers.
+//! Groups of watches with the same filter (*crowds*). Each change is compared with a filter once for the whole crowd,
+//! and a change that does not match wakes no watch of the crowd.
 //!
-//! A crowd keeps *stretches* of the log without a change for it. A change that does not concern the crowd extends the
-//! current stretch. A change that does concern it ends the stretch and begins a new one behind the change; watchers
-//! that have not come so far must look at the log.
+//! A crowd stores *stretches*: ranges of the log without a matching change. A change that does not match extends the
+//! current stretch. A matching change ends the stretch and starts a new one behind the change; watches that have not
+//! read the log up to the new stretch must read the log.
 //!
 //! ```text
 //!   log   … │ match │ other │ other │ match │ other │ ◀─ another change extends `now`
 //!                   └──── before ───┘       └─ now ─┘
-//!   a watcher here ───────▶ continues at ──▶ and looks, because there is a match
-//!   a watcher here ───────────────────────────▶ sleeps, and later continues at the end
+//!   a watch here ─────────▶ continues at ──▶ and reads the log, because a change matches
+//!   a watch here ─────────────────────────────▶ sleeps, and later continues at the end
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,35 +21,35 @@ use parking_lot::Mutex;
 
 use super::news::{Interest, NewChanges};
 
-/// The crowds of a view.
 #[derive(Default)]
 pub(super) struct Crowds {
     by_interest: HashMap<Arc<dyn Interest>, u64>,
-    /// The crowds by number, with the number of their watchers.
     by_number: BTreeMap<u64, (Arc<Crowd>, usize)>,
-    /// The number of crowds that ever existed, which is the number of the latest crowd.
+    /// Number of crowds ever created, which is the number of the newest crowd.
     begun: u64,
 }
 
-/// The watchers with the same interest.
+/// Watches with the same filter.
 pub(super) struct Crowd {
     number: u64,
     interest: Arc<dyn Interest>,
-    /// Whether the last changes require some watchers to look at the log.
+    /// Whether the latest changes require some watches to read the log.
     is_to_look: AtomicBool,
     stretches: Mutex<Stretches>,
 }
 
-/// Ranges of log positions without a change for the crowd.
+/// Ranges of log positions without a matching change.
 struct Stretches {
-    /// The last stretch that ended. A watcher that sleeps in it is about to be called.
+    /// Last completed range of log positions without a matching change. A watch that sleeps at a position in this range
+    /// is about to be woken.
     before: Range<u64>,
-    /// The stretch that still grows. A watcher before it has been called, or is about to look.
+    /// Current range of log positions without a matching change, which still grows. A watch before this range has been
+    /// woken, or is about to read the log.
     now: Range<u64>,
 }
 
 impl Crowds {
-    /// Adds a watcher to the crowd of its interest. The watcher has looked at the log up to `place`.
+    /// Adds a watch to the crowd of its filter. The watch has read the log up to `place`.
     pub(super) fn join(&mut self, interest: Arc<dyn Interest>, place: u64) -> Arc<Crowd> {
         let number = *self.by_interest.entry(Arc::clone(&interest)).or_insert_with(|| {
             self.begun += 1;
@@ -61,7 +61,6 @@ impl Crowds {
         Arc::clone(crowd)
     }
 
-    /// Removes a watcher from its crowd.
     pub(super) fn leave(&mut self, crowd: &Crowd) {
         let Some((_, watchers)) = self.by_number.get_mut(&crowd.number) else { return };
         *watchers -= 1;
@@ -71,7 +70,7 @@ impl Crowds {
         }
     }
 
-    /// The crowd with the next number after `behind`, or the first crowd. New crowds come last.
+    /// Returns the crowd with the next number after `behind`, or the first crowd. New crowds have the highest numbers.
     pub(super) fn next(&self, behind: Option<u64>) -> Option<(u64, &Crowd)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_number.range((behind, Bound::Unbounded)).next().map(|(number, (crowd, _))| (*number, &**crowd))
@@ -89,16 +88,15 @@ impl Crowd {
         Self { number, interest, is_to_look: AtomicBool::new(false), stretches: Mutex::new(stretches) }
     }
 
-    /// Compares changes with the interest. Returns whether some watchers must look at the log: there is a change for
-    /// them, or there may have been one that the crowd has not heard of. In that case all of them must be
-    /// [called](Self::call) before the next changes.
+    /// Compares changes with the filter. Returns whether some watches must read the log: a change matches, or a change
+    /// may have been missed. If so, each watch must be [called](Self::call) before the next changes.
     pub(super) fn hear(&self, changes: &NewChanges) -> bool {
         let is_to_look = self.stretches.lock().hear(changes, &*self.interest);
         self.is_to_look.store(is_to_look, Ordering::Relaxed);
         is_to_look
     }
 
-    /// The call for a watcher that has looked at the log up to `place`, according to the last changes.
+    /// Instruction for a watch that has read the log up to `place`, according to the latest changes.
     pub(super) fn call(&self, place: u64) -> Call {
         if !self.is_to_look.load(Ordering::Relaxed) {
             return Call::Sleep;
@@ -108,26 +106,25 @@ impl Crowd {
         if place < stretches.now.start { Call::Look { from: place } } else { Call::Sleep }
     }
 
-    /// The position up to which there is nothing for a watcher that has looked at the log up to `place`.
+    /// Position up to which the log contains no match for a watch that has read the log up to `place`.
     pub(super) fn passed(&self, place: u64) -> u64 {
         self.stretches.lock().passed(place)
     }
 }
 
-/// An instruction for a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// The watcher can sleep: no change concerns the watcher.
+    /// The watch can sleep: no change matches its filter.
     Sleep,
-    /// The watcher must look at the log from this position on.
+    /// The watch must read the log from this position on.
     Look { from: u64 },
 }
 
 impl Stretches {
-    /// Updates the stretches. Returns whether watchers must look at these changes.
+    /// Updates the ranges without a matching change. Returns whether watches must read these changes.
     fn hear(&mut self, changes: &NewChanges, interest: &dyn Interest) -> bool {
         let Range { start, end } = self.now;
-        // Later changes were announced first. The watchers that were called then find these changes too.
+        // Later changes were announced before these. The watches woken for the later changes read these changes too.
         if changes.to() <= start {
             return false;
         }
@@ -159,14 +156,15 @@ mod tests {
         changes
     }
 
-    /// A crowd at a position of the log.
+    /// A crowd of one watch of a namespace, which has read the log up to `place`.
     fn crowd(namespace: &'static str, place: u64) -> Arc<Crowd> {
         Crowds::default().join(Arc::new(InNamespace(namespace)), place)
     }
 
     #[test]
-    fn crowd_skips_exactly_the_changes_without_a_match() {
-        // (from, namespaces), place before → place after, or it is to look
+    fn watch_group_skips_exactly_the_changes_without_a_match() {
+        // ((position of the first change, namespaces of the changes), read position before, skipped up to (`None`: must
+        // read the log), reason)
         type Happened<'a> = (u64, &'a [&'a str]);
         let cases: [(Happened<'_>, u64, Option<u64>, &str); 9] = [
             ((5, &["mill"]), 5, Some(6), "nothing for it"),
@@ -187,13 +185,12 @@ mod tests {
         }
     }
 
-    /// The watchers of a crowd look at the log at different times.
     #[test]
-    fn watchers_of_a_crowd_look_at_what_they_have_not_seen() {
+    fn watch_group_wakes_watches_before_an_unread_matching_change() {
         let crowd = crowd("shop", 5);
         assert!(!crowd.hear(&changes(news_in(5, &["mill"]))));
         assert!(crowd.hear(&changes(news_in(6, &["mill", "shop", "mill"]))));
-        // Earlier changes that do not concern the crowd are skipped.
+        // A watch skips changes that do not match and come before the match.
         assert_eq!([5, 6, 7].map(|place| crowd.call(place)), [6, 6, 7].map(|from| Call::Look { from }));
         assert_eq!([5, 6, 7].map(|place| crowd.passed(place)), [6, 6, 7]);
         assert_eq!([8, 9, 10].map(|place| crowd.call(place)), [Call::Sleep; 3]);
@@ -202,9 +199,9 @@ mod tests {
         assert_eq!([7, 8, 9].map(|place| crowd.passed(place)), [7, 10, 10]);
     }
 
-    /// Members reported progress at positions 7, 8 and 10.
+    /// Members report progress at positions 7, 8 and 10.
     #[test]
-    fn crowd_skips_progress_before_and_between_changes() {
+    fn watch_group_skips_member_progress_between_changes() {
         let mut news = news_behind((7, 9), &["mill"]);
         news.add(news_behind((10, 11), &["mill", "shop"]));
         let news = changes(news);
@@ -222,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn crowd_exists_while_it_has_watchers() {
+    fn watch_group_exists_while_it_has_watches() {
         let mut crowds = Crowds::default();
         let [shop, same, bank] = ["shop", "shop", "bank"].map(|own| crowds.join(Arc::new(InNamespace(own)), 5));
         assert!(Arc::ptr_eq(&shop, &same) && !Arc::ptr_eq(&shop, &bank));

@@ -1,13 +1,13 @@
-//! Standings of clusters, matched with the data that was read.
+//! Cluster states that fit the data of a response.
 //!
 //! ```text
 //! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings
 //!                                                                                    ─▶ 429, 404, warnings
 //! ```
 //!
-//! A cluster that forbids reading may be given up while a request waits. Its objects then leave the log, and a request
-//! that remembers the cluster as known would report the objects as missing. Therefore the standings from before the
-//! wait never answer a request: the answer uses the standings that fit the data that was read.
+//! The objects of a cluster that forbids reads may leave the log while a request waits. A request that remembers the
+//! cluster as known would then report the objects as deleted. Therefore a response never uses the states from before
+//! the wait, but states that fit the data that was read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tributary_merge::Heads;
 use super::View;
 use super::standing::{self, Standing, Standings};
 
-/// The standings of the wanted clusters before a request waited and read.
+/// States of the wanted clusters from before a request waited and read.
 #[derive(Clone, Debug)]
 pub struct EarlierStandings {
     wanted: ClusterSelector,
@@ -27,7 +27,8 @@ pub struct EarlierStandings {
 }
 
 impl EarlierStandings {
-    /// Standings of the wanted clusters. `partial` decides what happens if one of them is unknown.
+    /// Creates the value from the states of the wanted clusters. `partial` decides whether an unknown cluster fails the
+    /// request.
     pub fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
         Self { wanted: wanted.clone(), partial, standings }
     }
@@ -36,22 +37,21 @@ impl EarlierStandings {
         &self.wanted
     }
 
-    /// Whether a partial answer is allowed if a cluster is unknown.
     pub(super) fn partial(&self) -> Partial {
         self.partial
     }
 
-    /// The clusters with cached objects, and their earlier standings.
+    /// Clusters with cached objects, with their states from before the wait.
     pub(super) fn cached_clusters(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
     }
 
-    /// Whether a cluster forbade reading the whole collection.
+    /// Returns whether a cluster forbade reads of the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.standings.is_one_forbidden()
     }
 
-    /// Marks a cluster as stale, because its cached objects may lack something even if its watch is up to date. Has no
+    /// Marks a cluster as stale, because its cached objects may be incomplete although its watch is up to date. Has no
     /// effect on a cluster that is not wanted.
     pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
         if self.standings.standing_of(&cluster).is_some() {
@@ -61,14 +61,14 @@ impl EarlierStandings {
 }
 
 impl View {
-    /// The standings that fit the data that was read. `held` are the snapshots from which the answer is made, or in
-    /// which it was searched. This is the only way from earlier standings to an answer.
+    /// Returns the cluster states that fit the data that was read. `held` are the snapshots from which the response is
+    /// made. Every response gets its states from this function.
     ///
     /// # Errors
-    /// 429 if a partial answer is denied and a wanted cluster was given up in the meantime, or is new.
+    /// 429 if partial answers are denied and a wanted cluster has become unknown since, or is new.
     pub fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Refusal> {
         let EarlierStandings { wanted, partial, standings } = before;
-        // After the snapshots were taken: a cluster is marked as unknown before it leaves the log.
+        // Read after the snapshots: a cluster is marked as unknown before its objects leave the log.
         let now = self.standings_of(&wanted);
         let standings = match Arc::ptr_eq(&now, &standings) {
             true => now,
@@ -80,13 +80,13 @@ impl View {
         }
     }
 
-    /// Updates the standings between two waits, because an unknown cluster may be known by now.
+    /// Updates the states between two waits: an unknown cluster may be known meanwhile.
     pub fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).advance_from(&before.standings, &held);
     }
 
-    /// The objects of a name with their clusters, and the standings that fit them.
+    /// Finds the objects with a key in all clusters, and the cluster states that fit them.
     ///
     /// # Errors
     /// As [`standings_with`](Self::standings_with).

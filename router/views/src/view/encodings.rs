@@ -1,4 +1,4 @@
-//! Encoded watch events, shared by all watchers at the same position.
+//! Cache of encoded watch events, shared by all watches at the same log position.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,20 +9,20 @@ use tributary_answers::negotiate::IncludeObject;
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
-/// The key of an encoding: the event, the format of its object and its version, further options of a Table's row, and
-/// the key of the audience that may read it (`None` for all).
+/// Key of an encoding: event, format of the object and of its resourceVersion, options of a Table row, and key of the
+/// audience (`None` for users who may see all clusters).
 pub type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>, Option<[u8; 16]>);
 
-/// Further options of a Table's row.
+/// Options of a Table row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowOptions {
-    /// The part of the object in the row.
+    /// Part of the object that the row contains.
     pub include: IncludeObject,
-    /// The time at which the ages in the row are correct, in seconds since 1970.
+    /// Time for which the ages in the row are correct, in seconds since 1970.
     pub second: i64,
 }
 
-/// A cache of the newest encoded events. Each event is encoded once, however many watchers there are.
+/// Cache of the newest encoded events. Each event is encoded once for all watches.
 pub struct Encodings {
     bytes_max: usize,
     kept: Mutex<CachedEncodings>,
@@ -36,22 +36,22 @@ struct CachedEncodings {
 }
 
 impl Encodings {
-    /// A cache with a maximum size in bytes.
+    /// Creates a cache with a maximum size in bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, kept: Mutex::default() }
     }
 
-    /// The size of the cached encodings in bytes.
+    /// Returns the size of the cached encodings in bytes.
     pub fn bytes(&self) -> usize {
         self.kept.lock().bytes
     }
 
-    /// The cached encoding of an event.
+    /// Returns the cached encoding of an event.
     pub fn get(&self, key: &EncodingKey) -> Option<Bytes> {
         self.kept.lock().by_key.get(key).cloned()
     }
 
-    /// Caches an encoding. Two watchers may rarely encode the same event at once; the results are equal.
+    /// Caches an encoding. Two watches may rarely encode the same event concurrently; the results are equal.
     pub fn insert(&self, key: EncodingKey, made: Bytes) {
         self.kept.lock().insert(key, made, self.bytes_max);
     }

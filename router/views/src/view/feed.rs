@@ -1,4 +1,4 @@
-//! The feed of the merged log from one cacher.
+//! Feed of the merged log from one cacher.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,25 +15,24 @@ use super::contents::Contents;
 use super::news::News;
 use super::step;
 
-/// The observer of one cacher, which writes to the log of its view. It is ended before its cluster leaves the log, so
-/// that a late update cannot bring the cluster back.
+/// Observer of one cacher, which appends the cacher's updates to the log of a view. The feed is ended before its
+/// cluster leaves the log, so that a late update cannot add the cluster again.
 pub(super) struct Feed {
     view: Weak<Contents>,
     cluster: ClusterName,
-    /// Whether the cluster in the log is the same one, fed by another cacher before.
+    /// Whether the log already contains the same cluster, fed by an earlier cacher.
     goes_on: bool,
-    /// Whether another cluster had the name before.
+    /// Whether the cluster's name belonged to a different cluster before.
     is_successor: bool,
     live: AtomicBool,
-    /// The views of one namespace that this feed also updates. Locked before the log.
+    /// Views of one namespace whose logs this feed updates as well. Locked before the log.
     followers: Mutex<Followers>,
 }
 
-/// The views of one namespace that a cluster's feed also updates. They are locked during each update of the cluster, so
-/// that a new follower gets either an update or the state that contains it.
+/// Views of one namespace that a cluster's feed updates as well. Locked during each update of the cluster, so that a
+/// new follower gets either the update or a state that contains the update.
 #[derive(Default)]
 pub(super) struct Followers {
-    /// Whether the cacher has delivered a first complete state.
     synced: bool,
     feeds: Vec<(Arc<str>, Weak<Feed>)>,
 }
@@ -59,9 +58,9 @@ impl Followers {
         self.feeds.iter().filter_map(|(_, feed)| feed.upgrade())
     }
 
-    /// Adds a follower and gives it the current state. Before the first complete state of this cacher, the current
-    /// state comes from an earlier cacher; then only followers without objects of the cluster get it, because the
-    /// others have it already.
+    /// Adds a follower and sends it the current state. Before the first complete state of this cacher, the current
+    /// state comes from an earlier cacher. A follower that already has objects of the cluster does not need such a
+    /// state.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
         if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
             feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
@@ -77,7 +76,7 @@ impl Feed {
         Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
     }
 
-    /// Adds a view of one namespace as a follower: it gets the current state and all further updates.
+    /// Adds a view of one namespace as a follower: the follower gets the current state and all further updates.
     pub(super) fn lead(&self, namespace: &Arc<str>, follower: &Arc<Feed>) {
         let mut followers = self.followers.lock();
         let Some(view) = self.view.upgrade() else { return };
@@ -89,8 +88,8 @@ impl Feed {
         }
     }
 
-    /// Applies the part of an update of all namespaces that concerns one namespace. `before` is the version before the
-    /// update.
+    /// Applies the part of an update of all namespaces that belongs to one namespace. `before` is the version before
+    /// the update.
     pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
         let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
@@ -99,14 +98,13 @@ impl Feed {
         }
     }
 
-    /// Whether the view has any state of the cluster.
     pub(super) fn holds_some(&self) -> bool {
         self.view.upgrade().is_some_and(|view| view.log().snapshot(&self.cluster).is_some())
     }
 
-    /// Tells a follower the current version of the cluster, even if nothing in its namespace has changed.
+    /// Sends a follower the current version of the cluster, even if no object in its namespace has changed.
     pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
-        // All earlier updates have been sent.
+        // The lock ensures that all earlier updates have been sent.
         let _followers = self.followers.lock();
         let state = self.view.upgrade().and_then(|view| view.log().snapshot(&self.cluster).cloned());
         if let Some(snapshot) = state {
@@ -120,7 +118,7 @@ impl Feed {
     }
 }
 
-/// Handles revisions of a cluster that went back.
+/// Handles decreased revisions of a cluster, for example after an etcd restore.
 fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
     view.fences.forget(name);
     if let Some(cluster) = view.fleet.cluster(name) {
@@ -138,7 +136,7 @@ impl UpdateObserver for Feed {
         match (self.append_step(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
             (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
-            // A reset may only be visible in other namespaces.
+            // Followers get an explicit reset: the decreased revisions may not be visible in their own namespace.
             (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
                 followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });
@@ -149,7 +147,7 @@ impl UpdateObserver for Feed {
     fn warnings(&self, warnings: &[HeaderValue]) {
         let Some(view) = self.view.upgrade() else { return };
         let followers = self.followers.lock();
-        // As in `end`: the lock on the log prevents late calls after the end.
+        // The lock of the log prevents an update after `end`, which is called under the same lock.
         let log = view.log.read();
         if self.live.load(Ordering::Relaxed) {
             view.warnings.set(&self.cluster, warnings);
@@ -161,8 +159,8 @@ impl UpdateObserver for Feed {
     }
 }
 
-/// Converts an update for followers. The first state of a cacher that inherited objects is a relist for them, because
-/// they have those objects already.
+/// Converts an update for followers. The first state of a cacher whose objects an earlier cacher already delivered is a
+/// relist for followers.
 fn as_followed(is_known: bool, step: Update) -> Update {
     match step {
         Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },
@@ -170,25 +168,21 @@ fn as_followed(is_known: bool, step: Update) -> Update {
     }
 }
 
-/// The result of appending an update.
 enum Taken {
-    /// The feed has ended.
     No,
-    /// The update is in the log.
     Step,
-    /// The update is in the log, and the revisions of the cluster went back.
+    /// The update is in the log, and the revisions of the cluster decreased.
     Reset,
 }
 
 impl Feed {
-    /// Appends an update to the log.
     fn append_step(&self, view: &Contents, update: Update) -> Taken {
         let now = view.age();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
             return Taken::No;
         }
-        // A thousand members report progress each minute. Thousands of watchers must not wake for it.
+        // A thousand members report progress each minute, which must not wake thousands of watches.
         if let Update::Progress { snapshot } = &update {
             log.progress(&self.cluster, snapshot.resource_version(), now);
             return Taken::Step;
@@ -204,7 +198,7 @@ impl Feed {
         };
         let mut taken = Taken::Step;
         match update {
-            // A new cacher for a known cluster, whose configuration changed.
+            // A new cacher for a known cluster whose configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {

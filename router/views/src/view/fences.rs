@@ -1,10 +1,10 @@
 //! Read-your-writes: the writes through this process for which a read must wait.
 //!
-//! A fence stores the versions in a member's answers to writes, per written object. Reads with an unset resourceVersion
-//! wait until the owner's cacher has these versions: a read of one object for the fences of that object, and a read of
-//! a collection for all fences. So a member whose watch lags only delays readers of objects that were written there.
-//! With many users, each waits only for their own writes; otherwise one user who writes all the time to a lagging
-//! member would delay all others.
+//! A fence stores the resourceVersions in a member's responses to writes, for each written object. A read with an unset
+//! resourceVersion waits until the member's cacher has these versions. A read of one object waits for the fences of
+//! this object, and a read of a collection waits for all fences. So a member whose watch lags only delays readers of
+//! objects that were written in this member. Each user waits only for their own writes: otherwise a user who constantly
+//! writes to a lagging member would delay all others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::FENCE_OBJECTS;
 
-/// The pending writes of one resource, per writer (`Caller::writer` of the router) and cluster.
+/// Pending writes of one resource, by writer (`Caller::writer` of the router) and cluster.
 #[derive(Debug, Default)]
 pub struct Fences {
     pending: Mutex<ByWriter>,
@@ -25,97 +25,95 @@ pub struct Fences {
 #[derive(Debug, Default)]
 struct ByWriter(HashMap<Holder, WriterFences>);
 
-/// The writers whose writes a request waits for.
+/// Selects the writers whose writes a request waits for.
 #[derive(Clone, Copy, Debug)]
 pub enum WrittenBy {
-    /// One writer (`Caller::writer`). A read shows users their own writes.
+    /// One writer (`Caller::writer`): a read shows users their own writes.
     One(Holder),
-    /// All writers. A write must not go to the wrong cluster, whoever wrote there a moment ago.
+    /// All writers: a write must find the cluster of an object that any user has just created.
     Anybody,
 }
 
-/// The pending writes of one writer, per cluster. Never empty.
+/// Pending writes of one writer, by cluster. Never empty.
 type WriterFences = BTreeMap<ClusterName, ClusterFence>;
 
 #[derive(Debug)]
 struct ClusterFence {
     written: FencedVersions,
     deletions: Vec<Deletion>,
-    /// The time of the last write.
     since: Instant,
     late: Option<Late>,
 }
 
-/// The versions in the answers to writes.
 #[derive(Debug)]
 enum FencedVersions {
-    /// The highest version of each object, by key.
+    /// Highest version of each object, by key.
     Objects(BTreeMap<String, ResourceVersion>),
-    /// The highest version of the collection, because there are too many objects, or an unknown object was written.
+    /// Highest version of the collection, because too many objects were written, or an unknown object was written.
     Collection(ResourceVersion),
 }
 
-/// The writes in one cluster for which a read waits.
+/// Writes in one cluster for which a read waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    /// The highest version in an answer to a write.
+    /// Highest version in a response to a write.
     pub version: ResourceVersion,
-    /// Deletions whose answer had no version.
+    /// Deletions whose response had no version.
     pub deletions: Vec<Deletion>,
 }
 
-/// A fence that a list has waited for without success.
+/// A write fence for which a list has waited in vain.
 #[derive(Clone, Debug)]
 pub struct Late {
-    /// The fence that was not reached.
+    /// The write fence that the cache did not reach.
     pub fence: Fence,
-    /// The time when the wait began.
+    /// Start of the wait for the fence.
     pub since: Instant,
 }
 
-/// The pending writes in one cluster for which a read of a collection waits.
+/// Pending writes in one cluster for which a read of a collection waits.
 #[derive(Clone, Debug)]
 pub struct Waited {
     pub cluster: ClusterName,
     /// All pending writes in the cluster.
     pub fence: Fence,
-    /// The part for which a list has already waited without success.
+    /// The write fence for which a list has already waited in vain.
     pub late: Option<Late>,
 }
 
-/// A deletion whose answer did not contain the version of the deletion.
+/// A deletion whose response did not contain the version of the deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The key of the object.
+    /// Key of the object.
     pub key: String,
-    /// The uid of the object. The deletion is complete when no object of the key has this uid.
+    /// Uid of the object. The deletion is complete when no object with the key has this uid.
     pub uid: String,
-    /// The object's version before the deletion, if finalizers or a grace period may keep the object for a while: a
-    /// newer version then shows that it is being deleted. `None` if the object is known to be gone.
+    /// Version of the object before the deletion, if finalizers or a grace period may delay the removal: a newer
+    /// version then shows the start of the deletion. `None` if the response shows that the object is removed.
     pub before: Option<ResourceVersion>,
 }
 
-/// The maximum number of remembered deletions per cluster; beyond it the oldest are forgotten. A deletion is usually
-/// seen within milliseconds, so the limit matters only if the member's watch lags, or after the deletion of a large
-/// collection; then reads wait for its last deletions.
+/// Maximum number of remembered deletions for each cluster; above the maximum, the oldest deletions are dropped. A
+/// cacher usually sees a deletion within milliseconds. The limit matters only if the member's watch lags, or after the
+/// deletion of a large collection: reads then wait for the last deletions.
 const DELETIONS_MAX: usize = 1024;
 
-/// The time after which a write is no longer waited for. 30 s, ten times the timeout of a read: a version that a
-/// healthy cacher has not seen by then will not come, because it belongs to something else, for example to another etcd
-/// than the collection's; and reads must not fail forever.
+/// Time after which reads ignore a write. 30 s, ten times the timeout of a read. A version that a healthy cacher has
+/// not seen by then belongs to a different etcd than the collection's, for example, and reads must not fail forever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
-/// The maximum number of writers with pending writes. Writers that do not read keep theirs for 30 s; beyond the limit,
-/// the least recent writers are forgotten. 1,024 writers of one resource within 30 s need some hundred bytes each.
+/// Maximum number of writers with pending writes. Writes of writers that do not read stay pending for 30 s. Above the
+/// limit, the writes of the least recent writers are dropped. 1,024 writers of one resource within 30 s need some
+/// hundred bytes each.
 const WRITERS_MAX: usize = 1024;
 
 impl Fences {
-    /// Remembers the version in the answer to a write. `key` is `None` if the object is unknown.
+    /// Records the version in the response to a write. `key` is `None` if the object is unknown.
     pub fn record_write(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.update_fence(writer, cluster, |pending| pending.written.add_version(key, version));
     }
 
-    /// Remembers the deletion of objects.
+    /// Records the deletion of objects.
     pub fn record_deletions(
         &self,
         writer: Holder,
@@ -143,8 +141,8 @@ impl Fences {
         change(pending);
     }
 
-    /// The writes for which a read of the collection waits, per cluster, and also per writer for
-    /// [`WrittenBy::Anybody`]. Costs one lock; allocates nothing if nothing is pending.
+    /// Returns the writes for which a read of the collection waits, by cluster, and for [`WrittenBy::Anybody`] also by
+    /// writer. Costs one lock. Allocates nothing without pending writes.
     pub fn pending(&self, by: WrittenBy) -> Vec<Waited> {
         let waited = |(cluster, pending): (&ClusterName, &ClusterFence)| Waited {
             cluster: cluster.clone(),
@@ -154,15 +152,15 @@ impl Fences {
         self.pending.lock().by(by).map(waited).collect()
     }
 
-    /// The writes for which a read of one object waits, per cluster, and also per writer for [`WrittenBy::Anybody`].
-    /// Costs one lock and a look at each cluster with pending writes.
+    /// Returns the writes for which a read of one object waits, by cluster, and for [`WrittenBy::Anybody`] also by
+    /// writer. Costs one lock and a visit of each cluster with pending writes.
     pub fn pending_of(&self, by: WrittenBy, key: &str) -> Vec<(ClusterName, Fence)> {
         let of_key =
             |(cluster, pending): (&ClusterName, &ClusterFence)| Some((cluster.clone(), pending.fence_of(key)?));
         self.pending.lock().by(by).filter_map(of_key).collect()
     }
 
-    /// Whether there is a pending write to an object of a namespace in a cluster.
+    /// Returns whether a write to an object of a namespace is pending in a cluster.
     pub fn has_pending_in(&self, cluster: &ClusterName, namespace: &str) -> bool {
         let all = self.pending.lock();
         let mut of_cluster = all.by(WrittenBy::Anybody).filter(|(own, _)| *own == cluster);
@@ -176,8 +174,7 @@ impl Fences {
         })
     }
 
-    /// Removes a fence that was reached, for all writers, because all users see the same state. Later writes stay
-    /// pending.
+    /// Removes a reached write fence for all writers, because all users see the same state. Later writes stay pending.
     pub fn remove_reached(&self, cluster: &ClusterName, fence: &Fence) {
         self.change(cluster, |pending| {
             pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
@@ -189,7 +186,7 @@ impl Fences {
         });
     }
 
-    /// Remembers that a list has waited for a fence of its writer without success.
+    /// Records that a list has waited in vain for a write fence of its writer.
     pub fn record_late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
         let WrittenBy::One(writer) = by else { return };
         if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
@@ -197,12 +194,12 @@ impl Fences {
         }
     }
 
-    /// Forgets a cluster that left, or whose revisions began anew.
+    /// Removes all writes in a cluster that left, or whose revisions decreased.
     pub fn forget(&self, cluster: &ClusterName) {
         self.change(cluster, |_| false);
     }
 
-    /// Changes the pending writes in a cluster, for each writer; `change` returns whether to keep them.
+    /// Changes the pending writes in a cluster, for each writer. `change` returns whether to keep the writes.
     fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterFence) -> bool) {
         self.pending.lock().0.retain(|_, own| {
             if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {
@@ -214,7 +211,6 @@ impl Fences {
 }
 
 impl ByWriter {
-    /// The writes that are still pending.
     fn by(&self, by: WrittenBy) -> impl Iterator<Item = (&ClusterName, &ClusterFence)> {
         let (one, all) = match by {
             WrittenBy::One(writer) => (self.0.get(&writer), None),
@@ -223,8 +219,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Removes expired fences, or the least recent writer if none has expired. Costs a look at every fence for each new
-    /// writer while there are a thousand writers.
+    /// Removes expired write fences, or the least recent writer if none has expired. With a thousand writers, each new
+    /// writer costs a visit of all fences.
     fn make_room(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());
@@ -245,12 +241,11 @@ impl ClusterFence {
         Self { written, deletions: Vec::new(), since: Instant::now(), late: None }
     }
 
-    /// Whether the fence has expired.
     fn is_over(&self) -> bool {
         self.since.elapsed() >= WAITED_FOR
     }
 
-    /// The fence for a read of one object; `None` if nothing is pending.
+    /// Fence for a read of one object. `None` without pending writes.
     fn fence_of(&self, key: &str) -> Option<Fence> {
         let version = match &self.written {
             FencedVersions::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
@@ -273,7 +268,6 @@ impl FencedVersions {
         }
     }
 
-    /// The highest version; 0 if no write is pending.
     fn highest(&self) -> ResourceVersion {
         match self {
             Self::Objects(versions) => versions.values().copied().max().unwrap_or_default(),
@@ -314,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_expires() {
+    async fn write_fence_expires_after_thirty_seconds() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
@@ -328,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_last_deletions_are_remembered() {
+    async fn write_fence_remembers_a_limited_number_of_deletions() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_deletions(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
@@ -355,14 +349,14 @@ mod tests {
         let all: Vec<_> = fences.pending(MINE).into_iter().map(|waited| (waited.cluster, waited.fence)).collect();
         assert_eq!(all, [(a.clone(), fence(7, vec![])), (b.clone(), fence(9, vec![deletion("n/z")]))]);
         assert!(fences.has_pending_in(&a, "n") && !fences.has_pending_in(&a, "m"));
-        // A version that was reached counts for all objects.
+        // A reached version removes the fences of all objects up to this version.
         fences.remove_reached(&a, &fence(5, vec![]));
         assert_eq!(fences.pending_of(MINE, "n/x"), [(b, fence(9, vec![]))]);
         assert_eq!(fences.pending_of(MINE, "n/y"), [(a, fence(7, vec![]))]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_covers_the_collection_beyond_the_object_limit() {
+    async fn write_fence_covers_the_whole_collection_beyond_the_object_limit() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
             fences.record_write(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
@@ -380,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fence_is_removed_when_it_is_reached_completely() {
+    async fn reached_write_fence_is_removed_and_later_writes_stay_pending() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         fences.record_deletions(ME, &cluster, [deletion("n/a")]);
@@ -394,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unreached_fence_is_late_until_it_is_reached() {
+    async fn unreached_write_fence_stays_late_until_it_is_reached() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
@@ -408,9 +402,9 @@ mod tests {
         assert_eq!((late(&fences), only(&fences).version), (None, ResourceVersion(9)));
     }
 
-    /// T8: a user who writes all the time to a lagging member does not delay others.
+    /// A user who constantly writes to a lagging member must not delay other users.
     #[tokio::test(start_paused = true)]
-    async fn reads_wait_for_the_writes_of_their_own_user() {
+    async fn write_fences_delay_only_reads_of_the_same_user() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let (ann, eve) = (Holder::User(1), Holder::User(2));
         fences.record_write(eve, &cluster, Some("n/x"), ResourceVersion(5));
@@ -433,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn number_of_writers_is_bounded() {
+    async fn number_of_writers_with_pending_writes_is_limited() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let write =
             |user: usize| fences.record_write(Holder::User(user as u64), &cluster, Some("n/x"), ResourceVersion(5));

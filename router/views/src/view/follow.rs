@@ -1,4 +1,4 @@
-//! The synchronization of a view with the fleet: starts and ends the feeds of its clusters.
+//! Synchronization of a view with the fleet: starts and ends the feeds of its clusters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewCluste
 use super::standing::WhyAnew;
 use super::{CollectionObstacle, Standing, View};
 
-/// The time within which watches are reopened after the credentials were renewed. Together with the 10 s after which a
-/// renewal is noticed at the latest, this is a minute: short enough if rights were revoked, and long enough that a
-/// renewal for all clusters does not overload any of them.
+/// Period in which watches reopen after a renewal of credentials. With up to 10 s until the renewal is noticed,
+/// reopening takes a minute: short enough after revoked rights, and long enough to spread the load of a renewal for all
+/// clusters.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
-    /// Synchronizes the cachers with the current fleet: starts missing ones, and ends those of clusters that left or no
-    /// longer serve the resource.
+    /// Synchronizes the cachers with the current fleet: starts missing cachers, and ends cachers of clusters that left
+    /// or no longer serve the resource.
     pub fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let policies = self.policies.load_full();
         let policy = policies.policy_for(&self.kind.resource);
-        // Locked first, so that a cluster which is being forgotten is not followed again.
+        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
@@ -42,8 +42,8 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Synchronizes the cachers if a cluster that serves the resource is missing, after clusters were asked again for
-    /// their discovery. Costs as much as [`standings`](Self::standings) if none is missing.
+    /// Starts the cachers of clusters that serve the resource according to new discovery. Costs as much as
+    /// [`standings`](Self::standings) if no cacher is missing.
     pub fn follow_serving_clusters(self: &Arc<Self>, served: &ServedResource) {
         let standings = self.standings();
         if standings.len() >= served.cacheable.len() {
@@ -56,8 +56,8 @@ impl View {
         }
     }
 
-    /// Updates standings. If a cluster begins to forbid reading all namespaces, wakes the watches of single namespaces,
-    /// because another view takes over.
+    /// Updates cluster states. If a cluster begins to forbid reads of all namespaces, wakes the watches of single
+    /// namespaces, because a different view takes over.
     pub(super) fn update_board(&self, change: impl FnOnce(&Board)) {
         let forbids = || {
             let before = self.board.times_forbidden();
@@ -69,11 +69,11 @@ impl View {
         }
     }
 
-    /// Synchronizes the view's part of a cluster with the discovery of the cluster.
+    /// Synchronizes the cacher of one cluster with the cluster's discovery.
     fn follow(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         match self.service(cluster) {
             ServingState::Unknown => {
-                // Objects that were cached before a change of configuration stay.
+                // Objects that were cached before a change of configuration stay cached.
                 if !matches!(members.by_name.get(name), Some(ViewCluster::Cached(_))) {
                     members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(cluster)));
                 }
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// Whether a cluster serves the resource of this view.
+    /// Returns whether a cluster serves the resource of this view.
     fn service(&self, cluster: &Cluster) -> ServingState {
         let Some(discovery) = cluster.discovery() else { return ServingState::Unknown };
         if cluster.twin().is_some() {
@@ -94,13 +94,14 @@ impl View {
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
         match serves {
             true => ServingState::Yes,
-            // If an aggregated server does not answer, discovery lacks its resources, but their objects still exist.
+            // Discovery lacks the resources of an aggregated server that does not answer, but their objects still
+            // exist.
             false if discovery.undescribed(&self.kind.resource.group_version()).is_some() => ServingState::Unknown,
             false => ServingState::No,
         }
     }
 
-    /// Gets the objects of a serving cluster from the right source: keeps the current member, or makes a new one.
+    /// Selects the source of a serving cluster's objects: keeps the current feed, or starts a new one.
     fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         let is_of_another = |member: &CachedMember| member.cluster.incarnation() != cluster.incarnation();
         if matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if is_of_another(member)) {
@@ -117,8 +118,8 @@ impl View {
             MemberRetention::GivenUp => true,
             MemberRetention::No => false,
         };
-        // Clients decide how many namespaces are cached. These cachers leave room for requests and for whole
-        // collections.
+        // Clients decide how many namespaces are cached. The transport for namespaces leaves capacity for requests and
+        // for cachers of whole collections.
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
         let Inheritance { goes_on, takes_over, cacher } = match (members.by_name.get(name), &leader) {
@@ -136,8 +137,8 @@ impl View {
         members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
-    /// Keeps the current member if its source is right, and passes news about its cluster on. Gives up a collection
-    /// that has been forbidden for long and still is.
+    /// Keeps the current feed if its source is right. Gives up a collection that has been forbidden for long and still
+    /// is.
     fn retain_member(
         &self,
         members: &mut ViewClusters,
@@ -166,7 +167,6 @@ impl View {
         }
     }
 
-    /// Tells a member with its own cacher about renewed credentials.
     fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
         let renewals = cluster.renewals();
         if member.renewals != renewals {
@@ -176,13 +176,13 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Forgets the objects of a cluster whose name now stands for its successor, or for no cluster. The successor
-    /// counts as unknown.
+    /// Removes the objects of a cluster whose name now belongs to a successor, or to no cluster. The successor's state
+    /// is unknown.
     pub fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // First the cluster becomes unknown, then its objects leave the log: no reader may see a known cluster without
+        // The cluster becomes unknown before its objects leave the log: no reader may see a known cluster without
         // objects.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
@@ -196,10 +196,9 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Drops the cached objects of a forbidden collection.
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; its cached objects are dropped");
-        // Before the log changes: whoever reads the log without the objects must find the cluster unknown.
+        // Updated before the log: a reader of the log without the objects must find the cluster unknown.
         let reason = Some(StaleReason::Forbidden.to_string().into());
         let obstacle = CollectionObstacle::Forbidden;
         let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
@@ -207,10 +206,10 @@ impl View {
         self.leave(members, name);
     }
 
-    /// Ends a member that a new one replaces.
+    /// Ends the current feed, which a new feed replaces.
     fn replace(&self, name: &ClusterName, before: &CachedMember, cluster: &Arc<Cluster>) -> Inheritance {
         let inheritance = Inheritance::of_member(before, cluster);
-        // Before the new member reports anything, because later updates of the old one are from an older state.
+        // Ended before the new feed starts, because later updates of the old feed are from an older state.
         let log = self.log.write();
         before.feed.end();
         self.warnings.set(name, &[]);
@@ -219,7 +218,6 @@ impl View {
     }
 }
 
-/// Whether a cluster serves the resource.
 enum ServingState {
     Yes,
     No,
@@ -227,43 +225,40 @@ enum ServingState {
     Unknown,
 }
 
-/// The decision about the current member.
 enum MemberRetention {
     Yes,
-    /// There is no member, or its source is wrong.
+    /// No feed exists, or its source is wrong.
     No,
-    /// The member was removed together with its objects.
+    /// The feed was removed together with its objects.
     GivenUp,
 }
 
-/// The state that a new member inherits.
 #[derive(Default)]
 struct Inheritance {
-    /// Whether the cluster in the log is the same one.
+    /// Whether the log already contains the same cluster.
     goes_on: bool,
     takes_over: Option<TakenOver>,
-    /// The previous cacher, whose memory budget the new one takes over.
+    /// Previous cacher, whose memory budget the new cacher takes over.
     cacher: Option<Arc<Cacher>>,
 }
 
 impl Inheritance {
-    /// Inherits from the previous member of the same cluster.
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
         let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = Some(TakenOver { since: before.stale_since(), why });
-        // A cacher of another view continues there.
+        // The cacher belongs to the view of all namespaces and continues.
         let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
         Self { goes_on: true, takes_over, cacher }
     }
 
-    /// Inherits from the view of all namespaces, which feeds the new member.
+    /// Inherits from the view of all namespaces, which feeds this view.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = Some(TakenOver { since: leader.stale_since, why: WhyAnew::Configuration });
         Self { goes_on: false, takes_over, cacher: None }
     }
 
-    /// Inherits objects that the view of all namespaces still has, possibly outdated since then.
+    /// Inherits objects that the view of all namespaces still has. They may be outdated since `since`.
     fn of_held(since: Instant) -> Self {
         Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }), cacher: None }
     }
@@ -276,11 +271,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn versions_told_before_a_cluster_is_given_up_count_as_told_elsewhere() {
+    async fn versions_sent_before_dropping_a_forbidden_cluster_are_recorded() {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // The cluster was out of reach, and its refusal has not been noticed yet.
+        // The cluster is unreachable, so its state does not show the refusal.
         let reason = "unreachable".into();
         view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

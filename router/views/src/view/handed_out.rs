@@ -1,22 +1,22 @@
-//! The log position up to which clients know more than the numbers of single objects say.
+//! Log position before which a watch cannot resume from the resourceVersion of a single object.
 //!
 //! ```text
 //! Watcher::next ──private_before──▶ add_turn ─▶ the client sees the events, and may later send the version of one
 //!                                └────▶ private_before ──▶ Watcher::after_event, for that version
 //! ```
 //!
-//! The log does not record who has read it, so readers need only its read lock.
+//! The log does not record its readers, so readers need only its read lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The highest [`BatchOutcome::private_before`](tributary_merge::BatchOutcome::private_before) of all watches of one log.
+/// Highest [`BatchOutcome::private_before`](tributary_merge::BatchOutcome::private_before) of all watches of one log.
 #[derive(Default)]
 pub struct HandedOut(AtomicU64);
 
 impl HandedOut {
-    /// Records a turn of a watch, before the client sees its events.
+    /// Records a batch of a watch, before the client sees its events.
     ///
-    /// Relaxed ordering is enough: a client that sends the version of an event has received the event, and therefore
+    /// Relaxed ordering suffices: a client that sends the version of an event has received the event, so its request
     /// comes after this call.
     pub fn add_turn(&self, private_before: u64) {
         if private_before > 0 {
@@ -24,7 +24,7 @@ impl HandedOut {
         }
     }
 
-    /// The log position before which a watch must not resume from the number of a single object.
+    /// Returns the log position before which a watch must not resume from the resourceVersion of a single object.
     pub fn private_before(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,16 +1,17 @@
-//! Versions of single objects that another view may have told. A watch must not resume from them.
+//! Record of resourceVersions of single objects that a different view may have sent. A watch must not resume from such
+//! a version.
 //!
 //! ```text
 //! watch of n ──▶ view of all ── b forbids it ──▶ own view of n ── b is out of reach, or allows it ──▶ view of all
-//!                      │  └─ versions that it told           └─ versions that it told
-//!                      └─ no room for the own view: continues with cached objects, possibly next to the own view
+//!                      │  └─ versions that it sent           └─ versions that it sent
+//!                      └─ no capacity for the own view: continues with cached objects, possibly beside the own view
 //! ```
 //!
-//! The version of an object gives the position of one cluster. The positions of the other clusters come from the log
-//! that told the version, and two logs have the events of different clusters in different orders; the view of one
-//! namespace may even have objects of a cluster that the view of all never knew. A number does not show which view told
-//! it. Therefore each view rejects versions that the other may have told, and the client lists again, from memory.
-//! Vectors are valid in both views.
+//! The resourceVersion of an object contains the position of one cluster. The log of the view that sent the version
+//! implies the positions of all other clusters. Two logs contain the events of different clusters in different orders,
+//! and the view of one namespace may have objects of a cluster that the view of all namespaces never saw. The number
+//! does not show which view sent it. Therefore each view rejects versions that a different view may have sent, and the
+//! client lists again from the cache. Composite versions are valid in all views.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,15 +19,16 @@ use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
 
-/// The maximum number of remembered namespaces that had a view of their own. 4,096 of the longest names take half a
-/// megabyte. After more than this, every namespace counts as having had one.
+/// Maximum number of remembered namespaces with a view of their own. 4,096 of the longest names take half a megabyte.
+/// Above the maximum, each namespace counts as if it had had such a view.
 const REMEMBERED_MAX: usize = 4096;
 
-/// The maximum length of a namespace's name, in bytes (RFC 1123 label). A longer name, which a path may contain, exists
-/// in no cluster and is not remembered.
+/// Maximum length of a namespace in bytes (RFC 1123 label). A longer name, which a request path may contain, exists in
+/// no cluster and is not remembered.
 const NAMESPACE_BYTES_MAX: usize = 63;
 
-/// The versions that a view of all namespaces and the views of single namespaces have told. Belongs to the former.
+/// Record of the versions that a view of all namespaces and the views of single namespaces have sent. The view of all
+/// namespaces owns the record.
 #[derive(Default)]
 pub(super) struct Handovers {
     state: Mutex<HandoverRecord>,
@@ -34,28 +36,27 @@ pub(super) struct Handovers {
 
 #[derive(Default)]
 struct HandoverRecord {
-    /// The views and watches that tell versions of each namespace.
+    /// Numbers of views and watches that send versions of each namespace.
     tellers: HashMap<String, Tellers>,
-    /// For each cluster, the highest version that was told when watches of single namespaces last changed to another
+    /// Highest version of each cluster that was sent before watches of single namespaces last changed to a different
     /// view.
     told: CompositeResourceVersion,
-    /// The namespaces that had a view of their own since the view of all was last as far as those views.
+    /// Namespaces that have had a view of their own since the view of all namespaces last caught up with such views.
     had_parts: HadParts,
 }
 
 #[derive(Default)]
 struct HadParts {
     names: HashSet<String>,
-    /// Whether there were more namespaces than the limit.
     too_many: bool,
 }
 
-/// The sources of versions of a namespace for which a cluster forbids reading all namespaces.
+/// Senders of versions for one namespace, while a cluster forbids reads of all namespaces.
 #[derive(Default)]
 struct Tellers {
-    /// The number of views of the namespace; briefly two, while one replaces another.
+    /// Number of views of the namespace. Two for a short time, while one view replaces another.
     parts: usize,
-    /// The number of its watches that the view of all continues, because there is no room for a view of the namespace.
+    /// Number of watches that the view of all namespaces continues, because the limit allows no view of the namespace.
     as_held: usize,
 }
 
@@ -70,14 +71,13 @@ impl HadParts {
         }
     }
 
-    /// The namespaces that have a view of their own now.
     fn from_tellers(tellers: &HashMap<String, Tellers>) -> Self {
         let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
         Self { names: names.collect(), too_many: false }
     }
 }
 
-/// Whether a view of all has reached the told version in every cluster that it has.
+/// Returns whether `now` has reached the sent version in each of its clusters.
 fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) -> bool {
     now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
 }
@@ -93,27 +93,26 @@ impl HandoverRecord {
 }
 
 impl Handovers {
-    /// Registers a view of a namespace.
     pub(super) fn begin(&self, namespace: &str) {
         let mut state = self.state.lock();
         state.tellers.entry(namespace.to_owned()).or_default().parts += 1;
         state.had_parts.add_namespace(namespace);
     }
 
-    /// Removes a view of a namespace, which may have told these versions.
+    /// Removes a view of a namespace, which may have sent the versions `told`.
     pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         state.told.join(told);
         state.leave(namespace, |tellers| tellers.parts -= 1);
     }
 
-    /// Registers a watch of a namespace that the view of all continues with cached objects.
+    /// Registers a watch of a namespace that the view of all namespaces continues with cached objects.
     pub(super) fn begin_as_held(&self, namespace: &str) {
         self.state.lock().tellers.entry(namespace.to_owned()).or_default().as_held += 1;
     }
 
-    /// Removes such a watch, which may have told these versions. They do not matter to a later view of the namespace,
-    /// which begins with a newer state.
+    /// Removes a watch registered by [`begin_as_held`](Self::begin_as_held), which may have sent the versions `told`. A
+    /// later view of the namespace starts with a newer state, so it needs no record.
     pub(super) fn end_as_held(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         if state.tellers.get(namespace).is_some_and(|tellers| tellers.parts > 0) {
@@ -123,7 +122,7 @@ impl Handovers {
     }
 
     /// Makes a change after which views of single namespaces may take over, and returns whether they do. The lock
-    /// ensures that the versions told until then are recorded before anyone checks them.
+    /// ensures that the versions sent before are recorded before any check.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -141,14 +140,15 @@ impl Handovers {
         take_over
     }
 
-    /// Whether a namespace may have had a view of its own that was ahead of the view of all in some cluster.
+    /// Returns whether a namespace may have had a view of its own that was ahead of the view of all namespaces in some
+    /// cluster.
     pub(super) fn had_part(&self, namespace: &str) -> bool {
         let HadParts { names, too_many } = &self.state.lock().had_parts;
         *too_many || names.contains(namespace)
     }
 
-    /// Whether another view than the calling one may have told a watch of the namespace about this version of a
-    /// cluster. `of_part` says that the caller is a view of the namespace.
+    /// Returns whether a view other than the caller may have sent this version of a cluster to a watch of the
+    /// namespace. `of_part`: the caller is a view of the namespace.
     pub(super) fn include(
         &self,
         namespace: &str,
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_namespace_names_are_not_remembered() {
+    fn overlong_namespace_names_are_not_remembered() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));

@@ -1,11 +1,13 @@
-//! Wakes the watchers of a view after a change, connection by connection.
+//! Wake-up of a view's watches after a change, connection by connection.
 //!
-//! An event costs the same work for each of hundreds of watchers, and the first of them should not wait for the last.
-//! Therefore the watchers of one connection are woken together, so that their output leaves in a few large writes, and
-//! those of the next connection after the first have written. While the socket and the client process the first output,
-//! the other is prepared. A watcher with a [declared interest](HeadWaiter::only_for) is not woken for other changes,
-//! and never reads the part of the log that [passed it by](HeadWaiter::passed). Watchers with the same interest form a
-//! crowd, which is checked once. Connections are visited only if some watcher must be woken.
+//! An event costs the same work for each of hundreds of watches, and the first watch should not wait for the last one.
+//! Therefore all watches of one connection are woken together, so that their output leaves in a few large writes. The
+//! next connection's watches are woken after the previous connection has written: while the socket and the client
+//! process the first output, the next is prepared.
+//!
+//! A watch with a [declared filter](HeadWaiter::only_for) is not woken for other changes, and never reads the part of
+//! the log that [contains no match](HeadWaiter::passed). Watches with equal filters form a crowd, which is checked
+//! once. Connections are visited only if at least one watch must be woken.
 //!
 //! ```text
 //! advance ──▶ check crowd by crowd ──▶ no match: idle
@@ -28,26 +30,24 @@ use tributary_proxy::Peer;
 use super::crowds::{Call, Crowd, Crowds};
 use super::news::{Interest, News};
 
-/// The minimum number of watchers to wake before the task yields; only whole connections are woken. With 500 watchers
-/// on 5 connections, half of them had an event 2.0 ms after the response to the write if 64 were woken together, 2.5 ms
-/// with 128, and 2.4 ms with all; the CPU time of Tributary per watcher was 4.6 µs, 4.3 µs and 5.3 µs.
+/// Minimum number of woken watches before the task yields; only whole connections are woken. Measured with 500 watches
+/// on 5 connections: half of the watches had an event 2.0 ms after the response to the write if 64 were woken together,
+/// 2.5 ms with 128, and 2.4 ms with all. The CPU time of Tributary per watch was 4.6 µs, 4.3 µs and 5.3 µs.
 const TOGETHER: usize = 64;
 
-/// The minimum number of crowds and watchers to check before the task yields. 1,024 take some 0.1 ms.
+/// Minimum number of crowds and watches to check before the task yields. 1,024 take some 0.1 ms.
 const ASKED_TOGETHER: usize = 1024;
 
-/// The signal that the watchers of a view wait for.
 #[derive(Default)]
 pub(super) struct Head(Arc<HeadState>);
 
 #[derive(Default)]
 struct HeadState {
-    /// The number of advances.
     advances: AtomicU64,
     lines: Mutex<WatcherGroups>,
 }
 
-/// The registration of a watcher, removed when dropped.
+/// Registration of a watch, removed on drop.
 pub struct HeadWaiter {
     head: Arc<HeadState>,
     peer: Option<Peer>,
@@ -55,31 +55,29 @@ pub struct HeadWaiter {
     seen: u64,
 }
 
-/// The wake-up state of a watcher.
 #[derive(Default)]
 struct Bell {
     waker: AtomicWaker,
-    /// The crowd of the watcher; unset until the watcher declares its interest. Until then it is woken for everything.
+    /// Crowd of the watch. Unset until the watch declares its filter; until then each change wakes the watch.
     crowd: OnceLock<Arc<Crowd>>,
-    /// The log position up to which the watcher need not look, apart from what its crowd has skipped. It never
-    /// decreases: the watcher raises it when it looks, and the waking task when changes pass the watcher by.
+    /// Log position up to which the watch has read the log or has no match. Never decreases: the watch raises it after
+    /// a read, and the waking task raises it for changes that do not match.
     place: AtomicU64,
 }
 
-/// The watchers of each connection, and the progress of waking them.
+/// Watches of each connection, and the progress of the running round.
 #[derive(Default)]
 struct WatcherGroups {
     watchers: BTreeMap<Option<Peer>, Vec<Arc<Bell>>>,
-    /// The watchers with a declared interest.
     crowds: Crowds,
-    /// The number of watchers without one.
+    /// Number of watches without a declared filter.
     for_everything: usize,
-    /// The connection after which the next round begins.
+    /// Connection after which the next round begins.
     last: Option<Peer>,
     round: Option<Round>,
 }
 
-/// The processing of one piece of news, with the news that has come since it began.
+/// A round of wake-ups for one piece of news. Later news wait for the next round.
 struct Round {
     news: News,
     stage: RoundStage,
@@ -87,24 +85,23 @@ struct Round {
 }
 
 enum RoundStage {
-    /// The crowds up to this number have been checked.
+    /// Crowds up to number `up_to` have been checked.
     Hearing { up_to: Option<u64>, is_one_to_look: bool },
-    /// Connections are being visited.
+    /// The task visits the connections.
     Calling(Lap),
 }
 
 /// A pass over all connections: from the one after `last` to the greatest, then from the least to `last`. Connections
-/// may come and go during the pass; each connection that exists throughout is visited.
+/// may come and go during the pass; each connection that exists during the whole pass is visited.
 struct Lap {
-    /// The first connection of the pass, once known.
     first: Option<Option<Peer>>,
     at: Option<Peer>,
     wrapped: bool,
 }
 
 impl Head {
-    /// Wakes all watchers that the news concerns: the first connections at once, and the others while those write. Must
-    /// be called within a tokio runtime.
+    /// Wakes all watches that the news concerns: the first connections at once, and a task wakes the next ones. Must be
+    /// called within a tokio runtime.
     pub(super) fn advance(&self, news: News) {
         self.0.advances.fetch_add(1, Ordering::SeqCst);
         if self.0.lines.lock().begin(news) && self.0.wake_some() {
@@ -118,7 +115,6 @@ impl Head {
         }
     }
 
-    /// Registers a watcher on this connection.
     pub(super) fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         let bell = Arc::<Bell>::default();
         self.0.lines.lock().join(peer, Arc::clone(&bell));
@@ -127,8 +123,8 @@ impl Head {
 }
 
 impl HeadState {
-    /// Wakes the watchers of the next connections. Returns whether there are more. The lock is released before waking,
-    /// because waking a finished task may drop it, and with it a registration.
+    /// Wakes the watches of the next connections. Returns whether more connections follow. The lock is released before
+    /// the wake-ups: a wake-up of a finished task may drop the task, and with it a registration that needs the lock.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
         let more = self.lines.lock().take_wakers(&mut wakers);
@@ -138,26 +134,27 @@ impl HeadState {
 }
 
 impl HeadWaiter {
-    /// Marks all changes so far as seen. Call it before looking at the log.
+    /// Marks all previous changes as seen. Call it before you read the log.
     pub fn look(&mut self) {
         self.seen = self.head.advances.load(Ordering::SeqCst);
     }
 
-    /// Declares the interest of the watcher, which has looked at the log up to `place`. From now on it is woken only
-    /// for matching changes. Call it after each look.
+    /// Declares the filter of the watch, which has read the log up to `place`. From then on, only matching changes wake
+    /// the watch. Call it after each read of the log.
     pub fn only_for(&self, place: u64, interest: impl FnOnce() -> Arc<dyn Interest>) {
         self.bell.place.fetch_max(place, Ordering::AcqRel);
         self.bell.crowd.get_or_init(|| self.head.lines.lock().gather(interest(), place));
     }
 
-    /// The log position up to which there is nothing left for this watcher to look at; older log entries may be
-    /// removed. Zero for a watcher without a declared interest.
+    /// Returns the log position up to which the log contains no event for this watch; older log entries may be removed.
+    /// Zero for a watch without a declared filter.
     pub fn passed(&self) -> u64 {
         let place = self.bell.place.load(Ordering::Acquire);
         self.bell.crowd.get().map_or(place, |crowd| crowd.passed(place))
     }
 
-    /// Waits for a change since the last look, as far as the watcher is woken for it. Cancel: safe, no change is lost.
+    /// Waits for a change since the last [`look`](Self::look) that wakes this watch. Cancellation is safe: no change is
+    /// lost.
     pub async fn advanced(&self) {
         std::future::poll_fn(|cx| {
             self.bell.waker.register(cx.waker());
@@ -179,7 +176,7 @@ impl WatcherGroups {
         self.for_everything += 1;
     }
 
-    /// Moves a watcher to the crowd of its interest. It has looked at the log up to `place`.
+    /// Moves a watch to the crowd of its filter. The watch has read the log up to `place`.
     fn gather(&mut self, interest: Arc<dyn Interest>, place: u64) -> Arc<Crowd> {
         self.for_everything -= 1;
         self.crowds.join(interest, place)
@@ -199,7 +196,7 @@ impl WatcherGroups {
         }
     }
 
-    /// Begins a round. Returns `false` if one is running; then another round follows it.
+    /// Begins a round. Returns `false` if a round is running; a further round then follows.
     fn begin(&mut self, news: News) -> bool {
         let Some(round) = &mut self.round else {
             self.round = Some(Round::from_news(news));
@@ -212,7 +209,7 @@ impl WatcherGroups {
         false
     }
 
-    /// Collects the wakers of the next connections. Returns whether there are more.
+    /// Collects the wakers of the next connections. Returns whether more connections follow.
     fn take_wakers(&mut self, wakers: &mut Vec<Waker>) -> bool {
         let Self { watchers, crowds, for_everything, last, round } = self;
         let mut asked = 0;
@@ -249,7 +246,7 @@ impl WatcherGroups {
 }
 
 impl Bell {
-    /// The waker of the watcher, if the watcher waits and the news concerns it.
+    /// Waker of the watch, if the watch waits and the news concerns it.
     fn woken_by(&self, news: &News) -> Option<Waker> {
         if let (News::Changes(_), Some(crowd)) = (news, self.crowd.get()) {
             match crowd.call(self.place.load(Ordering::Acquire)) {
@@ -272,7 +269,7 @@ impl Lap {
         Self { first: None, at: last, wrapped: false }
     }
 
-    /// The next connection; `None` at the end.
+    /// Next connection; `None` at the end of the pass.
     fn next<T>(&mut self, watchers: &BTreeMap<Option<Peer>, T>, last: Option<Peer>) -> Option<Option<Peer>> {
         let behind = |bound| watchers.range((bound, Bound::Unbounded)).next();
         let mut next = behind(Bound::Excluded(self.at));
@@ -298,7 +295,6 @@ mod tests {
     use super::super::test_news::{InNamespace, news_behind, news_in};
     use super::*;
 
-    /// Records the number of a watcher that is woken.
     struct Note(usize, Arc<Mutex<Vec<usize>>>);
 
     impl Wake for Note {
@@ -311,7 +307,7 @@ mod tests {
         Some(Peer(([127, 0, 0, 1], number).into()))
     }
 
-    /// Numbered watchers, the woken ones, and the number of changes.
+    /// Numbered watches, the log of wake-ups, and the number of changes.
     #[derive(Default)]
     struct Audience {
         head: Head,
@@ -333,7 +329,7 @@ mod tests {
             }
         }
 
-        /// The watchers that the next step wakes, and whether there are more steps.
+        /// Runs one step of the round. Returns the woken watches, and whether the round continues.
         fn step(&self) -> (Vec<usize>, bool) {
             let more = self.head.0.wake_some();
             (mem::take(&mut *self.woken.lock()), more)
@@ -347,21 +343,20 @@ mod tests {
             self.head.0.lines.lock().begin(news);
         }
 
-        /// Announces changes in these namespaces, which happen now.
+        /// Announces a new change in each of these namespaces.
         fn announce_changes(&mut self, namespaces: &[&str]) {
             let news = news_in(self.happened, namespaces);
             self.happened += namespaces.len() as u64;
             self.announce(news);
         }
 
-        /// Lets a watcher look at everything and declare its interest in one namespace.
+        /// Reads the log to its end as a watch, and declares a filter by one namespace.
         fn only_for(&self, number: usize, namespace: &'static str) {
             if let Some(Some(waiting)) = self.watchers.get(number) {
                 waiting.only_for(self.happened, || Arc::new(InNamespace(namespace)));
             }
         }
 
-        /// All watchers that are woken until the round ends.
         fn all(&self) -> Vec<usize> {
             let mut all = Vec::new();
             loop {
@@ -376,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_woken_as_a_whole_and_rotate() {
+    fn watches_of_one_connection_wake_together_and_connections_rotate() {
         let mut audience = Audience::default();
         for number in 0..300 {
             audience.join(peer(1 + number % 3));
@@ -401,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watchers_are_woken_in_one_step() {
+    fn few_watches_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);
@@ -411,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_with_an_interest_is_woken_only_for_matching_changes() {
+    fn watch_with_a_filter_wakes_only_for_matching_changes() {
         let mut audience = Audience::default();
         (0..3).for_each(|number| audience.join(peer(number)));
         let look = |audience: &Audience, woken: &[usize]| {
@@ -431,7 +426,7 @@ mod tests {
         assert_eq!(woken_by(&[&["shop"]]), [0, 1]);
         assert_eq!(woken_by(&[&["mill", "bank"]]), [0, 2]);
         assert_eq!(woken_by(&[&["mill"]]), [0]);
-        // The second news comes during a round.
+        // The second change comes during a round.
         assert_eq!(woken_by(&[&["mill"], &["shop"]]), [0, 1]);
         assert_eq!(woken_by(&[&["mill"; 40]]), [0, 1, 2], "too many changes to compare");
         assert_eq!(woken_by(&[&["mill"]]), [0]);
@@ -440,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_skips_changes_that_passed_it_by() {
+    fn watch_skips_changes_without_a_match_unread() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -455,15 +450,15 @@ mod tests {
         assert_eq!(passed(&audience), audience.happened - 1, "the watcher has not looked at the last change yet");
     }
 
-    /// The changes of two clusters may be announced in another order than they are in the log.
+    /// Changes of two clusters may be announced in a different order than the order of the log.
     #[test]
-    fn watcher_does_not_skip_changes_that_were_not_announced() {
+    fn watch_does_not_skip_unannounced_changes() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
         audience.announce(news_in(1, &["mill"]));
         assert_eq!(audience.all(), [0], "something may have happened before it");
-        // The watcher looks, and also finds the other change.
+        // The woken watch reads both changes in the log.
         audience.happened = 2;
         audience.only_for(0, "shop");
         audience.listen(0);
@@ -471,9 +466,9 @@ mod tests {
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 
-    /// Each of a thousand members reports progress every minute, even if nothing changes.
+    /// Each of a thousand members reports progress every minute, even without changes.
     #[tokio::test]
-    async fn progress_of_members_wakes_no_watcher() {
+    async fn member_progress_wakes_no_watch() {
         let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
         for cluster in [&eu, &us] {
             view.join_for_tests(cluster, ResourceVersion(1));
@@ -494,7 +489,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn advanced_returns_only_after_a_change_since_the_last_look() {
+    async fn watch_wakes_only_after_a_change_since_its_last_read() {
         let head = Head::default();
         let mut waiting = head.wait(None);
         head.advance(News::Anything);
@@ -514,19 +509,19 @@ mod tests {
 
     const NAMESPACES: [&str; 3] = ["bank", "mill", "shop"];
 
-    /// The interest of a watcher: every second one is interested in a single namespace.
+    /// Filter of a watch: each watch with an odd number has a filter by one namespace.
     fn interest(number: usize) -> Option<&'static str> {
         (number % 2 == 1).then(|| NAMESPACES[number / 2 % NAMESPACES.len()])
     }
 
     proptest! {
-        /// Watchers join, leave and look while rounds are running. Each watcher that exists at an advance is woken
-        /// after it if the change concerns it.
+        /// Watches join, leave and read the log while rounds are running. A change wakes each existing watch that it
+        /// concerns.
         #[test]
-        fn every_concerned_watcher_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn every_concerned_watch_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
-            // A watcher that looks then waits for later changes.
+            // After a watch has read the log, only later changes have to wake the watch.
             let look = |audience: &Audience, number: usize| {
                 interest(number).into_iter().for_each(|namespace| audience.only_for(number, namespace));
                 audience.listen(number);
@@ -579,10 +574,10 @@ mod tests {
             prop_assert!(owed.is_empty(), "{owed:?} were not woken");
         }
 
-        /// Two clusters append changes to the log and announce them later in different orders, with progress and
-        /// relists in between. Watchers look at any time. No change that concerns a watcher passes it by; a watcher
-        /// that sleeps at the end has missed nothing, and need not look again.
-        fn matching_changes_never_pass_a_watcher_by(
+        /// Two clusters append changes to the log and announce them in different orders, with progress and relists
+        /// between them. Watches read the log at any time. No watch skips a matching change, and a watch that sleeps at
+        /// the end has missed no change.
+        fn watch_never_skips_a_matching_change(
             steps in prop::collection::vec((0_u8..12, 0_usize..2, 0_u16..90), 1..200),
         ) {
             const ANYTHING: &str = "*";
@@ -628,7 +623,7 @@ mod tests {
                         awake.remove(&next);
                         look(&audience, &mut looked, next);
                     },
-                    // The watcher looks because of a timer, without being woken.
+                    // The watch reads the log because of a timer, without a wake-up.
                     _ => {
                         let number = number % looked.len().max(1);
                         if number < looked.len() && !awake.contains(&number) {

@@ -1,4 +1,4 @@
-//! Waits until clusters are known, and checks which of them forbid reading.
+//! Waits until clusters are known, and checks which clusters forbid reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 use super::View;
 use super::standing::{self, Standing, Standings};
 
-/// The time for which lists and watches wait for unknown clusters.
+/// Time for which lists and watches wait for unknown clusters.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 impl View {
-    /// Waits until the wanted clusters are known, and returns their standings. If partial answers are allowed, waits
-    /// only until the first attempt at each cluster has succeeded or failed.
+    /// Waits until the wanted clusters are known, and returns their states. If partial answers are allowed, waits only
+    /// until the first attempt at each cluster has succeeded or failed.
     ///
     /// # Errors
-    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. Without waiting if
+    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. Returned at once if
     /// a cluster is unknown for a permanent cause.
     pub async fn wait_until_known(
         &self,
@@ -26,7 +26,7 @@ impl View {
         wanted: &ClusterSelector,
         deadline: Instant,
     ) -> Result<Arc<Standings>, Refusal> {
-        // Usually nothing is to be waited for; then the shared channel is not touched.
+        // The usual case without a wait does not touch the shared channel.
         if let Some(standings) = self.board.enough(partial, wanted) {
             return self.unless_refused(partial, standings);
         }
@@ -50,11 +50,11 @@ impl View {
     }
 
     /// Waits until the first attempt at each of these clusters has succeeded or failed, or until the deadline. Returns
-    /// the standings of all clusters.
+    /// the states of all clusters.
     pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
         let mut changes = self.board.changes();
-        // Each cluster is checked until it has been tried once, and never again: there may be a thousand clusters and
-        // as many changes.
+        // Each cluster is checked only until its first attempt has ended: a thousand clusters may cause as many
+        // changes.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();
@@ -70,26 +70,26 @@ impl View {
         }
     }
 
-    /// Whether all of these clusters forbid reading the objects of this view.
+    /// Returns whether all of these clusters forbid reads of the objects of this view.
     pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
         let standings = self.standings();
         clusters.iter().all(|cluster| standings.standing_of(cluster).is_some_and(Standing::is_forbidden))
     }
 
-    /// Whether a wanted cluster forbids reading all namespaces. Then a single namespace has a view of its own. Costs
-    /// one load if no cluster forbids it.
+    /// Returns whether a wanted cluster forbids reads of all namespaces. A single namespace then has a view of its own.
+    /// Costs one load if no cluster forbids them.
     pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
 
-    /// The number of times that a cluster began to forbid it. While it is unchanged,
-    /// [`is_forbidden`](Self::is_forbidden) need not be called again.
+    /// Returns the number of times that a cluster began to forbid reads of all namespaces. While the number is
+    /// unchanged, [`is_forbidden`](Self::is_forbidden) has the same result.
     pub fn times_forbidden(&self) -> usize {
         self.board.times_forbidden()
     }
 
-    /// Whether a wanted cluster forbids reading all namespaces and its cached objects were dropped. Costs as much as
-    /// [`is_forbidden`](Self::is_forbidden).
+    /// Returns whether a wanted cluster forbids reads of all namespaces and its cached objects were removed. Costs as
+    /// much as [`is_forbidden`](Self::is_forbidden).
     pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()
     }

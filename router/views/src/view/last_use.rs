@@ -1,12 +1,12 @@
-//! The time of the last read of a view.
+//! Time of the last read of a view.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of the last use, in milliseconds. Every read updates it, without a lock and at most once per millisecond,
-/// so that readers on other cores rarely lose the cache line.
+/// Time of the last use, in milliseconds. Every read updates the time, without a lock and at most once in a
+/// millisecond, so that other cores rarely lose the cache line.
 pub(super) struct LastUse {
     start: Instant,
     /// Milliseconds since `start`.
@@ -14,26 +14,22 @@ pub(super) struct LastUse {
 }
 
 impl LastUse {
-    /// The first use is now.
     pub(super) fn now() -> Self {
         Self { start: Instant::now(), used: AtomicU64::new(0) }
     }
 
-    /// Records a use.
     pub(super) fn note_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
-            // Of two concurrent uses the later one counts.
+            // The later one of two concurrent uses counts.
             self.used.fetch_max(now, Ordering::Relaxed);
         }
     }
 
-    /// The time since the last use.
     pub(super) fn elapsed(&self) -> Duration {
         Duration::from_millis(self.milliseconds().saturating_sub(self.used.load(Ordering::Relaxed)))
     }
 
-    /// Milliseconds since `start`.
     fn milliseconds(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -46,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn elapsed_is_the_time_since_the_last_use() {
+    async fn idle_time_of_a_view_counts_from_its_last_use() {
         let used = LastUse::now();
         assert_eq!(used.elapsed(), Duration::ZERO);
         for (after, noted) in [(5, true), (60_000, false), (1, true), (0, true)] {

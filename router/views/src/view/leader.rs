@@ -1,4 +1,4 @@
-//! The source from which a view gets the objects of a cluster.
+//! Sources from which a view gets the objects of a cluster.
 
 use std::sync::Arc;
 
@@ -8,21 +8,20 @@ use tributary_cacher::Cacher;
 use super::feed::Feed;
 use super::questions::LatestVersionRequests;
 
-/// The feed of the view of all namespaces for a cluster, from which a view of one namespace gets its objects.
+/// Feed of the view of all namespaces for a cluster, from which a view of one namespace gets its objects.
 #[derive(Clone)]
 pub(super) struct WholeViewFeed {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// The time since which its objects may be outdated; now if they are up to date.
+    /// Time since which the feed's objects may be outdated; now if they are up to date.
     pub(super) stale_since: Instant,
 }
 
-/// The source from which a view gets the objects of a cluster.
+/// Source from which a view gets the objects of a cluster.
 pub(super) enum ClusterFeed {
-    /// The view's own cacher.
+    /// A cacher that belongs to this view.
     Own,
-    /// The view of all namespaces.
     Leader(WholeViewFeed),
     /// The view of all namespaces, which has no objects of the cluster yet.
     NotYet,

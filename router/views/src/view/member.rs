@@ -1,4 +1,4 @@
-//! The state of one cluster in a view.
+//! State of one cluster in a view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,29 +20,27 @@ pub(super) struct ViewClusters {
     pub(super) by_name: BTreeMap<ClusterName, ViewCluster>,
 }
 
-/// The state of a cluster in a view.
 pub(super) enum ViewCluster {
-    /// A cluster that may or may not serve the resource: it has no discovery yet, or the aggregated server behind
-    /// this version does not answer.
+    /// The cluster may or may not serve the resource: it has no discovery yet, or the aggregated server behind this
+    /// version does not answer.
     Undiscovered(Arc<Cluster>),
-    /// The objects of the cluster are cached.
     Cached(CachedMember),
 }
 
 pub(super) struct CachedMember {
-    /// The cluster for which the member was started. A changed configuration makes another `Cluster`.
+    /// The cluster for which the feed was started. A changed configuration creates a new [`Cluster`].
     pub(super) cluster: Arc<Cluster>,
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// The feed of the view of all namespaces that updates `feed`, if that view caches the cluster. Then `cacher`
-    /// belongs to that view.
+    /// Feed of the view of all namespaces that updates `feed`, if the view of all namespaces caches the cluster.
+    /// `cacher` then belongs to that view.
     pub(super) leader: Option<Arc<Feed>>,
-    /// Set if the member began with objects of its predecessor. They are served until its own list is complete.
+    /// Set if the feed inherited objects of its predecessor. They are served until the cacher's own list is complete.
     pub(super) takes_over: Option<TakenOver>,
-    /// The number of renewals of the credentials when the cacher was last told.
+    /// Number of credential renewals after which the cacher has reopened its watch.
     pub(super) renewals: u64,
-    /// The time since which the member forbids the collection.
+    /// Time since which the cluster forbids reads of the collection.
     pub(super) forbidden_since: Option<Instant>,
     /// Whether a problem of this collection alone was logged.
     pub(super) reported: bool,
@@ -51,32 +49,30 @@ pub(super) struct CachedMember {
 /// Cached objects of a cluster from before the current cacher.
 #[derive(Clone, Copy)]
 pub(super) struct TakenOver {
-    /// The time since which the objects may be outdated.
     pub(super) since: Instant,
     pub(super) why: WhyAnew,
 }
 
-/// The time for which the cached objects of a collection are served, with a Warning, after its member began to forbid
-/// reading it. A minute: rights that were removed by mistake, or by rewriting a role, are back by then, and clients are
-/// spared thousands of deletions. After an intended removal, clients see the objects for a little more than two
-/// minutes: one until the refusal is noticed, one of this limit, and up to 20 s until the member has been asked once
-/// more.
+/// Time for which the cached objects of a forbidden collection are served, with a Warning. 60 s: rights that were
+/// removed by mistake, or during a rewrite of a role, are back by then, and clients do not see thousands of deletions.
+/// After an intended removal, clients see the objects for up to about 140 s: 60 s until the refusal is noticed, 60 s of
+/// this limit, and up to 20 s until the cacher has asked once more.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// Whether a member forbids a collection, and the consequence for the cached objects.
+/// Refusal of a collection by its cluster, and the consequence for the cached objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forbidding {
-    /// The member does not, or only for a short time: the cached objects are still served.
+    /// No refusal, or a refusal within the time limit: the cached objects are still served.
     No,
-    /// The member did when it was last asked, and the time limit has passed. That answer may be half a minute old, and
-    /// the rights may be back: it must be asked again.
+    /// The last answer was a refusal, and the time limit has passed. This answer may be half a minute old, and the
+    /// rights may be back: the cluster must be asked again.
     Unconfirmed,
-    /// The member has refused again after the time limit: the cached objects must be dropped.
+    /// The cluster has refused again after the time limit: the cached objects must be removed.
     ForLong,
 }
 
 impl Forbidding {
-    /// Decides for a member that has refused since `since`, and most recently at `said`.
+    /// Decides for a cluster that has refused since `since`, and most recently at `said`.
     fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
         let held_until = since + FORBIDDEN_HELD_FOR;
         match said {
@@ -87,12 +83,11 @@ impl Forbidding {
     }
 }
 
-/// The time for which a collection may have a problem, while its cluster answers, before a line is logged. 30 s: by
-/// then it is known whether the whole cluster has a problem, which is logged once for all collections.
+/// Time after which a problem of a single collection, while its cluster answers, is logged. 30 s: by then, a problem of
+/// the whole cluster is known, which is logged once for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
-    /// Whether the member gets its objects from this source.
     pub(super) fn comes_from(&self, cluster: &Arc<Cluster>, leader: Option<&WholeViewFeed>) -> bool {
         match (&self.leader, leader) {
             (None, None) => Arc::ptr_eq(&self.cluster, cluster),
@@ -101,18 +96,17 @@ impl CachedMember {
         }
     }
 
-    /// The standing of the cluster.
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::from_state(&state), self.takes_over) {
-            // A member that forbids reading all namespaces is asked in another way.
+            // A cluster that forbids reads of all namespaces is read namespace by namespace.
             (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
                 if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
             {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
                 Standing::taken_over(since, why, problem.as_deref())
             }
-            // Reported without waiting for the first attempt to fail too, which may take half a minute.
+            // Shows the cluster's problem before the first attempt fails as well, which may take half a minute.
             (Standing::Unknown { since, reason: None, obstacle }, _) => {
                 Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), obstacle }
             }
@@ -120,7 +114,7 @@ impl CachedMember {
         }
     }
 
-    /// The time since which its objects may be outdated, for its successor.
+    /// Time since which the objects may be outdated, for the successor of this feed.
     pub(super) fn stale_since(&self) -> Instant {
         match (self.standing(), self.takes_over) {
             (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
@@ -128,10 +122,10 @@ impl CachedMember {
         }
     }
 
-    /// Records whether the member forbids the collection, and decides about the cached objects. An outage in between
+    /// Records whether the cluster forbids the collection, and decides about the cached objects. An outage in between
     /// does not reset the time.
     pub(super) fn forbidding(&mut self) -> Forbidding {
-        // Read before the state, so that the state is not older.
+        // Read before the state, so that the state is at least as new as this time.
         let said = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {
@@ -144,8 +138,8 @@ impl CachedMember {
         Forbidding::from_times(*self.forbidden_since.get_or_insert(now), said, now)
     }
 
-    /// Logs when this collection has a problem although its cluster answers, and when the problem ends. The cacher
-    /// itself logs permanent problems of a single collection. Called every few seconds.
+    /// Logs a problem of this collection while its cluster answers, and the end of the problem. The cacher itself logs
+    /// permanent problems of a single collection. Called every few seconds.
     pub(super) fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {

@@ -1,4 +1,4 @@
-//! The cachers of a view.
+//! Cachers of a view.
 
 use std::sync::{Arc, Weak};
 
@@ -16,7 +16,6 @@ use super::questions::LatestVersionRequests;
 use super::{CollectionObstacle, Standing, Standings, View};
 
 impl View {
-    /// Gets the objects of a cluster from the view of all namespaces.
     pub(super) fn follow_leader(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
@@ -40,7 +39,8 @@ impl View {
         }
     }
 
-    /// Caches the objects of a cluster with the view's own cacher, which may replace another one of the same objects.
+    /// Starts a cacher of this view for a cluster. `before` is the previous cacher of the same objects, if there was
+    /// one.
     pub(super) fn start_cacher(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
@@ -76,8 +76,7 @@ impl View {
         }
     }
 
-    /// Forwards the states of a cacher to the view, and the health of its cluster to the cacher, until the cacher is
-    /// dropped.
+    /// Forwards each state of a cacher, and each change of its cluster's health, to the view. Ends with the cacher.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (view, cluster, mut health) = (Arc::downgrade(self), Arc::clone(cluster), cluster.health());
         let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
@@ -87,7 +86,7 @@ impl View {
                 let Some(view) = view.upgrade() else { break };
                 let state = states.borrow_and_update().clone();
                 if matches!(state.reason(), Some(StaleReason::NotFound)) {
-                    // The cluster may no longer serve the resource; discovery shows it.
+                    // The cluster may no longer serve the resource, so its discovery is read again.
                     cluster.refresh();
                 }
                 view.state_changed(cluster.name(), &of);
@@ -95,21 +94,21 @@ impl View {
         });
     }
 
-    /// Updates the standing of a cluster after its cacher changed its state, unless the cacher was replaced.
+    /// Updates the state of a cluster after its cacher changed its state, unless the cacher was replaced.
     fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
         let mut members = self.members.lock();
         let Some(member) = members.by_name.get_mut(name) else { return };
         if let ViewCluster::Cached(cached) = member
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
-            // A periodic task drops objects; only the beginning of the refusal is recorded here.
+            // Only records the start of the refusal: a periodic task removes objects.
             let _ = cached.forbidding();
             let standing = self.standing_of(name, member);
             self.update_board(|board| board.set(name, standing));
         }
     }
 
-    /// Ends a cluster's cacher, and deletes its objects from the log.
+    /// Ends the cacher of a cluster, and deletes the cluster's objects from the log.
     pub(super) fn leave(&self, members: &mut ViewClusters, name: &ClusterName) {
         let Some(member) = members.by_name.remove(name) else { return };
         self.board.changed();
@@ -130,7 +129,7 @@ impl View {
         match member {
             ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.standing() {
-                // Objects of the previous cacher, which are kept for a while.
+                // The objects of the previous cacher are still cached for a while.
                 Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
@@ -142,28 +141,28 @@ impl View {
         }
     }
 
-    /// The standing of each cluster that serves the resource. Costs a reference count, unless something has changed.
+    /// Returns the state of each cluster that serves the resource. Costs a reference count, unless a state has changed.
     pub fn standings(&self) -> Arc<Standings> {
         self.board.standings()
     }
 
-    /// A receiver for the names of the clusters. Clusters that do not serve the resource, or that the registry leaves
-    /// out, are not among them.
+    /// Subscribes to the names of the clusters, without clusters that do not serve the resource or that the registry
+    /// leaves out.
     pub fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.board.names()
     }
 
-    /// The standing of each wanted cluster.
+    /// Returns the state of each wanted cluster.
     pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
         self.standings().of_wanted(wanted)
     }
 
-    /// The cacher of one cluster.
+    /// Returns the cacher of one cluster.
     pub fn cacher(&self, name: &ClusterName) -> Option<Arc<Cacher>> {
         Some(self.cacher_and_whose(name)?.0)
     }
 
-    /// The cacher of one cluster, and whether it belongs to this view.
+    /// Cacher of one cluster, and whether the cacher belongs to this view.
     pub(super) fn cacher_and_whose(&self, name: &ClusterName) -> Option<(Arc<Cacher>, bool)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), member.leader.is_none())),
@@ -171,8 +170,8 @@ impl View {
         }
     }
 
-    /// Whether a cacher still feeds the objects of a cluster: neither it nor, for a view that follows the view of all
-    /// namespaces, the cacher there was replaced. The follower learns of a replacement a moment later.
+    /// Returns whether `cacher` still feeds the objects of a cluster. For a view that follows the view of all
+    /// namespaces, checks both views, because the follower learns of a replaced cacher a moment later.
     pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
         let follows = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
@@ -181,7 +180,7 @@ impl View {
         !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
     }
 
-    /// The cacher of one cluster, and the shared requests for the latest version of its member.
+    /// Cacher of one cluster, and the shared requests for the latest version of the cluster's collection.
     pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
@@ -189,7 +188,7 @@ impl View {
         }
     }
 
-    /// The feed of a cluster, from which a view of one namespace can get its objects.
+    /// Feed of a cluster, from which a view of one namespace can get its objects.
     pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
@@ -202,8 +201,8 @@ impl View {
         }
     }
 
-    /// Takes the current version of a cluster over from the view of all namespaces. If nothing in this namespace
-    /// changes, a follower gets it only on request.
+    /// Copies the current version of a cluster from the view of all namespaces. Without changes in its namespace, a
+    /// follower gets the version only on request.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),

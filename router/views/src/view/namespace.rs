@@ -1,4 +1,5 @@
-//! A view of one namespace, next to the view of all namespaces, for members that forbid reading all namespaces.
+//! A view of one namespace, beside the view of all namespaces, for clusters that forbid Tributary to read all
+//! namespaces.
 //!
 //! ```text
 //!                    ┌─ Feed ─▶ log of all namespaces
@@ -8,9 +9,9 @@
 //! cacher c2 (namespace) ──────────────────▶ Feed ──┘
 //! ```
 //!
-//! Only members that forbid it have a cacher for the namespace. The objects of the other members come from the cachers
-//! of all namespaces, update by update, and share their memory. Readers use the log of the namespace like any other
-//! log.
+//! Only clusters that forbid reads of all namespaces have a cacher for the namespace. The objects of all other clusters
+//! come from the cachers of all namespaces, update by update, and share their memory. Readers use the log of the
+//! namespace like any log.
 
 use std::sync::Arc;
 
@@ -25,23 +26,23 @@ use super::feed::Feed;
 use super::leader::ClusterFeed;
 
 impl View {
-    /// The source for the objects of a cluster. `has_own` says that this view has its own cacher for the cluster: it is
-    /// kept until the view of all namespaces has reached the same version, even during an outage of the member.
+    /// Source for the objects of a cluster. `has_own`: this view has a cacher for the cluster, which stays until the
+    /// view of all namespaces has reached the same version, even during an outage of the cluster.
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
         let Some(whole) = &self.whole else { return ClusterFeed::Own };
         let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
-        // Whether it has always forbidden it, or began to.
+        // Two cases count: the cluster has always forbidden reads of all namespaces, or has begun to forbid them.
         if leader.cacher.state().reason() == Some(&StaleReason::Forbidden) {
             return ClusterFeed::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
-        // Only a part of a revision may be known here, and the view of all namespaces may know another part.
+        // This view may have seen only a part of a revision's changes, and the view of all namespaces a different part.
         let own = || self.version_of(cluster).map(CollectionVersion::completed);
         if has_own && all() < own() { ClusterFeed::Own } else { ClusterFeed::Leader(leader) }
     }
 
-    /// Begins with the objects that the view of all namespaces still has of a cluster, until the list of the namespace
-    /// is complete. The cluster now forbids reading all namespaces. Returns the time since which the objects may be
+    /// Starts with the objects that the view of all namespaces still has of a cluster, until the list of the namespace
+    /// is complete. The cluster now forbids reads of all namespaces. Returns the time since which the objects may be
     /// outdated.
     pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &Cluster) -> Option<Instant> {
         let leader = self.whole()?.leader(cluster.name())?;
@@ -53,7 +54,7 @@ impl View {
         log.snapshot(cluster.name()).map(|_| leader.stale_since)
     }
 
-    /// Follows the standings in the view of all namespaces, until this view is dropped.
+    /// Follows the cluster states of the view of all namespaces, until this view is dropped.
     pub(super) fn follow_whole(self: &Arc<Self>) {
         let Some(whole) = &self.whole else { return };
         let (view, mut changes) = (Arc::downgrade(self), whole.view.board.changes());
@@ -66,23 +67,21 @@ impl View {
         *whole.following.lock() = Some(AbortOnDropHandle::new(following));
     }
 
-    /// The view of all namespaces, if it feeds this one.
     pub(super) fn whole(&self) -> Option<&Arc<Self>> {
         self.whole.as_ref().map(|whole| &whole.view)
     }
 
-    /// Whether this is a view of one namespace next to `whole`.
     pub(crate) fn is_part_of(&self, whole: &Arc<Self>) -> bool {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))
     }
 
-    /// Whether this is a view of one namespace next to a view of all.
+    /// Returns whether this is a view of one namespace beside a view of all namespaces.
     pub fn is_part(&self) -> bool {
         self.whole.is_some()
     }
 
-    /// Whether another view (of all namespaces, or of this one) may have told a watch of the namespace about this
-    /// version of a cluster. Call it before locking the log.
+    /// Returns whether a different view, of all namespaces or of this one, may have sent this version of a cluster to a
+    /// watch of the namespace. Call it before locking the log.
     pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),
@@ -90,29 +89,29 @@ impl View {
         }
     }
 
-    /// Whether a namespace may have had a view of its own that was ahead of this view of all in some cluster.
+    /// Returns whether a namespace may have had a view of its own that was ahead of this view of all namespaces in some
+    /// cluster.
     pub fn had_part(&self, namespace: &str) -> bool {
         self.handovers.had_part(namespace)
     }
 
-    /// Records that this view of all continues a watch of one namespace with cached objects, until the guard is
-    /// dropped.
+    /// Records that this view of all namespaces continues a watch of one namespace with cached objects, until the guard
+    /// is dropped.
     pub fn serving_as_held(self: &Arc<Self>, namespace: &str) -> ServedAsHeld {
         self.handovers.begin_as_held(namespace);
         ServedAsHeld { view: Arc::clone(self), namespace: namespace.to_owned() }
     }
 
-    /// Registers this view, if it is a view of one namespace next to a view of all.
     pub(super) fn register_part(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
             whole.handovers.begin(namespace);
         }
     }
 
-    /// Removes the registration, and records the versions that this view may have told.
+    /// Removes the registration, and records the versions that this view may have sent.
     pub(super) fn unregister_part(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            // For a cluster with its own cacher, this view may be ahead of the view of all.
+            // For a cluster with a cacher of this view, this view may be ahead of the view of all namespaces.
             let mut told = self.log().resource_version();
             told.join(&whole.log().resource_version());
             whole.handovers.end(namespace, &told);
@@ -120,7 +119,7 @@ impl View {
     }
 }
 
-/// The guard of a watch of one namespace that the view of all continues although a cluster forbids reading all
+/// Guard of a watch of one namespace that the view of all namespaces continues although a cluster forbids reads of all
 /// namespaces.
 pub struct ServedAsHeld {
     view: Arc<View>,

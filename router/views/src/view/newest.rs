@@ -1,4 +1,4 @@
-//! The waits before a read of the newest state.
+//! Waits before a read of the newest state.
 
 use tributary_answers::refusal::VersionRefusal;
 use tributary_apimachinery::Consistency;
@@ -7,8 +7,8 @@ use super::fences::WrittenBy;
 use super::{EarlierStandings, Standing, View};
 
 impl View {
-    /// Waits until memory contains the writes of this process, and with `consistency: Quorum` also everything that the
-    /// members have now. A cluster that does not confirm it counts as stale, if partial answers are allowed.
+    /// Waits until the cache contains the writes through this process, and with `consistency: Quorum` also the current
+    /// state of the members. If partial answers are allowed, a cluster that does not confirm its state counts as stale.
     ///
     /// # Errors
     /// 504 if the state is not reached within 3 s.
@@ -20,7 +20,7 @@ impl View {
     ) -> Result<(), VersionRefusal> {
         let own = self.own_writes_seen(by, before.wanted_clusters(), before.partial()).await?;
         if own.waited {
-            // A cluster may have become stale during the wait; then it need not be waited for again.
+            // A cluster that has become stale during the wait needs no further wait.
             self.look_again(before);
         }
         for (cluster, since) in own.late {

@@ -1,7 +1,7 @@
-//! News of a view, and the interest of watchers in it.
+//! News of a view, and the filters of its watches.
 //!
-//! With objects in a thousand namespaces, a watcher of ten of them needs few of the changes. To wake it for each change
-//! costs half as much as sending the change.
+//! With objects in a thousand namespaces, a watch of ten of them needs few of the changes. A wake-up without a matching
+//! change costs half as much as sending the change.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -9,19 +9,19 @@ use std::hash::{Hash, Hasher};
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
 
-/// The maximum number of changes that are compared with interests: the number that a watcher processes in one turn. A
-/// larger batch concerns nearly every watcher.
+/// Maximum number of changes that are compared with filters: the number that a watch processes in one batch. A larger
+/// batch concerns nearly every watch.
 const CHANGES_MAX: usize = 32;
 
-/// The interest of a watcher.
+/// Filter by which a watch is woken.
 pub trait Interest: Any + Send + Sync {
-    /// Whether a change of a cluster may concern the watcher.
+    /// Returns whether the watch may need a change of a cluster.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
 
-    /// Whether another watcher certainly has the same interest. A cheap check that may miss equal interests.
+    /// Returns whether a second filter is certainly equal. A cheap check, which may miss equal filters.
     fn is_that_of(&self, other: &dyn Interest) -> bool;
 
-    /// Hashes the interest. [Equal interests](Self::is_that_of) have equal hashes.
+    /// Hashes the filter. [Equal filters](Self::is_that_of) have equal hashes.
     fn hash_into(&self, hasher: &mut dyn Hasher);
 }
 
@@ -39,27 +39,23 @@ impl Hash for dyn Interest {
     }
 }
 
-/// News of a view, for its watchers.
 #[derive(Debug)]
 pub(super) enum News {
-    /// News that concern every watcher.
     Anything,
-    /// A few changes, which are compared with interests.
+    /// A few changes, which are compared with filters.
     Changes(NewChanges),
 }
 
-/// Consecutive changes in the log, with nothing in between except progress of members. Watchers are not told about
-/// progress, so it wakes none of them.
+/// Consecutive changes in the log, with at most progress of members between them. Progress wakes no watch.
 #[derive(Debug)]
 pub(super) struct NewChanges {
-    /// The log position after which there was only progress before these changes.
+    /// Start of the log range directly before these changes that contains only progress of members.
     quiet_since: u64,
     changes: Vec<NewChange>,
-    /// The log position after the last change.
+    /// Log position after the last change.
     to: u64,
 }
 
-/// A change with its position in the log.
 #[derive(Debug)]
 struct NewChange {
     place: u64,
@@ -68,17 +64,15 @@ struct NewChange {
 }
 
 impl NewChanges {
-    /// The log position after which there was only progress before these changes.
     pub(super) fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
 
-    /// The log position after the last change.
     pub(super) fn to(&self) -> u64 {
         self.to
     }
 
-    /// The position of the last change that matches an interest, among those from a position on.
+    /// Position of the last change at or after `from` that matches a filter.
     pub(super) fn last_for(&self, interest: &dyn Interest, from: u64) -> Option<u64> {
         let unseen = self.changes.iter().rev().take_while(|new| new.place >= from);
         unseen.into_iter().find(|new| interest.is_in(&new.cluster, &new.change)).map(|new| new.place)
@@ -86,12 +80,12 @@ impl NewChanges {
 }
 
 impl News {
-    /// News of changes that a cluster sent. They are about to be appended to the log.
+    /// News of changes of one cluster that are about to be appended to the log.
     pub(super) fn from_changes(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 
-    /// News of changes at the log position `from`. Between `quiet_since` and `from` there is only progress.
+    /// News of changes at the log position `from`. Only progress lies between `quiet_since` and `from`.
     pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;
@@ -102,7 +96,6 @@ impl News {
         Self::Changes(NewChanges { quiet_since, changes: places.map(new).collect(), to: from + changes.len() as u64 })
     }
 
-    /// Merges later news into these.
     pub(super) fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (Self::Changes(own), Self::Changes(later))
@@ -122,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_changes_are_merged() {
+    fn only_consecutive_changes_are_merged_into_one_notification() {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {

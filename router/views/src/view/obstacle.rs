@@ -1,23 +1,23 @@
-//! The kind of cause that keeps a cluster's collection out of memory.
+//! Kinds of causes for which a cluster's collection is not cached.
 
 use tributary_cacher::StaleReason;
 
-/// A kind of cause that keeps a cluster's collection out of memory.
+/// Kind of cause for which a cluster's collection is not cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectionObstacle {
-    /// A cause that may pass without a repair: no list yet, no answer, an error of the server.
+    /// A cause that may pass without a repair: no list yet, no answer, or an error of the server.
     #[default]
     Passing,
     /// The cluster forbids Tributary to list or watch the collection.
     Forbidden,
-    /// The collection is larger than memory may hold.
+    /// The collection exceeds a memory limit.
     TooLarge,
-    /// The collection has versions that are not numbers.
+    /// The collection has resourceVersions that are not numbers.
     OpaqueVersions,
 }
 
 impl CollectionObstacle {
-    /// The obstacle of a cacher that has no complete collection.
+    /// Returns the obstacle of a cacher without a complete collection.
     pub fn from_reason(reason: Option<&StaleReason>) -> Self {
         match reason {
             Some(StaleReason::Forbidden) => Self::Forbidden,
@@ -27,7 +27,7 @@ impl CollectionObstacle {
         }
     }
 
-    /// Whether a repair is needed, so that a client waits in vain.
+    /// Returns whether a repair is necessary, so that waiting is useless.
     pub fn lasts(self) -> bool {
         self != Self::Passing
     }

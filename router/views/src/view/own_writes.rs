@@ -1,4 +1,4 @@
-//! Waits until the writes of this process are visible.
+//! Waits until the writes through this process are visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,16 @@ use super::fences::{Deletion, Fence, Late, Waited, WrittenBy};
 use super::standing::Standing;
 use super::wait::{VERSION_WITHIN, not_reached};
 
-/// The result of waiting for the writes of this process before a read of a collection.
+/// Result of a wait for the writes through this process, before a read of a collection.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
-    /// Whether there was a wait, during which standings may have changed.
+    /// Whether there was a wait, during which cluster states may have changed.
     pub waited: bool,
-    /// The clusters whose writes are not visible, with the time since when.
+    /// Clusters whose writes are not visible, with the start of the wait.
     pub late: Vec<(ClusterName, Instant)>,
 }
 
 impl OwnWrites {
-    /// Combines the results of two views that serve one read.
     fn and(mut self, other: Self) -> Self {
         self.waited |= other.waited;
         for (cluster, since) in other.late {
@@ -37,18 +36,18 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed and a list has already
-    /// waited for a cluster without success, that cluster is not waited for until it has reached that fence.
+    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed, a cluster for which a
+    /// list has already waited in vain causes no further wait until it has reached that fence.
     ///
     /// # Errors
-    /// 504 after 3 s. Unknown and stale clusters are not waited for: their warning covers missing writes.
+    /// 504 after 3 s. Unknown and stale clusters cause no wait: their warning covers missing writes.
     pub(super) async fn own_writes_seen(
         &self,
         by: WrittenBy,
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<OwnWrites, VersionRefusal> {
-        // Writes may have been recorded in the view of all before this view existed.
+        // Writes may have been recorded in the view of all namespaces before this view existed.
         let Some(whole) = self.whole() else { return self.noted_writes_seen(by, wanted, partial).await };
         let (of_all, own) = tokio::try_join!(
             whole.noted_writes_seen(by, wanted, partial),
@@ -74,8 +73,8 @@ impl View {
         Ok(OwnWrites { waited: true, late: late.into_iter().flatten().collect() })
     }
 
-    /// As [`own_writes_seen`](Self::own_writes_seen), for one cluster. If its writes are not visible and partial
-    /// answers are allowed, returns the cluster and the time since when.
+    /// As [`own_writes_seen`](Self::own_writes_seen), for one cluster. If partial answers are allowed and the writes
+    /// are not visible, returns the cluster and the start of the wait.
     async fn writes_seen(
         &self,
         by: WrittenBy,
@@ -94,18 +93,18 @@ impl View {
             Ok(()) => Ok(None),
             Err(refusal) => {
                 self.fences.record_late(by, cluster, Late { fence: fence.clone(), since });
-                // The member lags permanently: one error for the client is enough.
+                // The member lags permanently: one error for the client suffices.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
 
-    /// Waits until the writes to one object are visible, in whichever wanted clusters they were. Returns whether there
-    /// was a wait, during which standings may have changed. Writes to other objects are ignored, unless there were too
-    /// many to tell apart.
+    /// Waits until the writes to one object are visible in each wanted cluster. Returns whether there was a wait,
+    /// during which cluster states may have changed. Ignores writes to other objects, unless too many objects were
+    /// written to distinguish them.
     ///
     /// # Errors
-    /// As `own_writes_seen`, whether partial answers are allowed or not.
+    /// As `own_writes_seen` if partial answers are denied.
     pub async fn writes_of_seen(
         &self,
         by: WrittenBy,
@@ -152,20 +151,21 @@ impl View {
                 self.fences.remove_reached(cluster, fence);
                 Ok(())
             }
-            // If the cluster has become stale, the answer says so; if it has left, the answer lacks it. For a cluster
-            // that is just starting, the answer would say nothing.
+            // The response reports a stale cluster, and lacks a cluster that has left. A cluster that is just starting
+            // would not be visible in the response.
             (_, None | Some(Standing::Stale { .. })) => Ok(()),
             (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
         }
     }
 
-    /// Waits until a cacher contains the writes. If the deadline passes, returns the cacher's version.
+    /// Waits until a cacher contains the writes. Returns the cacher's version if the deadline passes.
     async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // The write has a revision of its own, or shares it with deletions by others, so any event of the revision is
-        // enough.
+        // Any event of the revision suffices: the write has its own revision, or shares it with deletions by other
+        // users.
         let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
-            // The version exceeds the member's own version of the collection, so it does not belong to this collection.
+            // The version exceeds the member's current version of the collection, so the version does not belong to
+            // this collection.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };

@@ -1,5 +1,4 @@
-//! Past states of a view: rebuilt from the log, with a cache of the last few, because all pages of a list show one
-//! state.
+//! Past states of a view, rebuilt from the log. All pages of a list show one state, so the latest states are cached.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,11 +10,11 @@ use tributary_merge::{CompositeResourceVersion, Heads};
 
 use tributary_sharing::limits::PAST_STATES;
 
-/// The time for which a state is cached after its last use. The next page of a list is requested at once, or by a
-/// person who can wait until the state is rebuilt.
+/// Time for which a state is cached after its last use. A program requests the next page of a list at once, and a
+/// person can wait until the state is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The past states that were listed most recently. Each snapshot in them is at the exact version that it stands for.
+/// Past states of the latest lists. Each snapshot is at the exact version of its state.
 #[derive(Default)]
 pub(super) struct PastStates {
     inner: Mutex<RememberedStates>,
@@ -25,12 +24,11 @@ pub(super) struct PastStates {
 struct RememberedStates {
     /// Sorted by last use; the most recent is the last.
     states: VecDeque<(Heads, Instant)>,
-    /// The number of times that all states were dropped.
     forgotten: u64,
 }
 
 impl PastStates {
-    /// The snapshots at a vector, if a cached state contains all of them.
+    /// Snapshots at a composite version, if a cached state contains all of them.
     pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
@@ -40,13 +38,12 @@ impl PastStates {
         Some(found)
     }
 
-    /// The number of times that all states were dropped until now.
     pub(super) fn forgotten(&self) -> u64 {
         self.inner.lock().forgotten
     }
 
-    /// Caches a state. `forgotten` is the number of drops when its rebuild began: if it has changed, the state may mix
-    /// two incarnations of a cluster, and is not cached.
+    /// Caches a state. `forgotten` is the number of removals at the start of the rebuild: if the number has changed,
+    /// the state may mix two incarnations of a cluster, and is not cached.
     pub(super) fn remember(&self, state: Heads, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {
@@ -56,21 +53,20 @@ impl PastStates {
         }
     }
 
-    /// Drops all states, because versions may have another meaning from now on. Call it while the log is locked for
-    /// writing.
+    /// Removes all states, because versions may have a different meaning from now on. Call it while the log is locked
+    /// for writing.
     pub(super) fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.states.clear();
         inner.forgotten += 1;
     }
 
-    /// Drops states that were not used lately.
     pub(super) fn trim(&self) {
         self.inner.lock().states.retain(|(_, used)| used.elapsed() < REMEMBERED);
     }
 }
 
-/// The snapshots at a vector, from a state that contains all of them.
+/// Snapshots at a composite version, from a state that contains all of them.
 fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
     let mut held = state.iter();
     let mut part = Vec::with_capacity(vector.len());
@@ -106,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn state_of_fewer_clusters_is_found_in_a_cached_state() {
+    async fn cached_past_state_serves_lists_of_fewer_clusters() {
         let past = PastStates::default();
         past.remember(state(&[("a", 1), ("b", 2), ("c", 3)]), 0);
         for rest in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("b", 2), ("c", 3)], &[("c", 3)], &[]] {
@@ -118,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn past_states_are_bounded_in_number_and_time() {
+    async fn cached_past_states_are_limited_in_number_and_age() {
         let past = PastStates::default();
         for version in 0..=PAST_STATES as u64 {
             past.remember(state(&[("a", version)]), 0);
@@ -132,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rebuild_that_began_before_a_drop_is_not_cached() {
+    async fn past_state_rebuilt_across_a_cache_clear_is_not_cached() {
         let past = PastStates::default();
         let forgotten = past.forgotten();
         past.remember(state(&[("a", 1)]), forgotten);

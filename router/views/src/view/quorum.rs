@@ -1,13 +1,14 @@
-//! `consistency: Quorum`: reads that contain everything that the members had when the request came.
+//! `consistency: Quorum`: reads that contain the complete state of the members at the time of the request.
 //!
-//! Each member is asked for the version of its collection (an unset list with a limit of one object, which a
-//! kube-apiserver answers as of "most recent", by a quorum of its etcd). The answer is given from memory once the
-//! cacher has reached that version. So it is linearizable per member, however objects were written there, and costs a
-//! small request instead of a whole list. In a changing collection the cacher has usually reached the version already;
-//! otherwise it must get a progress notification, which takes a kube-apiserver 1.36 about 1.3 s.
+//! Tributary requests the current version of each member's collection: a list with an unset resourceVersion and a limit
+//! of one object, which a kube-apiserver answers as of "most recent", by a quorum of its etcd. Tributary answers from
+//! the cache when the cacher has reached this version. So the read is linearizable for each member, also after writes
+//! that bypass Tributary, and costs a small request instead of a whole list. In a changing collection, the cacher has
+//! usually reached the version already. Otherwise the cacher needs a progress notification, which takes a
+//! kube-apiserver 1.36 about 1.3 s.
 //!
-//! Reads that come while a request is running share the next one: the answer to an earlier request proves nothing for
-//! them.
+//! Reads that start during a request share the next request: the answer to an earlier request proves nothing about
+//! their start.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use super::standing::Standing;
 use super::{EarlierStandings, View, standing};
 
 impl View {
-    /// Waits until memory contains everything that the cached clusters have now. A cluster that does not confirm its
-    /// version counts as stale, if partial answers are allowed.
+    /// Waits until the cache contains the current state of all clusters with cached objects. If partial answers are
+    /// allowed, a cluster that does not confirm its version counts as stale.
     ///
     /// # Errors
     /// 504 with the clusters that do not confirm their version within about 3 s, if partial answers are denied.

@@ -1,4 +1,4 @@
-//! The part of the [report](tributary_fleet::report) about one view.
+//! Part of the [report](tributary_fleet::report) about one view.
 
 use tributary_answers::refusal::cause_alone;
 use tributary_apimachinery::{ClusterName, Snapshot};
@@ -9,7 +9,7 @@ use super::member::{CachedMember, ViewCluster};
 use super::{Standing, View};
 
 impl View {
-    /// The cached data of the resource. Costs a few locks and a look at each cluster's history, whatever the size is.
+    /// Cached data of the resource. Costs a few locks and a visit of each cluster's history, independent of its size.
     pub(crate) fn resource_report(&self) -> ResourceReport {
         let (objects, repeated_names, history_bytes) = {
             let log = self.log();
@@ -28,8 +28,8 @@ impl View {
         }
     }
 
-    /// The cached data of each cluster, and whether it is current. Data that another view caches is reported there.
-    /// Costs a few locks per cluster; no object is visited.
+    /// Cached data of each cluster, and whether it is current. A view of one namespace omits data that the view of all
+    /// namespaces caches. Costs a few locks for each cluster, and visits no object.
     pub(crate) fn collection_reports(&self) -> Vec<CollectionReport> {
         let members = self.members.lock();
         members.by_name.iter().filter_map(|(name, member)| self.collection_report(name, member)).collect()
@@ -74,7 +74,7 @@ impl View {
     }
 }
 
-/// Whether the member answers with a refusal. An outage is reported for the member itself.
+/// Returns whether the member answers with a refusal. An outage appears in the report about the member.
 fn is_refusal(reason: Option<&StaleReason>) -> bool {
     matches!(reason, Some(StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_)))
 }

@@ -1,4 +1,4 @@
-//! The standing of each cluster for one resource: known and fresh, known and stale, or unknown.
+//! State of each cluster's collection in a view: cached and fresh, cached and stale, or unknown.
 
 use std::sync::Arc;
 
@@ -14,62 +14,61 @@ use tributary_merge::Heads;
 
 use super::obstacle::CollectionObstacle;
 
-/// The standing of one cluster.
+/// State of one cluster's collection in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The objects are cached, and the watch of the member is up to date.
+    /// The objects are cached, and the watch of the cluster is up to date.
     Fresh,
     /// The objects are cached, but no changes arrive.
     Stale {
-        /// The time since which changes are missing.
+        /// Time since which changes are missing.
         since: Instant,
-        /// The cause.
+        /// Cause of the missing changes.
         reason: Arc<str>,
-        /// Whether the member now forbids reading the whole collection.
+        /// Whether the cluster now forbids reads of the whole collection.
         forbidden: bool,
     },
     /// No objects are cached yet. `reason` is `None` during the first attempt.
     Unknown {
-        /// The time since which the objects are awaited.
+        /// Start of the first attempt.
         since: Instant,
-        /// The cause, after a failed attempt.
+        /// Cause, after a failed attempt.
         reason: Option<Arc<str>>,
-        /// The kind of the cause.
+        /// Kind of the cause.
         obstacle: CollectionObstacle,
     },
-    /// The cluster has such objects, but they cannot be shown here: they have another kind, or are served in other
-    /// versions only. Requests do not wait for them, and each answer says so.
+    /// The cluster has objects of the resource that this view cannot show: they have a different kind, or are served
+    /// only in other versions. Requests do not wait for the cluster, and each response contains a warning.
     LeftOut {
-        /// The form of the objects in the cluster, as a text for the warning.
+        /// Form of the objects in the cluster, for the warning.
         reason: String,
     },
     /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
-    /// stale and without objects. The owner of a single name is unknown, unless the cluster is out of reach: then its
-    /// last discovery counts, as the last objects of a stale cluster do.
+    /// stale and without objects. A read of a single name cannot exclude the cluster, unless it is unreachable: its
+    /// last discovery then counts, like the last objects of a stale cluster.
     Unserved {
         /// Whether the cluster is reachable.
         in_reach: bool,
-        /// The time of that discovery.
+        /// Time of the last successful discovery.
         since: Instant,
-        /// The reason why discovery is not up to date.
+        /// Reason for which discovery is not up to date.
         reason: Arc<str>,
     },
-    /// The cluster has no such objects, although nothing is cached: the requested namespace does not exist, as the view
-    /// of namespaces shows.
+    /// The cluster has no objects, although nothing is cached: the requested namespace does not exist, according to the
+    /// view of namespaces.
     NoNamespace,
 }
 
-/// The cause of a new list while objects are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhyAnew {
-    /// The configuration changed, for example the address or the CA.
+    /// The configuration of the cluster changed, for example the address or the CA.
     Configuration,
-    /// The cluster now forbids reading all namespaces, so the requested namespace is listed on its own.
+    /// The cluster now forbids reads of all namespaces, so the requested namespace is listed alone.
     Forbidden,
 }
 
 impl Standing {
-    /// The standing for the state of a cacher.
+    /// Returns the state that corresponds to the state of a cacher.
     pub fn from_state(state: &CacherState) -> Self {
         match state {
             CacherState::Synced => Self::Fresh,
@@ -86,7 +85,7 @@ impl Standing {
         }
     }
 
-    /// The standing of a cluster without discovery, or whose discovery lacks the resource's version.
+    /// Returns the state of a cluster without discovery, or whose discovery lacks the resource's version.
     pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let (since, undescribed) = cluster.undescribed(resource).unzip();
         let reason = cluster.problem().or(undescribed).map(Arc::from);
@@ -94,25 +93,25 @@ impl Standing {
         Self::Unknown { since, reason, obstacle: CollectionObstacle::Passing }
     }
 
-    /// The standing of a cluster that may serve a resource which its discovery lacks; `None` if discovery is up to
+    /// Returns the state of a cluster that may serve a resource which its discovery lacks. `None` if discovery is up to
     /// date.
     pub fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
         let (since, reason) = cluster.outdated(resource)?;
         Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
     }
 
-    /// The clusters that have the resource in a form that cannot be shown, with their standings.
+    /// Returns the clusters that have the resource in a form that the view cannot show, with their states.
     pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
         let others = served.left_out();
         others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
     }
 
-    /// The standing of a cluster whose changes arrive, but without the writes of this process since then.
+    /// State of a cluster whose changes arrive, but lack writes that were made through this process at `since`.
     pub(crate) fn unseen_writes(since: Instant) -> Self {
         Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
     }
 
-    /// The standing of a cluster that is being listed again; the previous objects stay cached until then.
+    /// State of a cluster that is being listed again, while the previous objects are still cached.
     pub(crate) fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
         let why = match why {
             WhyAnew::Configuration => "its configuration changed",
@@ -123,12 +122,12 @@ impl Standing {
         Self::Stale { since, reason, forbidden: false }
     }
 
-    /// Whether the objects are cached, or known to be missing.
+    /// Returns whether the objects are cached, or known to be absent.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
     }
 
-    /// The obstacle, if the cluster is unknown.
+    /// Returns the kind of cause, if the cluster is unknown.
     pub fn obstacle(&self) -> Option<CollectionObstacle> {
         match self {
             Self::Unknown { obstacle, .. } => Some(*obstacle),
@@ -136,12 +135,13 @@ impl Standing {
         }
     }
 
-    /// Whether the member forbids reading the whole collection, so that a single namespace must be read on its own.
+    /// Returns whether the cluster forbids reads of the whole collection, so that a single namespace must be read
+    /// alone.
     pub fn is_forbidden(&self) -> bool {
         self.obstacle() == Some(CollectionObstacle::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
     }
 
-    /// The trouble because of which nothing is known about the cluster's objects.
+    /// Trouble for which the cluster's objects are unknown. `None` if they are known.
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
         let (since, cause) = match self {
             Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
@@ -155,12 +155,12 @@ impl Standing {
         Some(Trouble { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
     }
 
-    /// Whether an answer needs no warning about the cluster.
+    /// Returns whether a response needs no warning about the cluster.
     pub fn is_well(&self) -> bool {
         matches!(self, Self::Fresh | Self::NoNamespace)
     }
 
-    /// The degree of uncertainty about the objects: 0 none, 1 outdated, 2 unknown.
+    /// Uncertainty about the objects: 0 none, 1 outdated, 2 unknown.
     fn trouble(&self) -> u8 {
         match self {
             Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
@@ -169,13 +169,12 @@ impl Standing {
         }
     }
 
-    /// Whether the first attempt is still running, so that waiting may help without a repair.
+    /// Returns whether the first attempt is still running, so that waiting may help.
     pub fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
     }
 }
 
-/// The numbers of clusters by standing, updated with each change so that no one has to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StandingCounts {
     all: usize,
@@ -183,7 +182,7 @@ pub(super) struct StandingCounts {
     unknown: usize,
     under_way: usize,
     forbidden: usize,
-    /// The number of unknown clusters with a permanent obstacle.
+    /// Number of unknown clusters with a permanent obstacle.
     lasting: usize,
 }
 
@@ -217,14 +216,13 @@ impl StandingCounts {
         self.lasting = with(self.lasting, one.lasting);
     }
 
-    /// The number of clusters that forbid reading the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden
     }
 
-    /// Whether a list or watch can be answered without waiting. If partial answers are denied, no cluster may be
-    /// unknown; but a cluster that is unknown for a permanent cause refuses the request at once. If partial answers are
-    /// allowed, no first attempt may be running.
+    /// Returns whether a list or watch can be answered without waiting. If partial answers are denied, no cluster may
+    /// be unknown, but a permanent cause refuses the request at once. If partial answers are allowed, no first attempt
+    /// may be running.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
             Partial::Deny => self.unknown == 0 || self.lasting > 0,
@@ -233,8 +231,8 @@ impl StandingCounts {
     }
 }
 
-/// The standings by cluster, with their counts. Shared in an `Arc`: while all clusters are fresh, a check costs the
-/// same for a thousand clusters as for one.
+/// States of all clusters, with their counts. While all clusters are fresh, a check costs the same for a thousand
+/// clusters as for one.
 #[derive(Clone, Debug, Default)]
 pub struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
@@ -242,40 +240,40 @@ pub struct Standings {
 }
 
 impl Standings {
-    /// Each cluster with its standing, sorted by name.
+    /// Returns each cluster with its state, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         self.by_name.iter().map(|(cluster, standing)| (cluster, standing))
     }
 
-    /// The number of clusters.
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// The standing of one cluster. Costs a binary search.
+    /// Returns the state of one cluster. Costs a binary search.
     pub fn standing_of(&self, cluster: &ClusterName) -> Option<&Standing> {
         let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
         Some(&self.by_name[at].1)
     }
 
-    /// The standing of one cluster alone; empty if it needs no warning.
+    /// Returns the state of one cluster alone; empty if the state needs no warning.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
         let trouble = self.standing_of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
-    /// The unknown clusters except `cluster`. They may also have an object that was found in `cluster`.
+    /// Returns the unknown clusters except `cluster`, with their causes. They may also have an object that was found in
+    /// `cluster`.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
         self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
     }
 
-    /// The troubles of all clusters about whose objects nothing is known.
+    /// Returns the causes for all clusters whose objects are unknown.
     pub fn troubles(&self) -> Vec<Trouble> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
     }
 
-    /// The clusters that may have an object with a name that is not cached. Visits nothing if all clusters are fresh.
+    /// Returns the clusters that may have an object that is not cached. Visits no cluster if all are fresh.
     pub fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let may_have = |standing: &Standing| {
@@ -284,35 +282,34 @@ impl Standings {
         some.iter().filter(move |(_, standing)| may_have(standing)).map(|(cluster, _)| cluster)
     }
 
-    /// Whether all clusters are fresh.
     pub(crate) fn are_fresh(&self) -> bool {
         self.counts.fresh == self.counts.all
     }
 
-    /// Whether all clusters are known.
+    /// Returns whether all clusters are known.
     pub fn are_known(&self) -> bool {
         self.counts.unknown == 0
     }
 
-    /// Whether a cluster forbids reading the whole collection.
+    /// Returns whether a cluster forbids reads of the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.counts.forbidden > 0
     }
 
-    /// Whether a cluster forbids reading the whole collection and has no cached objects.
+    /// Returns whether a cluster forbids reads of the whole collection and has no cached objects.
     pub fn is_one_given_up(&self) -> bool {
         let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
         unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
     }
 
-    /// The clusters that forbid reading the whole collection.
+    /// Returns the clusters that forbid reads of the whole collection.
     pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// The current standings for a request that began with the standings `before`. A cluster that was known then stays
-    /// known if its objects are among `held`, for example while it is being listed again under a new configuration. A
-    /// cluster that had no objects, or was left out, stays so.
+    /// Returns the current states for a request that started with the states `before`. A cluster that was known then
+    /// stays known if its objects are in `held`, for example while it is being listed again under a new configuration.
+    /// A cluster that had no objects, or was left out, keeps its state.
     pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
@@ -328,8 +325,8 @@ impl Standings {
         self
     }
 
-    /// The standings for an answer that was begun with the standings `before`: no standing is better than before,
-    /// because the answer does not contain objects that it did not wait for.
+    /// States for a response whose request started with the states `before`. No state is better than before: the
+    /// request did not wait for the objects of a cluster that became known later.
     pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             if self.standing_of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
@@ -339,26 +336,26 @@ impl Standings {
         self
     }
 
-    /// The unknown clusters. Costs nothing if all are known.
+    /// Returns the unknown clusters. Costs nothing if all are known.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
     }
 
-    /// The clusters whose first list is still running.
+    /// Returns the clusters whose first list is still running.
     pub fn under_way(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.counts.under_way == 0 { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| standing.is_under_way()).map(|(cluster, _)| cluster)
     }
 
-    /// The known clusters that need a warning. Costs nothing if all are fresh.
+    /// Returns the known clusters that need a warning. Costs nothing if all are fresh.
     pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let doubtful = some.iter().filter(|(_, standing)| standing.is_known() && !standing.is_well());
         doubtful.map(|(cluster, standing)| (cluster, standing))
     }
 
-    /// The standings of the wanted clusters. Copies nothing if all are wanted.
+    /// States of the wanted clusters. Copies nothing if all are wanted.
     pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {
             return self;
@@ -367,7 +364,7 @@ impl Standings {
         Arc::new(named.cloned().collect())
     }
 
-    /// Sets the standing of a cluster.
+    /// Sets the state of a cluster.
     pub fn set(&mut self, cluster: ClusterName, standing: Standing) {
         self.counts.add(&standing);
         match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
@@ -380,7 +377,7 @@ impl Standings {
         self.counts.suffice(partial)
     }
 
-    /// Whether a cluster is unknown for a permanent cause.
+    /// Returns whether a cluster is unknown for a permanent cause.
     pub(crate) fn is_one_unknown_for_long(&self) -> bool {
         self.counts.lasting > 0
     }
@@ -397,19 +394,19 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
     }
 }
 
-/// A `Warning` for each of these clusters that could not be asked for an object which was found in another cluster.
+/// Makes a `Warning` for each cluster that could not be asked for an object which was found in a different cluster.
 pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Trouble]) -> Vec<HeaderValue> {
     let texts = clusters.iter().take(WARNINGS_MAX).map(|trouble| trouble.doubt(resource, name));
     texts.filter_map(|text| warning_header(&text)).collect()
 }
 
-/// The cause for an unknown cluster that is being read for the first time.
+/// Cause for an unknown cluster during its first read.
 const NOT_SYNCED: &str = "not synced yet";
 
-/// The number of clusters that warnings name; further clusters are only counted.
+/// Maximum number of clusters that warnings name. Further clusters are only counted.
 pub const WARNINGS_MAX: usize = 10;
 
-/// A `Warning: 299` text for each missing or stale cluster.
+/// Makes a `Warning: 299` text for each missing or stale cluster.
 pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {
     if standings.are_fresh() {
         return Vec::new();
@@ -445,7 +442,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
     texts
 }
 
-/// Joins texts, up to the number of clusters that are named.
+/// Joins up to [`WARNINGS_MAX`] texts, and counts the others.
 pub(crate) fn shortened(texts: &[String]) -> String {
     let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     if texts.len() > WARNINGS_MAX {
@@ -454,8 +451,8 @@ pub(crate) fn shortened(texts: &[String]) -> String {
     text
 }
 
-/// The text of a `Warning: 299` that names the clusters which serve a resource and are not part of the
-/// view by configuration.
+/// Text of a `Warning: 299` that names clusters which serve a resource and which the configuration leaves out of the
+/// view.
 pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
@@ -467,13 +464,13 @@ pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[Clus
     })
 }
 
-/// Adds a `Warning` with the clusters that are not part of the view.
+/// Adds a `Warning` with the clusters that the configuration leaves out of the view.
 pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
     let text = left_out_warning(resource, left_out);
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// Adds a `Warning` with the clusters that a watch leaves out, because its user may watch there but not list.
+/// Adds a `Warning` with the clusters that a watch omits, because its user may watch there but not list.
 pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
@@ -486,10 +483,10 @@ pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResourc
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// The `Retry-After` in seconds while clusters are unknown. Five, because a list has already waited for 30 s.
+/// `Retry-After` in seconds while clusters are unknown. Five, because a list has already waited for 30 s.
 const UNREAD_RETRY_AFTER: u32 = 5;
 
-/// The refusal while clusters are unknown; `None` if all are known.
+/// Returns the refusal of a request because of unknown clusters. `None` if all are known.
 pub fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<ClusterRefusal> {
     if standings.are_known() {
         return None;
@@ -541,7 +538,7 @@ mod tests {
         );
         let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
         assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "control characters are removed");
-        // A member's text cannot suppress the warning.
+        // A member's text must not suppress the warning.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &standings) else { panic!() };
@@ -549,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_counts_follow_the_standings_of_clusters() {
+    fn cluster_counts_follow_changes_of_cluster_states() {
         let mut standings = Standings::default();
         assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {
@@ -567,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn known_cluster_without_held_objects_becomes_unknown() {
+    fn known_cluster_without_cached_objects_becomes_unknown() {
         let stale = || Standing::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
         let all = |standings: [Standing; 5]| -> Arc<Standings> {
             Arc::new(standings.into_iter().enumerate().map(|(number, standing)| (name(number), standing)).collect())
@@ -578,7 +575,7 @@ mod tests {
         let look_again = now.advance_from(&before, &held);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
         assert_eq!(look_again.standing_of(&name(4)), Some(&Standing::Fresh));
-        // A cluster that became known later was not waited for, so the answer lacks it.
+        // The request did not wait for a cluster that became known later, so its response lacks the cluster.
         let answer = look_again.no_better_than(&before);
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
         assert!(matches!(answer.standing_of(&name(4)), Some(Standing::Stale { .. })));

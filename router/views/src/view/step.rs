@@ -1,12 +1,12 @@
-//! The part of a cluster's update that concerns one namespace.
+//! Part of a cluster's update that belongs to one namespace.
 
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Scope, Snapshot};
 use tributary_cacher::Update;
 
-/// The updates of one namespace for an update of a cluster; empty if nothing in the namespace changes.
+/// Updates of one namespace for an update of a cluster. Empty if no object in the namespace changes.
 ///
 /// `before` is the version of all namespaces before the update, `held` the previous state of the namespace, and `empty`
-/// a state without objects. A namespace learns the cluster's version with its next change, with the member's bookmarks,
+/// a state without objects. A namespace gets the cluster's version with its next change, with the member's bookmarks,
 /// and on request: a log entry in each namespace for every change of the cluster would fill the memory.
 pub(super) fn part(
     step: &Update,
@@ -38,10 +38,10 @@ pub(super) fn part(
     }]
 }
 
-/// The changes of a namespace among changes that lead from one version of all namespaces to another.
+/// Changes of a namespace among changes that lead from one version of all namespaces to a later one.
 ///
-/// If deletions in other namespaces share the revision of a change of this namespace, those before it are counted, as
-/// in the log of all namespaces: a version then means the same in both logs, and on other replicas.
+/// If deletions in other namespaces share the revision of a change of this namespace, the deletions before the change
+/// are counted, as in the log of all namespaces: a version then means the same in both logs, and on other replicas.
 fn own_changes(
     changes: &[Change],
     before: CollectionVersion,
@@ -110,7 +110,6 @@ mod tests {
         part(step, CollectionVersion::parse(before).unwrap(), "n", held, Snapshot::default())
     }
 
-    /// The only update for the namespace, if there is one.
     fn part_of(step: &Update, held: &Snapshot) -> Option<Update> {
         let mut steps = parts_of(step, "5", held);
         assert!(steps.len() < 2, "{steps:?}");
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_state_shares_the_objects_of_the_whole() {
+    fn namespace_view_shares_objects_with_the_view_of_all_namespaces() {
         let whole = snapshot(9, &["m/x 1", "n/a 2", "n/b 3", "n-b/a 4", "o/x 5"]);
         let held = snapshot(5, &["n/a 2"]);
         for step in [
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_namespace_are_kept_in_order() {
+    fn update_of_one_namespace_contains_only_its_changes_in_order() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let change = |change_type, text: &str| {
             let object = object(text);
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_of_other_namespaces_at_the_same_revision_count() {
+    fn namespace_version_counts_deletions_elsewhere_at_the_same_revision() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {

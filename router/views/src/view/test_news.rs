@@ -1,4 +1,4 @@
-//! Changes and watchers for unit tests of this crate.
+//! Changes and watches for unit tests of this crate.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -17,7 +17,7 @@ impl View {
     }
 }
 
-/// The interest of a watcher of one namespace.
+/// Filter of a watch of one namespace.
 pub(super) struct InNamespace(pub(super) &'static str);
 
 impl Interest for InNamespace {
@@ -34,12 +34,13 @@ impl Interest for InNamespace {
     }
 }
 
-/// News of a change in each of these namespaces, at the log position `from`.
+/// A change in each of these namespaces, at the log position `from`.
 pub(super) fn news_in(from: u64, namespaces: &[&str]) -> News {
     news_behind((from, from), namespaces)
 }
 
-/// News of a change in each of these namespaces, with progress before it.
+/// A change in each of these namespaces, at the log position `places.1`. Only progress lies between `places.0` and
+/// `places.1`.
 pub(super) fn news_behind(places: (u64, u64), namespaces: &[&str]) -> News {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let change = |namespace: &&str| {

@@ -17,12 +17,12 @@ use super::news::News;
 use super::{View, ViewedResource};
 
 impl View {
-    /// A view of pods without clusters.
+    /// Creates a view of pods without clusters.
     pub fn for_tests() -> Arc<Self> {
         Self::within_for_tests(&Limits::default())
     }
 
-    /// A view of pods without clusters, with these limits.
+    /// Creates a view of pods without clusters, with these limits.
     pub fn within_for_tests(limits: &Limits) -> Arc<Self> {
         let resource = GroupVersionResource::new("", "v1", "pods");
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
@@ -32,7 +32,7 @@ impl View {
         Self::empty(resource, fleet, Arc::default(), Arc::default(), limits)
     }
 
-    /// Adds a cluster to the log, with a pod at that version.
+    /// Adds a cluster to the log, with a pod at this version.
     pub fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
         let mut held = Snapshot::default();
         held.insert(self.pod_for_tests("default", version));
@@ -40,7 +40,7 @@ impl View {
         self.log.write().join(cluster, held, Duration::ZERO);
     }
 
-    /// Changes a pod of a cluster in the log to that version, and wakes the watchers that it concerns.
+    /// Changes a pod of a cluster in the log to this version, and wakes the watches that the change concerns.
     pub fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
         let object = self.pod_for_tests(namespace, version);
         let mut log = self.log.write();

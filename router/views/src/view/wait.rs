@@ -1,4 +1,4 @@
-//! Waits until a version is reached.
+//! Waits until the cache reaches a version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 
-/// The time of one wait for a version that a client has and this process does not. A cacher waits for a limited time;
-/// the caller then repeats the wait. An hour is the longest watch without an explicit timeout.
+/// Time of one wait for a version that a client has and this process does not. The caller repeats the wait, because a
+/// cacher waits for a limited time. One hour is the longest watch without an explicit timeout.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// The time for which a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
+/// Time for which a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
-/// The reason why a version that a client sent cannot be reached.
+/// Reason for which the cache cannot reach a version that a client sent.
 #[derive(Clone, Debug)]
 pub enum Unreached {
-    /// A cluster of the version is configured but not known yet, or not configured at all.
+    /// A cluster of the version is configured but not known yet, or is not configured.
     Missing(Refusal),
-    /// The version was not reached within 3 s.
+    /// The cache did not reach the version within 3 s.
     TooNew(VersionRefusal),
-    /// The member itself has not reached the version: its revisions went back since the version was issued.
+    /// The member itself has not reached the version: its revisions decreased after the version was issued.
     WentBack {
-        /// The member whose revisions went back.
+        /// Member whose revisions decreased.
         cluster: ClusterName,
-        /// The component of the version.
+        /// Component of the version.
         version: CollectionVersion,
         /// The member's latest version.
         latest: ResourceVersion,
@@ -57,8 +57,8 @@ impl Unreached {
         }
     }
 
-    /// The refusal of a list or watch. It is a 410, because only that makes a client list again and drop the undone
-    /// changes.
+    /// Returns the refusal of a list or watch. It is a 410, because only a 410 makes a client list again and drop the
+    /// undone changes.
     pub fn of_collection(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -69,7 +69,7 @@ impl Unreached {
         }
     }
 
-    /// The refusal of a get, in the words of kube-apiserver.
+    /// Returns the refusal of a get, with kube-apiserver's text.
     pub fn of_object(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -81,17 +81,16 @@ impl Unreached {
     }
 }
 
-/// The answers of a member that prove that it has not reached a version.
+/// Answers of a member that prove that the member has not reached a version.
 #[derive(Clone, Copy)]
 pub(super) enum Heard {
-    /// All answers, because the cacher was started after the version was issued.
+    /// All answers count, because the cacher was started after the version was issued.
     Always,
-    /// Answers to requests from now on. Earlier answers to the cacher of all namespaces may be older than the wait of a
-    /// view that begins to follow it.
+    /// Only answers to requests from now on count. For a view that begins to follow the view of all namespaces, earlier
+    /// answers to that view's cacher may be older than the version.
     FromNow,
 }
 
-/// Waits until a cacher has reached a version.
 async fn come_to(
     cacher: &Cacher,
     version: CollectionVersion,
@@ -105,7 +104,7 @@ async fn come_to(
 }
 
 impl View {
-    /// Waits until each cluster of a vector has reached its version.
+    /// Waits until each cluster of a composite version has reached its component.
     ///
     /// # Errors
     /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a
@@ -136,7 +135,7 @@ impl View {
         reached.map_err(|error| Unreached::from_error(cluster, version, error))
     }
 
-    /// Waits until the shown objects of a cluster contain a version. `None` if the cluster has left in the meantime.
+    /// Waits until the shown objects of a cluster contain a version. `None` if the cluster has left meanwhile.
     pub(super) async fn shown(
         &self,
         cluster: &ClusterName,
@@ -154,8 +153,8 @@ impl View {
     }
 
     /// Waits in the cacher that feeds the shown objects of a cluster, and returns the result. If the cacher is replaced
-    /// during the wait, its result is discarded, because its objects are not shown, and the wait is repeated in the
-    /// next cacher. `None` if the cluster has left, or has no feeding cacher by the deadline.
+    /// during the wait, the result is discarded, because the cacher's objects are not shown, and the wait is repeated
+    /// in the next cacher. `None` if the cluster has left, or has no feeding cacher by the deadline.
     pub(super) async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
@@ -175,9 +174,9 @@ impl View {
         }
     }
 
-    /// Waits for the clusters in which a client's version is ahead of this process; idle cachers ask their members for
-    /// progress in the meantime. Returns the refusal if a member says that it has not reached the version itself.
-    /// Cancel: safe.
+    /// Waits for the clusters in which a client's version is ahead of this process. Idle cachers request progress from
+    /// their members meanwhile. Returns the refusal if a member itself has not reached the version. Cancellation is
+    /// safe.
     pub async fn caught_up(
         self: Arc<Self>,
         ahead: Vec<(ClusterName, CollectionVersion, Arc<Cacher>)>,
@@ -194,7 +193,7 @@ impl View {
         cacher: Arc<Cacher>,
     ) -> Result<(), Refusal> {
         let mut changes = self.board.changes();
-        // A changed configuration makes a new cacher, which has to learn the member's version again.
+        // After a change of configuration, a new cacher has to learn the member's version again.
         let (mut cacher, mut heard) = (cacher, Heard::FromNow);
         loop {
             let other = tokio::select! {
@@ -217,14 +216,14 @@ impl View {
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
-            // The log reports a cluster that has left.
+            // The log contains the departure of a cluster that has left.
             let Some(other) = other else { return Ok(()) };
             (cacher, heard) = other;
         }
     }
 
-    /// Waits until a cluster has another cacher, or none. Returns it with the answers that count for a version that was
-    /// awaited in the previous cacher.
+    /// Waits until a cluster has a different cacher, or none. Returns the new cacher, and the answers that count for a
+    /// version that was awaited in the previous cacher.
     async fn other_cacher(
         &self,
         cluster: &ClusterName,
@@ -239,8 +238,8 @@ impl View {
         }
     }
 
-    /// The refusal of a version that names an unknown cluster: 429 if the cluster is still being read, and 410 if it
-    /// will not come, so that the client lists again.
+    /// Returns the refusal of a version that names an unknown cluster: 429 while the cluster is still being read, and
+    /// 410 if the cluster will not become known, so that the client lists again.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
         match self.standings().standing_of(&cluster) {

@@ -1,4 +1,5 @@
-//! Warnings that members add to every answer about a resource, such as deprecation, passed on with answers from memory.
+//! Warnings that members add to every response about a resource, for example about deprecation. Responses from the
+//! cache contain them as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector};
 
 use tributary_answers::warnings;
 
-/// The warnings of all clusters of a view. Reading takes no lock.
+/// Warnings of all clusters of a view. Readers take no lock.
 #[derive(Default)]
 pub struct Warnings {
     said: ArcSwap<WarningSet>,
@@ -18,7 +19,7 @@ pub struct Warnings {
 #[derive(Clone, Default)]
 struct WarningSet {
     by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
-    /// The merged warnings, as sent to clients.
+    /// Merged warnings, as sent to clients.
     together: Vec<HeaderValue>,
 }
 
@@ -37,13 +38,13 @@ impl Warnings {
         });
     }
 
-    /// The current warnings of a cluster.
+    /// Returns the current warnings of a cluster.
     pub fn warnings_of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 
-    /// Adds the warnings of the clusters that a reader may know of to an answer. A selection of clusters does not
-    /// filter them.
+    /// Adds the warnings of the clusters that a reader may see. The reader's selection of clusters does not filter
+    /// them.
     pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
         let said = self.said.load();
         if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
@@ -56,7 +57,7 @@ impl Warnings {
         }
     }
 
-    /// Adds all warnings to an answer.
+    /// Adds the warnings of all clusters.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         for warning in &self.said.load().together {
             headers.append(header::WARNING, warning.clone());
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_warnings_of_clusters_are_merged_until_they_end() {
+    fn equal_warnings_of_several_clusters_are_merged() {
         let warnings = Warnings::default();
         let [one, two] = ["one", "two"].map(|name| ClusterName::new(name).unwrap());
         let said = || {

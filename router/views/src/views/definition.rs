@@ -1,12 +1,12 @@
 //! Printer columns and selectable fields of a resource: built in, or read from the CRD of a cluster.
 //!
-//! Only one CRD counts: that of the first cluster by name that lets Tributary read it, while the cluster serves the
-//! resource. The first read does not wait for a thousand clusters that forbid it: it shows names and ages, and the view
-//! is started again when a CRD is found.
+//! Only one CRD counts: the CRD of the first cluster by name that lets Tributary read it, while the cluster serves the
+//! resource. The first read does not wait for a thousand clusters that forbid reads of the CRD: it shows names and
+//! ages, and the view is started again when a CRD is found.
 //!
 //! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
-//! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column includes
-//! its JSONPath, unless the CRD has a description of its own; then the column is left out.
+//! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column contains
+//! its JSONPath, unless the CRD describes the column; a described column is omitted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,27 +27,25 @@ use tributary_sharing::body;
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Fleet;
 
-/// The timeout for a member's CRD. 1 s is many round trips around the world, and half of the time that a first read
-/// waits.
+/// Timeout for a member's CRD. 1 s is many round trips around the world, and half of the time that a first read waits.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// The number of members that are asked for a CRD at the same time.
+/// Maximum number of concurrent requests for a CRD.
 const ASKED_AT_ONCE: usize = 8;
 
-/// The time for which the first read of a custom resource waits for its CRD.
+/// Time for which the first read of a custom resource waits for its CRD.
 pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 const METADATA_ALONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
 
-/// The columns and the selectable fields of a resource.
 pub(super) struct Description {
     pub(super) printer: Printer,
     pub(super) fields: Arc<[SelectableField]>,
 }
 
-/// The part of one cluster's CRD that a view was started with.
+/// Part of one cluster's CRD with which a view was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
     cluster: ClusterName,
@@ -55,31 +53,29 @@ pub(super) struct Definition {
     version: DefinitionVersion,
 }
 
-/// The source of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
     /// A CRD with this uid and generation, which change with each change of its spec.
     Stored(DefinitionState),
-    /// A Table; of this namespace if the account may not list all.
+    /// A Table; of this namespace if Tributary's account may not list all namespaces.
     Shown { namespace: Option<String> },
 }
 
-/// The change of a [`Definition`].
 pub(super) enum DefinitionChange {
     /// The definition is unchanged, or no cluster answered.
     None,
-    /// The CRD changed, or the CRD of another cluster counts, but columns and fields are the same.
+    /// The CRD changed, or the CRD of a different cluster counts, but columns and fields are equal.
     Elsewhere(Definition),
     /// The columns or fields changed.
     Described,
 }
 
-/// Whether a resource may be defined by a CRD. Only API groups of CRDs contain a dot without being built in.
+/// Returns whether a resource may be defined by a CRD. Only API groups of CRDs contain a dot without being built in.
 pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_none() && resource.group.contains('.')
 }
 
-/// The columns and fields of a resource, from its CRD if one was found.
+/// Columns and fields of a resource, from its CRD if one was found.
 pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
     match (Printer::for_resource(resource), definition) {
         (None, Some(Definition { version, .. })) => {
@@ -93,13 +89,12 @@ pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Defi
 }
 
 impl Definition {
-    /// Whether the definition adds nothing to the default columns and fields.
+    /// Returns whether the definition adds nothing to the default columns and fields.
     pub(super) fn says_nothing(&self) -> bool {
         self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
     }
 }
 
-/// Checks whether a definition has changed.
 pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, before: &Definition) -> DefinitionChange {
     if served.clusters.contains(&before.cluster) {
         let has_changed = timeout(ANSWER_WITHIN, has_changed(fleet, served, before));
@@ -118,7 +113,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
     }
 }
 
-/// Asks the cluster of a definition whether the definition has changed.
+/// Returns whether a definition has changed in its cluster. Sends one request.
 async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition) -> bool {
     match &before.source {
         DefinitionSource::Stored(state) => {
@@ -133,8 +128,9 @@ async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition
     }
 }
 
-/// Finds the CRD of the first cluster by name that allows reading it; otherwise the columns and fields that the first
-/// cluster shows, in a namespace if the account may not list all. Has no time limit. Cancel: safe.
+/// Finds the CRD of the first cluster by name that allows reads of it. Otherwise finds the columns and fields that the
+/// first cluster shows, in `namespace` if the account may not list all namespaces. Has no time limit. Cancellation is
+/// safe.
 pub(super) async fn find(
     fleet: &Arc<Fleet>,
     served: &Arc<ServedResource>,
@@ -177,7 +173,7 @@ async fn read_shown_definition(
     Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
 }
 
-/// The columns of a Table with known paths; `None` without any.
+/// Columns of a Table whose descriptions contain paths; `None` without any.
 async fn read_table_columns(
     fleet: &Fleet,
     cluster: &ClusterName,
@@ -228,7 +224,8 @@ async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &Se
     Some(Definition { cluster, source: DefinitionSource::Stored(definition.metadata), version })
 }
 
-/// The first answer, in the order of the requests. A few requests run at the same time, each with a timeout.
+/// Returns the first result that is not `None`, in the order of the requests. [`ASKED_AT_ONCE`] requests run
+/// concurrently, each with a timeout.
 async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
     let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
     let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));
@@ -254,11 +251,11 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static 
     body::whole(answer.into_body()).await.ok()
 }
 
-/// The part of a CustomResourceDefinition that reading needs (apiextensions `types.go`).
+/// Part of a CustomResourceDefinition that a view needs (apiextensions `types.go`).
 #[derive(Deserialize)]
 struct DefinitionObject<S> {
     metadata: DefinitionState,
-    // Missing in a metadata-only object.
+    // Absent in a metadata-only object.
     spec: Option<S>,
 }
 
@@ -290,7 +287,6 @@ struct SelectableFieldPath {
     json_path: String,
 }
 
-/// A `metav1.Table` without its rows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Table {
@@ -299,7 +295,7 @@ struct Table {
     column_definitions: Vec<ColumnDefinition>,
 }
 
-/// The part of an OpenAPI v3 document with the selectable fields of kinds.
+/// Part of an OpenAPI v3 document with the selectable fields of kinds.
 #[derive(Deserialize)]
 struct OpenApiDocument {
     #[serde(default)]
@@ -356,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_read_from_a_table_with_paths() {
+    fn printer_columns_are_parsed_from_a_table_with_json_paths() {
         let columns = |text: &str| {
             let columns = columns_of_table(text.as_bytes()).unwrap_or_default();
             columns.into_iter().map(|column| (column.name, column.json_path)).collect::<Vec<_>>()
@@ -368,7 +364,7 @@ mod tests {
             {"name":"Age","type":"date","format":"","description":"How old it is","priority":0}],"rows":[{"cells":["a","red",1,"2d"]}]}"#;
         let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
         assert_eq!(columns(table), [pair("Colour", ".spec.colour"), pair("Age", ".metadata.creationTimestamp")]);
-        // The default columns of an aggregated server, and an answer that is no Table.
+        // The default columns of an aggregated server, and responses without a valid Table.
         let created = r#"{"kind":"Table","columnDefinitions":[{"name":"Created At","type":"date","format":"",
             "description":"CreationTimestamp is","priority":0}]}"#;
         for none in [created, r#"{"kind":"BarList","items":[]}"#, "{", r#"{"kind":"Table","columnDefinitions":null}"#] {
@@ -377,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn selectable_fields_are_read_from_an_openapi_document() {
+    fn selectable_fields_are_parsed_from_an_openapi_document() {
         let resource = GroupVersionResource::new("cols.example", "v1", "bars");
         let document = r#"{"openapi":"3.0.0","paths":{"/apis":{}},"components":{"schemas":{
             "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
@@ -394,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Clusters with their answers and the delays of these, in milliseconds.
+    /// Requests to clusters, numbered from 0. `ask` returns the delay in milliseconds (`None`: forever) and the answer.
     fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
         let question = |number| {
             let (wait, answer) = ask(number);
@@ -411,16 +407,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn definition_comes_from_the_first_cluster_by_name() {
+    async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The next cluster answers sooner.
+        // The next cluster answers earlier.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(questions(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hanging_clusters_time_out_in_parallel() {
+    async fn crd_requests_to_hanging_clusters_time_out_in_parallel() {
         let begun = Instant::now();
         let ask = |number| ((number >= 7).then_some(0), Some(number));
         assert_eq!(first(questions(20, ask)).await, Some(7));

@@ -17,19 +17,18 @@ use super::Views;
 use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
 use super::relist_counts::RelistCounts;
 
-/// A collector for metrics per resource, and per resource and cluster.
+/// Collector for metrics of each resource, and of each resource in each cluster.
 pub struct HeldMetrics {
     views: Weak<Views>,
     relists: Mutex<RelistCounts>,
 }
 
 impl HeldMetrics {
-    /// A collector for these views. It holds a weak reference.
+    /// Creates a collector for these views, with a weak reference.
     pub fn for_views(views: &Arc<Views>) -> Self {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
-    /// For each cluster, the seconds since its last answer.
     fn heard_seconds(&self) -> BTreeMap<String, u64> {
         let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
@@ -58,26 +57,24 @@ impl fmt::Debug for HeldMetrics {
     }
 }
 
-/// The metrics of a resource in a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldCollection {
     objects: u64,
-    /// Whether a part of it is not up to date. If namespaces are read one by one, all of them count.
+    /// Whether a part of the collection is not up to date. If namespaces are read one by one, each namespace counts.
     is_behind: bool,
-    /// The age of the oldest part, in seconds; `None` if nothing is cached.
+    /// Age of the oldest part, in seconds; `None` if nothing is cached.
     age: Option<u64>,
 }
 
-/// The clusters of which nothing is cached for a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnreadClusters<'a> {
-    /// Clusters that forbid reading the resource, possibly on purpose: single namespaces may still be allowed.
+    /// Clusters that forbid reads of the resource, possibly on purpose: reads of single namespaces may still be
+    /// allowed.
     forbidden: BTreeSet<&'a str>,
-    /// Clusters that are unknown for other reasons.
+    /// Clusters whose objects are unknown for a reason other than a refusal.
     unknown: BTreeSet<&'a str>,
 }
 
-/// The metrics of all collections.
 #[derive(Debug, Default)]
 struct HeldCollections<'a> {
     by_cluster: BTreeMap<CollectionLabels, HeldCollection>,
@@ -85,7 +82,7 @@ struct HeldCollections<'a> {
 }
 
 impl<'a> HeldCollections<'a> {
-    /// Computes the metrics. `heard` has the seconds since the last answer of each cluster.
+    /// Computes the metrics. `heard` contains the seconds since the last answer of each cluster.
     fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
         let mut held = Self::default();
         for collection in collections {
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_cluster_is_not_counted_as_unknown() {
+    fn metrics_do_not_count_a_forbidden_cluster_as_unknown() {
         use CollectionState::{Current, Unknown};
         let forbidden = CollectionReport { forbidden: true, ..collection("namespaces-only", None, Unknown) };
         let collections = [
@@ -193,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_series_has_the_age_of_its_oldest_collection() {
+    fn shared_metric_series_has_the_age_of_its_oldest_collection() {
         use CollectionState::{Current, Stale};
         let collections = [
             collection("a", Some("x"), Current),

@@ -1,5 +1,5 @@
-//! Selects the resources that have their own metric series. Clusters define resources, and clients choose which of them
-//! are cached, so the number of series must be bounded. The resources beyond the bounds share one series.
+//! Selection of the resources that have their own metric series. Clusters define resources, and clients choose which
+//! resources are cached, so the number of series must be bounded. All resources above the limits share one series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,51 +9,46 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
 use tributary_fleet::report::{CollectionReport, ResourceReport};
 
-/// The maximum number of series per metric of resources in clusters, plus one more per cluster: 60,000 is 1,000
+/// Maximum number of series for each metric of resources in clusters, plus one more for each cluster: 60,000 is 1,000
 /// clusters with their 60 built-in resources each. A series takes some 100 bytes of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
-/// The labels for a resource in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct CollectionLabels {
-    /// The member cluster.
     pub(super) cluster: String,
-    /// The resource in kubectl's notation.
+    /// Resource in kubectl's notation.
     pub(super) resource: String,
 }
 
-/// The labels for a resource in all clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct NamedResourceLabels {
-    /// The resource in kubectl's notation.
+    /// Resource in kubectl's notation.
     pub(super) resource: String,
 }
 
-/// The labels for a resource in all clusters, with its parts separated.
+/// Labels of a resource in all clusters, as group, version and plural name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ResourcePartLabels {
-    /// The API group.
     pub(super) group: String,
-    /// The version of the API group.
     pub(super) version: String,
-    /// The plural name of the resource.
     pub(super) resource: String,
 }
 
-/// The resources that have their own series, in kubectl's notation.
+/// Resources that have their own series, in kubectl's notation.
 #[derive(Debug)]
 pub(super) struct OwnSeries(BTreeSet<String>);
 
 impl OwnSeries {
-    /// Selects among the cached resources. The result depends only on what is cached: Kubernetes' own resources come
-    /// first, because no CustomResourceDefinition can take their names, then all others, both sorted by name.
+    /// Selects among the cached resources. Resources of Kubernetes itself come first, because no
+    /// CustomResourceDefinition can take their names. All other resources follow. Both groups are sorted by name, so
+    /// the result depends only on the cached resources.
     ///
-    /// Costs one look at each collection.
+    /// Costs a visit of each collection.
     pub(super) fn from_reports(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
         Self::within(RESOURCES_MAX, COLLECTION_SERIES_MAX, resources, collections)
     }
 
-    /// As [`Self::from_reports`], with other bounds for the number of resources and of their series.
+    /// As [`Self::from_reports`], with explicit limits for the number of resources and of their series.
     fn within(
         resources_max: usize,
         series_max: usize,
@@ -83,17 +78,14 @@ impl OwnSeries {
         Self(own.map(|(resource, _)| resource).collect())
     }
 
-    /// The labels for a resource in a cluster.
     pub(super) fn of_collection(&self, collection: &CollectionReport) -> CollectionLabels {
         CollectionLabels { cluster: collection.cluster.clone(), resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// The labels for the resource of a collection in all clusters.
     pub(super) fn of_its_resource(&self, collection: &CollectionReport) -> NamedResourceLabels {
         NamedResourceLabels { resource: self.label(&collection.resource).to_owned() }
     }
 
-    /// The labels for a resource in all clusters.
     pub(super) fn of_resource(&self, resource: &ResourceReport) -> ResourcePartLabels {
         match self.0.contains(&named(resource)) {
             true => ResourcePartLabels {
@@ -116,7 +108,7 @@ fn named(resource: &ResourceReport) -> String {
     GroupVersionResource::new(group, version, resource).to_string()
 }
 
-/// Whether a resource in kubectl's notation (`pods`, `deployments.v1.apps`) is one of Kubernetes' own.
+/// Returns whether a resource in kubectl's notation (`pods`, `deployments.v1.apps`) belongs to Kubernetes itself.
 fn is_built_in(named: &str) -> bool {
     let mut parts = named.splitn(3, '.');
     let mut part = || parts.next().unwrap_or_default();
@@ -147,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn built_in_resources_get_series_first_and_the_rest_shares_one() {
+    fn built_in_resources_get_metric_series_before_custom_resources() {
         let held =
             collections(&["a", "b"], &["aaa.v1.example.com", "deployments.v1.apps", "leases.v1.example.com", "pods"]);
         assert_eq!(own_series(9, 99, &held).len(), 4);
         assert_eq!(own_series(3, 99, &held), ["aaa.v1.example.com", "deployments.v1.apps", "pods"]);
-        // Two series per resource: the third resource does not fit.
+        // Each resource needs two series, so the third resource exceeds the limit.
         assert_eq!(own_series(9, 5, &held), ["deployments.v1.apps", "pods"]);
         assert_eq!(own_series(9, 0, &held), Vec::<String>::new());
         let reversed: Vec<_> = held.iter().rev().cloned().collect();
@@ -160,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_series_is_bounded() {
+    fn number_of_metric_series_is_limited() {
         let names: Vec<String> = (0..3 * RESOURCES_MAX).map(|number| format!("r{number}.v1.example.com")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let held = collections(&["a", "b", "c"], &names);
@@ -178,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_by_parts_and_by_name_agree_about_own_series() {
+    fn metric_labels_by_parts_and_by_name_agree() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
         let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();

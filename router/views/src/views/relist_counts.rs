@@ -1,10 +1,10 @@
 //! Counters of relists that never decrease.
 //!
-//! A cluster that only allows reading single namespaces has a collection for each, and resources without their own
-//! series share one. The counts of such collections must not be added up: a collection disappears with its reader, so
-//! the sum would decrease, which Prometheus takes for a restart; and a restart of a cluster's server relists each of
-//! them once, which is not an unusual number. Therefore a counter increases by the largest increase among its
-//! collections since the last update.
+//! A cluster that allows Tributary to read only single namespaces has a collection for each namespace, and resources
+//! without their own series share one. A counter must not be the sum of such collections: a collection disappears with
+//! its reader, so the sum would decrease, which Prometheus interprets as a restart. A restart of a cluster's server
+//! relists each collection once, which is not unusual, but would increase the sum a lot. Therefore a counter increases
+//! by the largest increase among its collections since the last update.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,9 @@ use tributary_fleet::report::CollectionReport;
 
 use super::held_series::{CollectionLabels, OwnSeries};
 
-/// The key of a collection: the cluster, the resource, and the namespace if it is read on its own.
+/// Key of a collection: the cluster, the resource, and the namespace if the namespace is read alone.
 type CollectionKey = (String, String, Option<String>);
 
-/// The counts of collections at the last update.
 #[derive(Debug, Default)]
 pub(super) struct RelistCounts {
     by_collection: BTreeMap<CollectionKey, u64>,
@@ -23,9 +22,9 @@ pub(super) struct RelistCounts {
 }
 
 impl RelistCounts {
-    /// Updates the counters and returns them. Series without any collection are removed.
+    /// Updates the counters and returns them. Removes series without any collection.
     ///
-    /// Costs one look at each collection.
+    /// Costs a visit of each collection.
     pub(super) fn update(
         &mut self,
         collections: &[CollectionReport],
@@ -35,7 +34,7 @@ impl RelistCounts {
         let mut growth: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
         for collection in collections {
             let key = (collection.cluster.clone(), collection.resource.clone(), collection.namespace.clone());
-            // A count that is smaller than before is of a new collection.
+            // A smaller count than before belongs to a new collection.
             let before = self.by_collection.get(&key).copied().filter(|before| *before <= collection.relists);
             let grown = collection.relists - before.unwrap_or_default();
             let most = growth.entry(own.of_collection(collection)).or_default();
@@ -97,7 +96,7 @@ mod tests {
             [1],
             "a collection that disappears does not decrease the counter"
         );
-        // A collection that is relisted repeatedly is noticed, whatever the others counted before.
+        // The counter shows a collection that is relisted repeatedly, whatever the other collections counted before.
         let looping =
             |relists| [collection(Some("n0"), relists), collection(Some("n1"), 1), collection(Some("late"), 0)];
         assert_eq!(updated_totals(&mut counts, &looping(9)), [9]);

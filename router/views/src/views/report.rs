@@ -1,4 +1,4 @@
-//! The part of the [report](tributary_fleet::report) about all views.
+//! Part of the [report](tributary_fleet::report) about all views.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use tributary_fleet::report::{CollectionReport, LimitReport, ResourceReport};
 
 use super::Views;
 
-/// The cached data of all views.
+/// Cached data of all views.
 #[derive(Default)]
 pub struct HeldReports {
     /// A report for each resource, over all clusters.
     pub resources: Vec<ResourceReport>,
     /// A report for each resource of each cluster.
     pub collections: Vec<CollectionReport>,
-    /// The limits for collections, and for namespaces that are read on their own.
+    /// Limits of collections, and of views of single namespaces.
     pub limits: Vec<LimitReport>,
 }
 
 impl Views {
-    /// Reports the cached data. Costs a few locks per resource and cluster, about a microsecond; no object is visited.
+    /// Reports the cached data. Costs a few locks for each resource and cluster, about a microsecond; visits no object.
     /// Yields after each resource.
     pub async fn report(&self) -> HeldReports {
         let mut held = HeldReports::default();
@@ -26,7 +26,7 @@ impl Views {
         for view in self.all() {
             held.collections.extend(view.collection_reports());
             match view.is_part() {
-                // Its objects are already reported by the view of all.
+                // The report about the view of all namespaces contains the objects already.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
                 false => held.resources.push(view.resource_report()),
             }

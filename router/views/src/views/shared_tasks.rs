@@ -8,11 +8,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-/// The result of a task; `None` if the task failed.
+/// Result of a task; `None` if the task failed.
 pub(super) type SharedTask<A> = Shared<BoxFuture<'static, Option<A>>>;
 
-/// The running tasks by key. A task goes on if all callers stop waiting: otherwise a task that takes longer than a
-/// client waits would never finish.
+/// Running tasks by key. A task continues if all callers stop waiting: otherwise a task that takes longer than a client
+/// waits would never finish.
 pub(super) struct SharedTasks<K: Eq + Hash, A>(Mutex<HashMap<K, SharedTask<A>>>);
 
 impl<K, A> SharedTasks<K, A>
@@ -20,12 +20,12 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     A: Clone + Send + Sync + 'static,
 {
-    /// An empty set of tasks.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::default()))
     }
 
-    /// The running task for this key, started if there is none. Must be called within a tokio runtime.
+    /// Returns the running task for this key, and starts a task if none is running. Must be called within a tokio
+    /// runtime.
     pub(super) fn join<F>(self: &Arc<Self>, key: &K, begin: impl FnOnce() -> F) -> SharedTask<A>
     where
         F: Future<Output = A> + Send + 'static,
@@ -33,8 +33,8 @@ where
         let begin = || {
             let (tasks, key, work) = (Arc::downgrade(self), key.clone(), begin());
             let task = tokio::spawn(async move {
-                // Made inside the task: if the runtime is shutting down, `spawn` drops the task at once, while the lock
-                // is held.
+                // Created inside the task: if the runtime is shutting down, `spawn` drops the task at once, while the
+                // lock is taken.
                 let _under_way = RunningTask { tasks, key };
                 work.await
             });
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// Removes a task from the set when it ends, also by a panic.
+/// Removes a task from the set when the task ends, also by a panic.
 struct RunningTask<K: Eq + Hash, A> {
     tasks: Weak<SharedTasks<K, A>>,
     key: K,
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Tasks that take a second and return the number of tasks begun so far.
+    /// Tasks that take a second and return the number of tasks started so far.
     struct Begun {
         tasks: Arc<SharedTasks<&'static str, u32>>,
         begun: Arc<AtomicU32>,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_with_the_same_key_share_a_task() {
+    async fn concurrent_callers_with_the_same_key_share_a_task() {
         let begun = Begun::new();
         let late = |after| {
             let begun = &begun;
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_goes_on_after_its_callers_are_cancelled() {
+    async fn shared_task_continues_after_its_callers_are_cancelled() {
         let begun = Begun::new();
         let first = begun.run_task("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
         assert_eq!(begun.run_task("x").await, Some(1), "the others have its answer");
-        // All callers leave; a returning caller finds the task still running.
+        // All callers leave. A returning caller finds the task still running.
         for _ in 0..4 {
             assert!(timeout(Duration::from_millis(200), begun.run_task("x")).await.is_err());
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_task_is_started_again() {
+    async fn failed_shared_task_is_started_again() {
         let tasks = SharedTasks::<_, u32>::new();
         let failing = tasks.join(&"x", || async { panic!("on purpose") });
         assert_eq!(failing.await, None);
