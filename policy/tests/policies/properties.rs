@@ -1,4 +1,4 @@
-//! The index, the explanations and the findings agree with the reference implementation.
+//! Property tests: the index, the explanations and the findings agree with the reference implementation.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

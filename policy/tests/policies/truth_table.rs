@@ -1,4 +1,4 @@
-//! The sixteen rows of the truth table of rules, with their numbers, and cases that the table does not settle.
+//! The sixteen rows of the contract's truth table for rules, with their numbers, and cases outside the table.
 
 use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
 
@@ -107,7 +107,7 @@ fn row_11_a_list_has_no_name() {
     }
 }
 
-/// No spelling of a name evades a denial, and a rule that dispatches only matches the spelling that it names.
+/// A dispatching rule matches only the spelling that the rule contains.
 #[test]
 fn no_spelling_of_a_proxied_name_evades_a_denial() {
     let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
@@ -134,7 +134,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
             assert_eq!(passes(&names(rule), &spelling), is_passed, "{rule} {spelling}");
         }
     }
-    // An entry with a colon is compared with the path; a scheme is not the beginning of a name.
+    // An entry with a colon is compared with the path. A scheme is not the beginning of a name.
     for (rule, name, is_denied, is_passed) in [
         ("web:80", "web:80", true, true),
         ("web:80", "http:web:80", false, false),
@@ -150,7 +150,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
         assert_eq!(denies(&names(rule), &proxy(name)), is_denied, "{rule} {name}");
         assert_eq!(passes(&names(rule), &proxy(name)), is_passed, "{rule} {name}");
     }
-    // An object that is not proxied has one spelling.
+    // An object without the subresource `proxy` has one spelling.
     for request in ["get services web:80", "get services/status web:80", "get configmaps/proxy web:80"] {
         assert!(!denies(&names("web"), request) && passes(&names("-web"), request), "{request}");
     }
@@ -199,7 +199,7 @@ fn row_16_the_first_policy_wins() {
     assert_eq!(message(&reversed, resource("get secrets")), all.outcome.action);
 }
 
-/// Case 17 of the contract, for policies alone.
+/// Case 17 of the gateways' contract, for policies alone.
 #[test]
 fn case_17_unmatched_request_is_refused_if_there_are_policies() {
     let asked = resource("get pods");
@@ -221,11 +221,11 @@ fn audited_policy_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
-    // An audited policy alone has the same effect as no policy.
+    // A single audited policy has the same effect as no policy.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
-    // Before an enforced policy it would have matched the request, after it not.
+    // An audited policy is reported before the enforced policy that matches, but not behind it.
     for (policies, audited, taken) in [
         (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
         (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),
