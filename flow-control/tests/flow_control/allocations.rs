@@ -1,4 +1,4 @@
-//! Allocations: none for an admitted request, few for a waiting request.
+//! Memory allocations of an admitted request (none) and of a waiting request (few).
 
 use futures::FutureExt;
 use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
@@ -21,7 +21,7 @@ fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
     }
 }
 
-/// Keys with waiting requests have queues, and one user may have thousands of keys.
+/// One user may create thousands of keys whose requests wait, and each key has its own queues.
 #[tokio::test(start_paused = true)]
 async fn waiting_request_takes_no_memory_for_empty_queues() {
     const BYTES_MAX: u64 = 8 << 10;

@@ -1,4 +1,4 @@
-//! Limits, their keys, and the texts of refusals.
+//! Tests of limits, of their keys, and of the texts of refusals.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tributary_flow_control::{
 
 use super::{from, named, one, slots, tenants, tokens, watch};
 
-/// The answer that comes at once.
+/// Returns the decision, which must come without a wait.
 fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
     schema.admit(attributes).now_or_never().expect("it does not wait")
 }
@@ -23,7 +23,7 @@ async fn place_is_free_once_its_holder_is_dropped() {
     assert_eq!(at_once(schema, &from("eve")).unwrap_err().cause, RefusalCause::Exceeded);
     drop(first);
     let third = at_once(schema, &from("eve")).unwrap();
-    // The end of a task drops the request, as when its connection closes.
+    // An aborted task drops the permit, as a closed client connection does.
     let task = tokio::spawn(async move {
         let _third = third;
         std::future::pending::<()>().await;
@@ -49,7 +49,8 @@ async fn each_key_has_a_limit_of_its_own() {
     assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, admitted: 3, refused, ..SchemaUsage::default() });
 }
 
-/// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
+/// KubeGateway counts long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits do
+/// not.
 #[tokio::test(start_paused = true)]
 async fn long_running_request_takes_a_place_only_if_counted() {
     let counting = |max, count_long_running| {
@@ -128,15 +129,16 @@ async fn usage_survives_a_change_of_the_configuration() {
             named("other", tokens(1, 1, &[], None)),
         ])
         .unwrap();
-    // A bucket of another size begins full.
+    // A bucket with a changed burst becomes full.
     let rate = second.schema("rate").unwrap();
     assert_eq!(let_in(rate, 10), 5);
     let same = second.changed([named("rate", tokens(1, 5, &[Dimension::User], None))]).unwrap();
     assert_eq!(let_in(same.schema("rate").unwrap(), 10), 5, "each user has a bucket now");
-    // A schema of another kind begins unused.
+    // A schema of another kind starts with zero usage.
     assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
     drop(other);
-    // By user now: what all held together holds nobody's place, and is still in flight.
+    // Each user has a separate limit now. The earlier requests shared one key, so they take no slot of a user's limit,
+    // but remain in flight.
     assert_eq!(tenants(&second).usage().in_flight, 3);
     let third = second.changed([named("tenants", slots(2, &[], None))]).unwrap();
     let mut held = held.into_iter();
@@ -145,13 +147,13 @@ async fn usage_survives_a_change_of_the_configuration() {
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
     drop(held.next());
     assert!(at_once(tenants(&third), &from("ann")).is_ok());
-    // Holders of the first configuration have the limit of the last one.
+    // Requests with the first configuration are subject to the limit of the latest configuration.
     let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
     assert!(at_once(tenants(&first), &from("bob")).is_err());
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
 }
 
-/// How many of these requests are let in at once.
+/// Returns how many of `requests` requests are admitted without a wait.
 fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
     (0..requests).filter(|_| at_once(schema, &from("ann")).is_ok()).count()
 }
@@ -177,7 +179,7 @@ async fn admitted_requests_count_again_if_their_schema_returns() {
         (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count()
     };
     assert_eq!(rate(&first), 4);
-    // The schema is removed, or changes its kind, for several configurations.
+    // Several configurations in a row lack the schema, or change its kind.
     for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {
         let gone = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
         let again = gone.changed(both()).unwrap();
