@@ -1,4 +1,4 @@
-//! The member's own credentials: static, from files, from plugins, and their renewal.
+//! Tests of Tributary's own credentials at a member: static credentials, files and plugins, and their renewal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, SendRequest, eventually, get, text};
 use crate::upgrades::{WEBSOCKET, ask, front};
 
-/// A plugin: a shell script that counts its runs in the file `runs`.
+/// A credential plugin: a shell script that appends to the file `runs` for each run.
 pub(crate) fn plugin(folder: &Path, script: &str) -> ExecConfig {
     let path = folder.join("plugin.sh");
     let counting = "n=$(($(cat \"$0.runs\" 2>/dev/null || echo 0) + 1)); echo $n > \"$0.runs\"";
@@ -46,7 +46,7 @@ pub(crate) fn quick() -> ClientTuning {
     }
 }
 
-/// A member with one valid token.
+/// A member that accepts only this token.
 async fn wants(token: &'static str) -> Member {
     Member::start(Options::default(), move |seen, _| async move {
         let expected = format!("Bearer {token}");
@@ -125,7 +125,7 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // The member rejects these requests before it passes them to a workload or kubelet.
+    // The member rejects these requests before it forwards them to a workload or kubelet.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
         let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
@@ -135,10 +135,11 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
 /// kube-apiserver's own 401 (`filters.Unauthorized`). Every server built on the apiserver library sends the same body.
 pub(crate) const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
 
-/// kube-apiserver's answer to a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+/// kube-apiserver's response to the client if a kubelet answers 401 (`GenericHttpResponseChecker` in apiserver's
+/// `registry/generic/rest`).
 const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;
 
-/// The 401 body of the kubelet, workload or API server behind the member, by path.
+/// Returns the 401 body of the kubelet, workload or aggregated API server behind the member, by path.
 fn said_behind(path: &str) -> &'static str {
     match path {
         _ if path.ends_with("/log") => KUBELET_401,
@@ -147,7 +148,7 @@ fn said_behind(path: &str) -> &'static str {
     }
 }
 
-/// The answer of kube-apiserver to a webhook's denial with code 401.
+/// kube-apiserver's response if an admission webhook denies a request with code 401.
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
@@ -184,8 +185,8 @@ async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
     assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
 }
 
-/// Each kube-apiserver has its own cache of authentications. A successful request to another endpoint therefore does
-/// not show that the first endpoint accepts the credentials.
+/// Each kube-apiserver has its own cache of authentications. A successful request at another endpoint therefore does
+/// not prove that the first endpoint accepts the credentials.
 #[tokio::test]
 async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     let rejecting = Arc::new(AtomicU16::new(0));
@@ -199,7 +200,7 @@ async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
     for _ in 0..6 {
-        // A new client has no memory of former checks.
+        // A new client has no cached results of credential checks.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
         let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
         let error =
@@ -208,7 +209,7 @@ async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     }
 }
 
-/// A read for this endpoint alone.
+/// Returns a read for this endpoint alone.
 fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     let url = gate.url().to_string().trim_end_matches('/').to_owned();
     let mut request = get(path);
@@ -216,7 +217,8 @@ fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     request
 }
 
-/// 401 answers of a workload cost each endpoint one check per second, however the requests alternate between endpoints.
+/// A workload's 401 responses cause at most one credential check per second and endpoint, even if the requests
+/// alternate between endpoints.
 #[tokio::test]
 async fn credential_checks_are_remembered_for_each_endpoint() {
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -281,7 +283,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            // The member accepts Tributary's own requests, which may come before the replacement of the token.
+            // The member accepts Tributary's own requests, which may arrive before the replacement of the token.
             if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
@@ -296,7 +298,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // The proxy does not repeat a request with a body. The client gets no 401, as its own credentials are valid.
+    // The proxy does not retry a request with a body. The client gets no 401, because its own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -305,7 +307,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
-    // An exec gets 503 for the same reason.
+    // An exec request gets 503 for the same reason.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -314,7 +316,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, which would say
+/// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, because a 503 means
 /// that the request was not processed.
 #[tokio::test]
 async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
@@ -338,13 +340,13 @@ async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
     let refused = client.send_request(post, RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
-    // A read may be sent again. Its second 401 is the client's, too.
+    // A read may be retried. The client gets the second 401.
     let refused = client.send_request(get(path), RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
 
-/// One of two kube-apiservers may learn of a new token later: it rejects the token once, and then accepts it.
+/// One of two kube-apiservers may learn of a new token later. It rejects the token once, and then accepts it.
 #[tokio::test]
 async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
     let rejects = Arc::new(AtomicBool::new(false));
@@ -376,19 +378,19 @@ async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
         client.send_request(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
-    // A 401 of an admission webhook is the client's.
+    // The client gets the 401 of an admission webhook.
     let denied = client.send_request(post("denied"), RequestIdentity::Member).await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(member::read(denied).await, WEBHOOK_401);
-    // A 401 of a workload is the client's, too.
+    // The client gets the 401 of a workload.
     rejects.store(true, Ordering::SeqCst);
     let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
     let proxied = client.send_request(proxied, RequestIdentity::Member).await.unwrap();
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
-/// A member and its client. The member answers clients' requests with kube-apiserver's 401 while `is_rejected` returns
-/// true. It always accepts Tributary's own request for `/api`.
+/// Starts a member and its client. The member answers clients' requests with kube-apiserver's 401 while `is_rejected`
+/// returns true. The member always accepts Tributary's own request for `/api`.
 async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (Member, ClusterClient) {
     let member = Member::start(Options::default(), move |seen, _| {
         let is_rejected = seen.uri.path() != "/api" && is_rejected();
@@ -406,8 +408,8 @@ async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (M
     (member, client)
 }
 
-/// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits
-/// repeated requests.
+/// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits the
+/// retries.
 #[tokio::test]
 async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
     let requests = Arc::new(AtomicU16::new(0));
@@ -424,14 +426,14 @@ async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
         }
     }
     assert!(for_now > 0);
-    // Half of the budget: a fifth of the requests, and 20 more (`retry_budget.rs`). Repeated requests count, too.
-    // Without the budget there would be 150.
+    // Half of the retry budget: a tenth of the requests, and 10 more (`retry_budget.rs`). Retries count as requests.
+    // Without the budget there would be 150 retries.
     let again = requests.load(Ordering::SeqCst) - 300;
     assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }
 
-/// Authentication precedes everything else in kube-apiserver, for custom resources, reviews, discovery and logs, too.
-/// The same holds for an aggregated API server that does not trust the cluster.
+/// kube-apiserver authenticates before all other steps: for custom resources, reviews, discovery and logs. So does an
+/// aggregated API server that does not trust the cluster.
 #[tokio::test]
 async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     let rejections = Arc::new(AtomicU16::new(0));
@@ -450,7 +452,7 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
         rejections.store(1, Ordering::SeqCst);
         assert_eq!(ask("GET", path).await.unwrap().status(), StatusCode::OK, "{path}");
-        // The member rejects all further requests.
+        // The member rejects all later requests.
         rejections.store(u16::MAX, Ordering::SeqCst);
         let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");
@@ -468,7 +470,7 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// After a 401, the proxy sends a read again with the plugin's new credentials, unless the plugin ran a moment ago.
+/// After a 401, the proxy retries a read with new credentials of the plugin, unless the plugin ran a moment ago.
 #[tokio::test]
 async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
@@ -499,7 +501,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 #[tokio::test]
 async fn expiring_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    // `date` truncates fractions of a second, and credentials that expire before they are returned are an error.
+    // `date` truncates fractions of a second. Credentials that have expired when the plugin returns are an error.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);

@@ -1,5 +1,5 @@
-//! Endpoints that a client adds, removes or drains. Requests in progress at a removed endpoint may end, and new
-//! requests go to the remaining endpoints.
+//! Tests of added, removed and drained endpoints. Requests in flight at a removed endpoint may end, and new requests go
+//! to the remaining endpoints.
 
 use futures::FutureExt;
 use http::{Request, StatusCode};
@@ -12,7 +12,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client};
 use crate::member::{Body, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// A member whose watches stay open. Short requests get the path.
+/// A member whose watches stay open. The response to a short request is its path.
 async fn watchable() -> Member {
     Member::start(Options::default(), |seen, _| async move {
         if !seen.uri.query().is_some_and(|query| query.contains("watch")) {
@@ -66,13 +66,13 @@ async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
     assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
     assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
     let sent_before = leaving[0].requests;
-    // With 80 requests, the new endpoint gets some during its slow start.
+    // Among 80 requests, the new endpoint gets some requests in spite of its slow start.
     for _ in 0..40 {
         assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
         assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
-    // The new endpoint is in slow start (`slow_start.rs`).
+    // The new endpoint is in slow start (`slow_start.rs`), so it gets few requests.
     let is_at_new = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[2].url().authority();
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
@@ -80,7 +80,7 @@ async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
     // Both watches continue. The remaining endpoint's watch keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // The client probes the new endpoint, and no longer the old one.
+    // The client probes the new endpoint, and no longer the removed endpoint.
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
     drop(watches);
     eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
@@ -110,7 +110,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     ask("/a").await.unwrap().unwrap();
     let last = ask("/abc");
     eventually("it is under way", || member.seen().len() == 2).await;
-    // The remaining endpoint is known to be lost.
+    // The client has detected the loss of the remaining endpoint.
     for _ in 0..2 {
         ask("/a").await.unwrap().unwrap();
     }
@@ -129,7 +129,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
 #[tokio::test]
 async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
     let member = watchable().await;
-    // Accepts connections and sends nothing.
+    // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -164,14 +164,13 @@ async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // In slow start, the endpoint is a candidate for at least seven of seventy requests (`slow_start.rs`).
+    // In slow start, at least seven of seventy requests compare the endpoint with another (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     assert!((1..=40).contains(&requests[0]) && requests[0] + requests[1] == 75, "{requests:?}");
-    // The client does not take addresses that share no endpoint with the current ones: they may belong to another
-    // cluster.
+    // The client refuses addresses without a common endpoint, because such addresses may belong to another cluster.
     let elsewhere = Gate::to(&member).await;
     assert!(!move_to(&client, &member, &[&elsewhere]).await);
     assert_eq!(client.endpoints().len(), 2);
@@ -182,7 +181,7 @@ async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
     assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
 }
 
-/// Drains exactly these endpoints.
+/// Drains these endpoints, and ends the drain of all others.
 fn drain(client: &ClusterClient, gates: &[&Gate]) {
     client.set_drained(&EndpointSubset::new(&gates.iter().map(|gate| gate.url().to_string()).collect::<Vec<_>>()));
 }
@@ -242,7 +241,7 @@ async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
-    // The endpoint is in slow start (`slow_start.rs`).
+    // The endpoint is in slow start (`slow_start.rs`), so it gets few requests.
     let part = at_gate(&member.seen().split_off(before), &gates[0], "/api");
     assert!((1..=40).contains(&part), "it has a part again: {part}");
     tending.abort();
@@ -299,7 +298,7 @@ async fn drained_endpoint_does_not_replace_a_lost_one() {
 #[tokio::test]
 async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
     let member = watchable().await;
-    // Accepts connections and sends nothing.
+    // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gate = Gate::to(&member).await;
@@ -321,8 +320,8 @@ async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
     assert_eq!(member.last().uri.authority(), gate.url().authority());
 }
 
-/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in progress end
-/// on the old one.
+/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in flight end on
+/// the old connection.
 #[tokio::test]
 async fn requests_in_progress_end_normally_after_goaway() {
     let (sender, release) = tokio::sync::watch::channel(false);

@@ -1,4 +1,4 @@
-//! The user of a request at the member, and the headers of the client that the proxy forwards.
+//! Tests of a request's identity at the member, and of the forwarded request headers.
 
 use http::{HeaderMap, Response, StatusCode};
 use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};

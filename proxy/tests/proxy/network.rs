@@ -1,4 +1,5 @@
-//! Dials: TLS errors, HTTP proxies, lost or silent members, and the resulting reachability.
+//! Tests of connection attempts: TLS errors, HTTP proxies, unreachable and silent members, and the resulting
+//! reachability.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ async fn certificate_of_a_wrong_authority_is_a_clear_tls_error() {
     assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
     assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
 
-    // Without a configured authority, the client verifies against the system's roots.
+    // Without a configured certificate authority, the client verifies with the system's root certificates.
     config.root_cert = None;
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     assert!(matches!(
@@ -51,7 +52,7 @@ async fn the_certificate_is_checked_against_the_server_name() {
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
-    // Conversely: the certificate contains the server name and not the URL's host.
+    // In this case the certificate contains the configured server name and not the URL's host.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
@@ -138,7 +139,7 @@ async fn health_reports_the_answer_of_readyz() {
 
 #[tokio::test]
 async fn dial_of_a_silent_server_times_out() {
-    // Accepts connections and never sends a byte.
+    // A listener that accepts connections and never sends a byte.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_millis(200), ..ClientTuning::default() };
@@ -218,14 +219,14 @@ async fn a_half_open_connection_is_noticed() {
     config.cluster_url = format!("https://{address}").parse().unwrap();
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
-        // Long enough for the peer's answer on a busy machine.
+        // Long enough for the peer's response to a ping on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;
     let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
-    // An idle connection stays open, as the member answers pings.
+    // An idle connection stays open, because the member answers pings.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
 

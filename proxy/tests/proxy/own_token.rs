@@ -1,4 +1,4 @@
-//! Users' own tokens: the proxy forwards them over connections without Tributary's credentials.
+//! Tests of users' own tokens, which the proxy sends on connections without Tributary's credentials.
 
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
@@ -10,7 +10,8 @@ use tributary_proxy::{
 use crate::identity::names;
 use crate::member::{self, Authority, Member, Options, SendRequest, empty, get, text};
 
-/// A member that accepts Tributary's client certificate, and the configuration of a client with the certificate.
+/// Starts a member that accepts Tributary's client certificate. Returns the member and a client configuration with the
+/// certificate.
 async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
     let users = Authority::new();
     let leaf = users.leaf("tributary");

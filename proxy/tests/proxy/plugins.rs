@@ -1,4 +1,4 @@
-//! Credential plugins as processes: simultaneous runs, shared runs, and failures.
+//! Tests of credential plugins as processes: concurrent runs, shared runs, and failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Member, SendRequest, get};
 
-/// A plugin's script with a token that never expires.
+/// Script of a plugin with a token that never expires.
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
 
-/// A client of the member with a plugin. Clients with the same tuning share plugins.
+/// A client of the member with a plugin. Clients with equal tuning share plugins.
 async fn client(member: &Member, exec: &ExecConfig, tuning: &ClientTuning) -> ClusterClient {
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
@@ -25,7 +25,7 @@ fn with_argument(exec: &ExecConfig, argument: usize) -> ExecConfig {
     ExecConfig { args: Some(vec![argument.to_string()]), ..exec.clone() }
 }
 
-/// A plugin that records the number of simultaneous runs.
+/// A plugin that records the number of concurrent runs.
 fn counting_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -114,8 +114,8 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
 }
 
-/// A plugin with a numbered token per run. Tokens live for an hour, or for two to three seconds if `folder` has a file
-/// `short`. The plugin fails if `folder` has a file `fail`.
+/// A plugin that returns a numbered token per run. A token is valid for an hour, or for two to three seconds if
+/// `folder` has a file `short`. The plugin fails if `folder` has a file `fail`.
 fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -135,7 +135,7 @@ async fn rejecting() -> Member {
     .await
 }
 
-/// The number in the last token at the member.
+/// Returns the run number in the last token that the member received.
 fn last_run(member: &Member) -> u32 {
     member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
 }
@@ -147,7 +147,8 @@ async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // If pauses belonged to the plugin, those of 0.2 s to 3.2 s would be over, and one of 6.4 s would have begun.
+    // If pauses belonged to the plugin, pauses of 0.2 s to 3.2 s would have passed, and a pause of 6.4 s would have
+    // begun.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Changes of a member's user or client certificate while requests are in progress.
+//! Tests of changes of a member's user or client certificate while requests are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ConnectError, ForwardE
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, SendRequest, channel, eventually, get, text};
 
-/// The member's configuration with this user.
+/// Returns the member's configuration with this user.
 fn with_user(member: &Member, user: AuthInfo) -> kube::Config {
     let mut config = member.config();
     config.auth_info = user;
@@ -154,7 +154,7 @@ async fn a_user_that_cannot_be_used_leaves_the_old_one() {
     let leaves = [users.leaf("one"), users.leaf("two")];
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
-    // A certificate that does not match its key, as during the replacement of two files.
+    // The certificate does not match its key, as during the replacement of two files.
     let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
     let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
-    // The certificate expires during the dial. The next request gets a new certificate.
+    // The certificate expires during the connection attempt. The next request gets a new certificate.
     let address = member.address;
     let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
         tokio::time::sleep(Duration::from_millis(6100)).await;
@@ -219,7 +219,7 @@ async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
             return text(StatusCode::OK, "short".to_owned());
         }
         let (sender, body) = channel();
-        // Frames come continuously.
+        // The body sends frames continuously.
         tokio::spawn(async move {
             while sender.send(Bytes::from_static(b"line\n")).is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Streaming of bodies in both directions, and cancellation that reaches the member.
+//! Tests of streaming: bodies in both directions, and cancellations that reach the member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn bodies_stream_in_both_directions() {
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // The first frame must be there before the answer: an HTTP/1.1 member answers right after the head.
+        // The first frame is sent before the response, because an HTTP/1.1 member answers right after the head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
@@ -50,7 +50,7 @@ async fn bodies_stream_in_both_directions() {
     }
 }
 
-/// Go's servers end an HTTP/2 answer with an empty frame after the last bytes.
+/// Go's servers end an HTTP/2 response with an empty frame after the last bytes.
 #[tokio::test]
 async fn end_of_an_answer_comes_with_its_last_bytes() {
     for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {

@@ -1,4 +1,5 @@
-//! Upgrades through a server like Tributary's: bytes flow both ways after a 101, and never after another answer.
+//! Tests of upgrades through a server like Tributary's. Bytes flow in both directions after a 101, and never after
+//! another response.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,11 +24,11 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, ge
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
 
-/// The head of a 101 to a WebSocket.
+/// Response head that switches to WebSocket (101).
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A member without an HTTP library. It answers each head with `answer`, records all later bytes, and echoes them in
-/// capitals after a 101.
+/// A member without an HTTP library. It answers each request head with `answer`, records all later bytes, and echoes
+/// them in capitals after a 101.
 pub(crate) struct RawMember {
     pub(crate) config: kube::Config,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
@@ -35,7 +36,7 @@ pub(crate) struct RawMember {
 }
 
 impl RawMember {
-    /// The member prefers HTTP/2, which the proxy must not offer for an upgrade.
+    /// Starts a member that prefers HTTP/2, which the proxy must not offer for an upgrade.
     pub(crate) async fn start(answer: &'static str) -> Self {
         Self::start_with(Options::default(), answer).await
     }
@@ -89,7 +90,7 @@ pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     front_that_keeps(client, || ()).await
 }
 
-/// [`front`] with a value of `keep` in each request's tunnel.
+/// Like [`front`], with a value from `keep` that each tunnel keeps.
 async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
@@ -102,7 +103,7 @@ async fn front_that_keeps<K: Send + 'static>(
     .await
 }
 
-/// [`front`] with a change of each request's context.
+/// Like [`front`], with a change of each request's context.
 async fn front_that_adds(
     client: ClusterClient,
     add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
@@ -234,7 +235,8 @@ async fn tunnel_survives_a_day_of_silence() {
     assert_eq!(&echo, b"STILL OPEN");
 }
 
-/// The configuration of a member that accepts one connection, switches protocols, and runs `does` on it.
+/// Returns the configuration of a member that accepts one connection, switches protocols, and runs `does` on the
+/// connection.
 pub(crate) async fn member_that_switches<F>(
     does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static,
 ) -> kube::Config
@@ -294,7 +296,7 @@ async fn bytes_of_a_client_arrive_after_its_member_has_finished() {
     let mut answer = Vec::new();
     tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"that was all");
-    // More bytes than all buffers hold: the proxy must forward them.
+    // More bytes than all buffers can store, so the proxy must forward them.
     let said = b"and I have this to say. ".repeat(50_000);
     tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
@@ -333,7 +335,7 @@ async fn tunnel_ender_ends_its_own_tunnel_alone() {
     for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         told.lock().unwrap().push(end);
-        // The second tunnel has no end.
+        // Only the first tunnel has an end signal.
         if place == 0 {
             ender.end_when(Box::pin(async { drop(ended.await) }));
         }
@@ -357,7 +359,7 @@ async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
         let kept = Arc::new(());
         let each = Arc::clone(&kept);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
-        // The server has one reference, and one for each accepted connection.
+        // The server has one reference, plus one for each accepted connection.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
         if lasts {
@@ -395,7 +397,7 @@ async fn upgrade_401_reaches_the_client_unless_the_member_rejects_us() {
     }
 }
 
-/// The member accepts the credentials a moment later. A kubelet's 401 has other words, and a workload's any words.
+/// The member accepts the credentials a moment later. A kubelet's 401 has another text, and a workload's 401 any text.
 #[tokio::test]
 async fn kube_apiserver_401_to_an_upgrade_does_not_reach_the_client() {
     let pod = "/api/v1/namespaces/a/pods/p";

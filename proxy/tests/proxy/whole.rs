@@ -1,4 +1,5 @@
-//! Incomplete bodies never look complete: answers of a member, and requests whose client has left.
+//! Tests of incomplete bodies, which must never look complete: responses of a member, and requests of disconnected
+//! clients.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,12 +16,12 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, eventually, full, get, text};
 
-/// How a member ends an answer.
+/// How a member ends a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// END_STREAM on an empty frame.
     Marked,
-    /// END_STREAM, and then a reset: the member needs no more of the request.
+    /// END_STREAM, and then a reset, because the member needs no more of the request body.
     EarlyButWhole,
     /// A reset with `NO_ERROR` after the announced length.
     AfterItsLength,
@@ -64,7 +65,7 @@ async fn member_that_ends(end: End) -> ClusterClient {
     ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap()
 }
 
-/// Envoy, for example, resets a stream with `NO_ERROR` if its backend breaks off.
+/// Envoy, for example, resets a stream with `NO_ERROR` if its backend aborts.
 #[tokio::test]
 async fn an_answer_is_whole_only_where_its_end_is_marked() {
     for (end, is_whole) in [
@@ -94,7 +95,7 @@ async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let noted = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
         let noted = noted.clone();
-        // The task of the answer ends with the stream.
+        // The task that sends the response ends with the stream.
         let reading = tokio::spawn(async move {
             let read = body.collect().await.map(|body| body.to_bytes());
             noted.lock().unwrap().push(read.ok());
@@ -127,13 +128,13 @@ async fn body_of_a_lost_client_does_not_end_as_if_whole() {
     });
     near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
     eventually("the member has its head", || member.seen().len() == 1).await;
-    // As if the server closed the connection by itself.
+    // The abort of the server's task closes the client's connection before the end of the body.
     served.abort();
     eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
 }
 
-/// Like Envoy after its own client breaks off.
+/// Envoy sends such a reset after its own client aborts a request.
 #[tokio::test]
 async fn body_of_a_reset_stream_does_not_end_as_if_whole() {
     let (member, ended) = noting().await;
