@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_portion_is_counted_until_it_is_dropped() {
+    fn portion_counts_as_used_until_it_is_dropped() {
         let semaphore = FairSemaphore::new("requests in flight", 16, ShareMetrics::default());
         let held: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
         assert_eq!((held.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_portion_grows_and_shrinks() {
+    fn portion_grows_and_shrinks_within_the_semaphore() {
         let semaphore = FairSemaphore::new("bytes", 1_024, ShareMetrics::default());
         let mut portion = semaphore.acquire(User(1), 0).unwrap();
         assert!(portion.grow_in_steps_to(5, 100).is_ok() && portion.grow_in_steps_to(70, 100).is_ok());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_bound() {
+    fn semaphore_refusal_names_the_limit() {
         let semaphore = FairSemaphore::new("requests in flight", 10, ShareMetrics::default());
         let mut held = semaphore.acquire(User(1), 4).unwrap();
         assert_eq!(

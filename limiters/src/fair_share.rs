@@ -248,7 +248,7 @@ mod tests {
     proptest! {
         /// A property test: users take and return amounts in any order.
         #[test]
-        fn each_user_leaves_as_much_as_it_holds_and_newcomers_find_little(
+        fn user_never_takes_more_than_it_leaves_to_others(
             share in shares(),
             steps in proptest::collection::vec((users(), any::<bool>(), 1_usize..200), 1..200),
         ) {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_alone_has_half_and_each_later_one_half_of_the_rest() {
+    fn each_user_gets_half_of_the_remaining_amount() {
         let (share, mut held) = (FairShare::without_reserve(200), Shares::default());
         assert_eq!([1, 2, 3, 4].map(|name| take_all(&mut held, share, user(name))), [100, 50, 25, 12]);
         let last: usize = (5..100).map(|name| take_all(&mut held, share, user(name))).sum();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_one_group_share_a_part() {
+    fn users_of_one_group_share_one_part_of_the_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let grouped = |group, name| User { group, name };
         assert_eq!(take_all(&mut held, share, grouped(1, 0)), 562, "one user leaves some to its group");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_groups_find_little_where_others_take_all_that_is_shared() {
+    fn users_in_groups_get_the_reserve_from_an_exhausted_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let others: usize = (0..32).map(|name| take_all(&mut held, share, user(name))).sum();
         assert!(others >= 3_000);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_piece_counts_as_little_use() {
+    fn one_large_piece_counts_as_a_small_amount() {
         const PIECE: usize = 256 << 10;
         let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
         assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_its_burst_and_then_its_rate() {
+    fn token_bucket_allows_its_burst_and_then_its_rate() {
         let (rate, start) = (TokenRate::per_second(number(10), number(3)), Instant::now());
         let mut bucket = SpentTokens::default();
         assert!((0..3).all(|_| bucket.try_spend(rate, ONE, start).is_ok()));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_are_waited_for() {
+    async fn spend_one_waits_for_the_next_token() {
         let (rate, mut bucket, start) =
             (TokenRate::per_second(number(10), number(3)), SpentTokens::default(), Instant::now());
         for _ in 0..3 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_come_back_are_there_once() {
+    fn returned_token_is_not_refilled_a_second_time() {
         let (rate, start) = (TokenRate::per_second(ONE, ONE), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut bucket = SpentTokens::default();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_rates_are_clamped() {
+    fn extreme_token_rates_are_clamped() {
         let most = number(u32::MAX);
         for (rate, tokens) in [
             (TokenRate::per_second(most, most), most),
