@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_have_create_for_connecting_subresources() {
+    fn exec_and_port_forward_requests_have_the_verb_create() {
         let rows = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", ["get", "", "pods", "log", "a", "p"]),
             ("GET", "/api/v1/namespaces/a/pods/p/exec", ["create", "", "pods", "exec", "a", "p"]),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_user_agent_is_cut() {
+    fn long_user_agent_is_truncated() {
         let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
         let long = format!("{}é{}", "a".repeat(USER_AGENT_BYTES - 1), "b".repeat(200_000));
         for (header, seen) in [("kubectl/v1", "kubectl/v1"), (&*long, &long[..USER_AGENT_BYTES - 1])] {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_doubt_suggests_names() {
+    fn unknown_resource_name_gets_a_suggestion() {
         for (groups, resource, expected) in [
             (&[""][..], "pods", ""),
             (&[""], "pods/exec", ""),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn group_doubt_suggests_a_correction() {
+    fn unknown_api_group_gets_a_suggestion() {
         for (group, expected) in [
             ("", ""),
             ("apps", ""),

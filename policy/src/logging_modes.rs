@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_requests_are_logged_and_long_running_ones_are_not_slow() {
+    fn slow_requests_are_logged_unless_they_are_long_running() {
         let modes = LoggingModes { merged: Some(PlaceLogging::default()), ..LoggingModes::default() };
         let is_written = |seconds, is_list, is_long_running| {
             let took = Duration::from_secs(seconds);

@@ -60,7 +60,7 @@ mod tests {
 
     /// Case 25 of the gateways' contract.
     #[test]
-    fn case_25_log_modes_of_cluster_and_policy() {
+    fn case_25_a_disabled_log_setting_takes_precedence() {
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         for (cluster, policy, expected) in
             [(off, on, false), (on, off, false), (None, None, false), (on, None, true), (None, on, true)]

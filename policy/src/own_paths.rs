@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_paths_pass_no_policies() {
+    fn policies_do_not_apply_to_tributarys_own_paths() {
         for (path, expected) in [
             ("/healthz", true),
             ("/readyz/cluster/eu", true),

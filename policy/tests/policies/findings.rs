@@ -235,7 +235,7 @@ fn hidden_rules_and_policies_are_warnings() {
 }
 
 #[test]
-fn rule_hides_another_if_each_field_covers_it() {
+fn rule_hides_a_later_rule_if_each_field_covers_it() {
     let with = |users: &str, accounts: &str, groups: &str, resources: &str, names: &str| Rule {
         users: entries(users),
         service_accounts: entries(accounts),
@@ -276,7 +276,7 @@ fn rule_hides_another_if_each_field_covers_it() {
 
 /// A rule that dispatches `web` does not match `web:80`, but a rule that denies `web` does.
 #[test]
-fn rule_hides_another_only_if_it_covers_all_spellings() {
+fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
     let rule = |resources: &str, names: &str| {
         let (resources, resource_names) = (entries(resources), entries(names));
         Rule { resources, resource_names, verbs: entries("get"), ..pods() }
