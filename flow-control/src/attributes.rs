@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn key_dimension_distinguishes_only_its_own_attribute() {
+    fn limit_key_depends_only_on_its_dimension() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn group_key_ignores_the_order_and_system_groups() {
+    fn group_key_ignores_group_order_and_system_groups() {
         let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let [one, turned, other, none] = [
             groups(&["system:authenticated", "web", "db"]),
@@ -232,7 +232,7 @@ mod tests {
 
     /// A member's TokenReview may return any user name and any group.
     #[test]
-    fn group_named_by_a_member_is_no_group_of_others() {
+    fn group_from_one_members_token_review_differs_from_other_groups() {
         let groups = ["web".to_owned()];
         let by = |member| Attributes { member, groups: &groups, ..attributes() };
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_share_a_turn_are_distinct_within_it() {
+    fn users_of_a_shared_flow_remain_distinct() {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
         assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));

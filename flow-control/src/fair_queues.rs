@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_stays_in_one_queue_and_others_avoid_it_if_possible() {
+    fn flow_stays_in_one_queue_and_other_flows_avoid_it() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
         let flood = Flow::numbered(0x5EED_0123_4567_89AB);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_have_their_turns_one_after_the_other_however_many_wait() {
+    fn flows_are_served_alternately_whatever_their_queue_lengths() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
@@ -243,7 +243,7 @@ mod tests {
 
     /// A flow of long requests and a flow of short requests occupy slots for equal times.
     #[test]
-    fn slots_are_shared_by_the_time_that_they_are_held() {
+    fn long_and_short_requests_share_slots_by_time() {
         let start = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), start);
         let mut ticket = 0;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_flow_saves_up_no_turns() {
+    fn idle_flow_saves_up_no_usage() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -304,7 +304,7 @@ mod tests {
 
     /// There may be thousands of keys with queues, so an empty queue must not take memory.
     #[test]
-    fn empty_queues_are_removed() {
+    fn empty_fair_queues_are_removed() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(1_024, 1), now);
         for ticket in 0..1_000 {
@@ -328,7 +328,7 @@ mod tests {
 
     /// A queue that is empty for a moment keeps the usage beyond its fair share.
     #[test]
-    fn flow_with_one_waiter_at_a_time_gets_no_more_turns() {
+    fn flow_with_single_waiting_requests_gets_no_extra_share() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_that_leaves_is_found_by_its_ticket() {
+    fn cancelled_request_is_removed_from_its_queue() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         let at = push(&mut queues, Flow::numbered(1), 3, now);

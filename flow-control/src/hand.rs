@@ -106,7 +106,7 @@ mod tests {
 
     /// Consecutive hashes select every possible hand exactly once.
     #[test]
-    fn every_hand_is_dealt_once_for_each_round_of_hashes() {
+    fn consecutive_hashes_select_every_hand_of_queues_once() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
             let deck = Deck::new(queues, hand).unwrap();
             let hands: u64 = (0..u64::from(hand)).map(|dealt| u64::from(queues) - dealt).product();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_of_the_hash_are_the_cards() {
+    fn hash_digits_select_the_queues_of_a_hand() {
         let deck = Deck::new(10, 3).unwrap();
         // Queue 7 of ten; then index 7 of the remaining nine, which is queue 8; then index 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn deck_that_cannot_be_dealt_is_refused() {
+    fn invalid_numbers_of_queues_are_refused() {
         for (queues, hand) in [(0, 0), (0, 1), (5, 0), (5, 6), (100, 11)] {
             assert_eq!(Deck::new(queues, hand), Err(DeckError::Size { queues, hand }));
         }
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hand_has_different_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
+        fn hand_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
             let Ok(deck) = Deck::new(queues, hand) else { return Ok(()) };
             let cards: BTreeSet<_> = deck.deal(hash).collect();
             prop_assert_eq!(cards.len(), usize::from(hand));

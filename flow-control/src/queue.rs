@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_share_a_queue_take_turns() {
+    fn flows_in_one_queue_are_served_alternately() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::from_identity(&"eve"), 0..5);
         push(&mut queue, Flow::from_identity(&"ann"), 5..7);
@@ -176,7 +176,7 @@ mod tests {
     /// One ServiceAccount sends many requests; two other ServiceAccounts of the member share its flow; a fourth user
     /// has a separate flow.
     #[test]
-    fn users_of_one_turn_take_turns_within_it() {
+    fn users_of_a_shared_flow_are_served_alternately() {
         let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
         let mut queue = Queue::default();
         push(&mut queue, of_eu("storm"), 0..6);
@@ -196,7 +196,7 @@ mod tests {
     /// A client that sends each request after the previous one is not served more often than a client with many waiting
     /// requests.
     #[test]
-    fn client_that_returns_at_once_keeps_no_other_out() {
+    fn immediately_repeated_request_does_not_delay_other_clients() {
         for (eve, ann) in [
             (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
             (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_length_ignores_requests_of_others_in_a_shared_flow() {
+    fn queue_length_limit_ignores_other_users_of_a_shared_flow() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
         push(&mut queue, Flow::from_identity(&"ann"), 50..53);

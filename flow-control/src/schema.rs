@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_of_all_replicas_are_no_more_than_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
+        fn sum_of_replica_parts_does_not_exceed_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
             let divided = slots(max).divided_among(number(replicas));
             let SchemaKind::MaxRequestsInflight(Limited { limit, .. }) = divided.kind else { unreachable!() };
             let sum = limit.max * replicas;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_and_burst_are_divided_alike() {
+    fn replicas_divide_rate_and_burst_equally() {
         assert_eq!(bucket(100, 1_000).divided_among(number(3)), bucket(33, 333));
         assert_eq!(bucket(2, 30).divided_among(number(3)), bucket(1, 10));
         assert_eq!(bucket(7, 8).divided_among(NonZeroU32::MIN), bucket(7, 8));

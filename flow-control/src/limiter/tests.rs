@@ -122,7 +122,7 @@ impl<A: Allowance> Clients<A> {
 
 proptest! {
     #[test]
-    fn slots_never_exceed_the_limit_and_all_come_back(max in 0_u32..6, schedule in steps()) {
+    fn slots_never_exceed_the_limit_and_all_are_freed(max in 0_u32..6, schedule in steps()) {
         let limit = |max| MaxRequestsInflight { max, count_long_running: false };
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
@@ -203,7 +203,7 @@ fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
 
 /// More keys than accounts: accounts of exhausted keys remain, and all new keys share one limit.
 #[test]
-fn hostile_keys_neither_grow_memory_nor_reset_a_spent_limit() {
+fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let one = NonZeroU32::MIN;
     let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
@@ -222,7 +222,7 @@ fn hostile_keys_neither_grow_memory_nor_reset_a_spent_limit() {
 }
 
 #[test]
-fn wide_request_is_not_overtaken_and_takes_at_most_all_slots() {
+fn waiting_wide_request_is_not_overtaken_by_narrow_requests() {
     let limit = MaxRequestsInflight { max: 4, count_long_running: false };
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();

@@ -16,7 +16,7 @@ fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<Admit
 }
 
 #[tokio::test(start_paused = true)]
-async fn place_is_free_once_its_holder_is_dropped() {
+async fn slot_is_free_after_its_request_is_dropped() {
     let control = one(slots(2, &[], None));
     let schema = tenants(&control);
     let [first, _second] = ["ann", "bob"].map(|name| at_once(schema, &from(name)).unwrap());
@@ -36,7 +36,7 @@ async fn place_is_free_once_its_holder_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_key_has_a_limit_of_its_own() {
+async fn each_user_has_a_separate_limit() {
     let control = one(slots(1, &[Dimension::User, Dimension::Verb], None));
     let schema = tenants(&control);
     let (ann, bob) = (from("ann"), from("bob"));
@@ -52,7 +52,7 @@ async fn each_key_has_a_limit_of_its_own() {
 /// KubeGateway counts long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits do
 /// not.
 #[tokio::test(start_paused = true)]
-async fn long_running_request_takes_a_place_only_if_counted() {
+async fn long_running_request_takes_a_slot_only_if_configured() {
     let counting = |max, count_long_running| {
         let limit = MaxRequestsInflight { max, count_long_running };
         one(SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None }))
@@ -110,7 +110,7 @@ async fn refusal_names_the_schema_the_limit_and_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_survives_a_change_of_the_configuration() {
+async fn slots_in_use_survive_a_change_of_the_configuration() {
     let first = FlowControl::new([
         named("tenants", slots(3, &[], None)),
         named("rate", tokens(1, 4, &[], None)),
@@ -159,7 +159,7 @@ fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_rate_begins_with_a_full_bucket_and_an_equal_one_continues() {
+async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
@@ -171,7 +171,7 @@ async fn new_rate_begins_with_a_full_bucket_and_an_equal_one_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admitted_requests_count_again_if_their_schema_returns() {
+async fn slots_in_use_count_again_after_their_schema_returns() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
@@ -199,7 +199,7 @@ async fn admitted_requests_count_again_if_their_schema_returns() {
 }
 
 #[test]
-fn schema_names_are_unique() {
+fn duplicate_schema_names_are_refused() {
     let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];
     let error = FlowControl::new(twice).unwrap_err();
     assert_eq!(error.to_string(), "there are two flow control schemas of the name \"tenants\"; rename one of them");

@@ -57,7 +57,7 @@ fn within(part: f64, wanted: f64, tolerance: f64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_bucket_of_10_000_offered_20_000_is_exact_to_5_percent() {
+async fn token_bucket_under_double_load_admits_its_rate() {
     let ten_thousand = tokens(10_000, 1_000, &[], None);
     let alone = let_in(ten_thousand, &[("ann", 20, Duration::ZERO)], 2).await;
     assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
@@ -84,7 +84,7 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
 
 /// Long requests of one user and short requests of another user occupy slots for equal total times.
 #[tokio::test(start_paused = true)]
-async fn users_of_the_same_places_have_them_for_as_long_to_10_percent() {
+async fn users_occupy_slots_for_equal_times_within_10_percent() {
     // Ten slots give 10 s of slot time per second. Half of this time is 25 requests of 200 ms, or 500 requests of 10
     // ms.
     let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));

@@ -12,7 +12,7 @@ use super::{from, named, one, slots, tenants, tokens, waiting};
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[tokio::test(start_paused = true)]
-async fn waiting_request_is_admitted_at_its_turn_or_times_out() {
+async fn waiting_request_gets_a_freed_slot_or_times_out() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -31,7 +31,7 @@ async fn waiting_request_is_admitted_at_its_turn_or_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_leaves_passes_its_turn_on() {
+async fn cancelled_request_passes_its_slot_to_the_next_request() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -50,7 +50,7 @@ async fn request_that_leaves_passes_its_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
+async fn request_waits_for_a_token_and_an_unused_token_remains() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -71,7 +71,7 @@ async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn raised_limit_gives_turns_at_once() {
+async fn raised_limit_admits_waiting_requests_at_once() {
     let queueing = Some(waiting(WAIT_MAX));
     for (few, more) in [
         (slots(1, &[], queueing), slots(2, &[], queueing)),
@@ -94,7 +94,7 @@ async fn raised_limit_gives_turns_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queues_are_bounded_each_and_all_together() {
+async fn each_queue_and_the_sum_of_queues_are_bounded() {
     let queueing = |queues, length| Queueing {
         deck: Deck::new(queues, 1).unwrap(),
         length: NonZeroU16::new(length).unwrap(),
@@ -123,7 +123,7 @@ async fn queues_are_bounded_each_and_all_together() {
 /// Flow control runs before the lookup of the resource, so a user can create any number of keys with invented resource
 /// names.
 #[tokio::test(start_paused = true)]
-async fn user_of_many_keys_leaves_others_a_place_to_wait() {
+async fn user_with_many_keys_leaves_queue_capacity_to_other_users() {
     let queueing = Queueing {
         deck: Deck::new(8, 1).unwrap(),
         length: NonZeroU16::new(25).unwrap(),
@@ -153,7 +153,7 @@ async fn user_of_many_keys_leaves_others_a_place_to_wait() {
 
 /// A user who may create ServiceAccounts in one namespace can create any number of users.
 #[tokio::test(start_paused = true)]
-async fn users_of_one_member_have_one_turn_and_share_it() {
+async fn service_accounts_of_one_member_share_one_flow() {
     let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
