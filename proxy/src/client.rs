@@ -602,7 +602,7 @@ mod tests {
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]
-    async fn a_request_in_flight_is_small() {
+    async fn forward_future_takes_at_most_6_kib() {
         let name = ClusterName::new("a").unwrap();
         let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
         let client = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
@@ -612,7 +612,7 @@ mod tests {
 
     /// The cluster loses its last endpoint between two checks of the task that observes the endpoint.
     #[tokio::test]
-    async fn loss_of_the_last_endpoint_is_noticed_however_short() {
+    async fn brief_loss_of_the_last_endpoint_is_detected() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));
@@ -642,7 +642,7 @@ mod tests {
 
     /// The cluster is ready if one endpoint is ready. Endpoints that are not ready come last.
     #[tokio::test(start_paused = true)]
-    async fn a_member_is_as_ready_as_its_readiest_endpoint() {
+    async fn member_is_ready_if_one_endpoint_is_ready() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));

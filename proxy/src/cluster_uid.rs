@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_with_another_uid_is_a_successor() {
+    fn cluster_with_another_uid_counts_as_a_new_cluster() {
         let known = KnownCluster::default();
         assert!(!known.is_asked());
         known.expect(None);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_withholds_its_uid_for_long_counts_as_another() {
+    async fn cluster_that_withholds_its_uid_for_minutes_counts_as_new() {
         let known = KnownCluster::default();
         known.expect(None);
         known.note_withheld();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_is_short_and_plain() {
+    fn cluster_uid_must_be_short_plain_text() {
         assert!(is_uid("0b4c7a2e-8f6d-4c4e-9d53-0d6c3f1e2a11"));
         for text in ["", "a b", "a\nb", "\u{e4}", &"a".repeat(UID_BYTES_MAX + 1)] {
             assert!(!is_uid(text), "{text:?}");

@@ -547,7 +547,7 @@ mod tests {
     use crate::tuning::ClientTuning;
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_with_an_open_breaker_adds_no_request_places() {
+    async fn endpoint_with_an_open_breaker_lowers_the_request_limit() {
         let cluster = ClusterName::new("a").unwrap();
         let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

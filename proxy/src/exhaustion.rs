@@ -172,7 +172,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn error_numbers_distinguish_local_shortages_from_remote_faults() {
+    fn os_error_numbers_distinguish_local_shortages_from_remote_faults() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
             let bare = Exhaustion::from_error(&error, untried);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn test_socket_shows_a_shortage_that_the_error_hides() {
+    fn test_socket_detects_a_shortage_without_an_os_error_number() {
         /// An error without a cause, as the connector of a SOCKS proxy reports.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn error_text_shows_a_shortage_by_its_error_number() {
+    fn os_error_number_in_a_text_shows_a_local_shortage() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
             Exhaustion::of_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_short_only_if_each_address_has_a_source() {
+    fn ports_count_as_exhausted_only_if_addresses_have_sources() {
         let shown = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shortage_of_ports_alone_needs_confirmation() {
+    async fn only_a_shortage_of_local_ports_needs_confirmation() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(PORTS.shown("127.0.0.1", deadline).await, Some(PORTS));
         // A link-local address without an interface has no source address.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_has_64_upgrades_at_once_and_four_a_second() {
+    async fn user_has_64_failed_upgrades_and_four_more_per_second() {
         let limiter = UpgradeLimiter::new();
         assert_eq!(spend_all(&limiter, 1, false), BURST);
         assert_eq!(limiter.acquire(1, false).err(), Some(REFILL_INTERVAL));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn upgrades_that_are_taken_up_or_not_connected_cost_no_token() {
+    async fn successful_or_unconnected_upgrade_costs_no_token() {
         let limiter = UpgradeLimiter::new();
         for _ in 0..10 * BURST {
             let mut token = limiter.acquire(1, false).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_beyond_the_bound_share_one_bucket() {
+    async fn users_beyond_the_maximum_share_one_token_bucket() {
         let (limiter, users) = (UpgradeLimiter::new(), USERS_MAX as u64);
         for user in 0..users {
             assert_eq!(spend_all(&limiter, user, false), BURST);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_of_a_member_take_no_upgrade_tokens_from_others() {
+    async fn users_of_a_member_leave_upgrade_tokens_to_others() {
         let (limiter, users) = (UpgradeLimiter::new(), 10 * USERS_MAX as u64);
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_that_a_kube_apiserver_switches_need_no_token() {
+    fn upgrades_that_kube_apiserver_switches_itself_need_no_token() {
         for (path, is_switched) in [
             ("/api/v1/namespaces/n/pods/p/exec?command=sh", true),
             ("/api/v1/namespaces/n/pods/p/attach", true),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_and_users_with_own_tokens_belong_to_the_member() {
+    fn service_accounts_and_user_tokens_count_as_member_users() {
         let impersonated = |user| RequestIdentity::Impersonate(Impersonation::new(user, [], None, []).unwrap());
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),

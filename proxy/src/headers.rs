@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_lose_headers_that_must_not_reach_a_member() {
+    fn unsafe_request_headers_are_removed() {
         let table: &[(Lines, &[&str])] = &[
             (
                 &[("Accept", "application/json"), ("User-Agent", "kubectl"), ("Accept-Encoding", "gzip")],
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn api_requests_carry_only_headers_of_the_api() {
+    fn unknown_headers_of_api_requests_are_removed() {
         let taken = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip"),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_api_are_not_among_those_that_never_pass() {
+    fn allowed_api_headers_are_not_in_the_removal_list() {
         for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
             assert!(!never_passes(name) && may_pass(name, Recipient::Workload), "{name}");
         }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_does_not_index_values_that_occur_once() {
+    fn header_values_that_occur_once_are_not_indexed_by_http2() {
         let once = [
             ("Audit-Id", "a"),
             ("Traceparent", "00-b"),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_headers_are_rewritten() {
+    fn upgrade_request_and_response_headers_are_rewritten() {
         let mut headers =
             map(&[("Connection", "Upgrade, X-A"), ("Upgrade", "WebSocket"), ("X-A", "1"), ("TE", "trailers")]);
         let protocol = upgrade_protocol(&headers).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_protocols_are_websocket_and_spdy_alone() {
+    fn only_websocket_and_spdy_upgrades_are_accepted() {
         let table: &[(Lines, Result<Option<UpgradeProtocol>, ()>)] = &[
             (&[], Ok(None)),
             (&[("Upgrade", "websocket")], Ok(None)),
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_lose_hop_by_hop_headers_and_headers_of_the_origin() {
+    fn hop_by_hop_and_origin_wide_response_headers_are_removed() {
         let mut headers = map(&[
             ("Connection", "close, X-Hop"),
             ("X-Hop", "1"),

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_address_is_written_in_full_however_long() {
+    fn client_address_of_any_length_becomes_a_header_value() {
         for text in [
             "0.0.0.0:1",
             "255.255.255.255:65535",

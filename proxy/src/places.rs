@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn asker_leaves_a_quarter_of_the_places_to_every_other_asker() {
+    fn request_origin_leaves_a_quarter_of_permits_to_each_other() {
         for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ASKERS.into_iter().enumerate() {
                 let [second, third] = [ASKERS[(at + 1) % 3], ASKERS[(at + 2) % 3]];

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_is_silent_only_if_it_sends_nothing() {
+    fn endpoint_counts_as_silent_only_if_it_sends_no_bytes() {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn busy_answers_leave_half_to_requests_that_fail() {
+    async fn retries_after_429_leave_half_of_the_retry_budget() {
         let budget = RetryBudget::new();
         (0..1_000).for_each(|_| budget.note_request());
         assert_eq!(drain(&budget, Cause::Busy), 110);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn server_urls_are_plain_http_or_https_urls() {
+    fn server_url_with_unsupported_parts_is_refused() {
         let plain = target("https://example.com").unwrap();
         assert_eq!((plain.host(), &*plain.address, plain.is_https()), ("example.com", "example.com:443", true));
         let ip = target("https://[::1]:6443/").unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_joined_byte_for_byte() {
+    fn request_path_is_joined_to_the_base_path_unchanged() {
         let plain = target("https://h:6443").unwrap();
         let based = target("https://h/k8s/clusters/c-1/").unwrap();
         for (path, joined) in [
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_cannot_leave_the_base() {
+    fn request_path_cannot_leave_the_base_path() {
         let based = target("https://h/k8s/clusters/c-1").unwrap();
         for path in ["/../c-2/api", "/%2e%2E/c-2", "/a/..%2Fb", "/a/%2e", "/x%5C..%5Cy"] {
             assert!(based.join(&path.parse().unwrap()).is_err(), "{path}");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_shown_without_passwords() {
+    fn password_is_removed_from_urls_in_messages() {
         for (url, shown) in [
             ("https://a:6443/path", "https://a:6443/path"),
             ("https://user:secret@a:6443", "https://a:6443"),

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearby_moments_fall_on_the_same_tick() {
+    fn nearby_times_round_to_the_same_tick() {
         let first = *FIRST;
         let at = |milliseconds| first + Duration::from_millis(milliseconds);
         for (moment, tick) in [(0, 0), (124, 0), (125, 250), (249, 250), (250, 250), (5_010, 5_000), (5_249, 5_250)] {

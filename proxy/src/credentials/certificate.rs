@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_keeps_its_certificate_and_loses_the_rest() {
+    fn certificate_becomes_a_user_without_other_credentials() {
         let user = AuthInfo {
             client_certificate_data: Some("Yw==".to_owned()),
             client_key_data: Some("aw==".to_owned().into()),

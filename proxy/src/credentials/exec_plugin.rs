@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standard_error_is_shown_without_secrets() {
+    fn standard_error_of_a_plugin_is_shown_without_secrets() {
         for (stderr, shown) in [
             ("", ""),
             ("\n  please run: aws sso login\nsecond line", "please run: aws sso login"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_read_from_json_and_yaml() {
+    fn plugin_credentials_are_parsed_from_json_and_yaml() {
         let json = br#"{"kind":"ExecCredential","apiVersion":"v","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
         let credential = parse(json, "v").unwrap();
         assert_eq!(credential.authorization.unwrap(), "Bearer t");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_version_than_asked_is_refused() {
+    fn plugin_output_with_another_api_version_is_refused() {
         for (answered, taken) in
             [(r#""apiVersion":"a/v1","#, true), (r#""apiVersion":"a/v1beta1","#, false), ("", false)]
         {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_becomes_headers() {
+    fn user_becomes_impersonation_headers() {
         let identity = Impersonation::new(
             "jürgen",
             ["dev", "system:authenticated", "ops"],
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn given_identity_passes_only_if_every_server_reads_it_alike() {
+    fn ambiguous_impersonation_headers_of_a_client_are_refused() {
         let unknown = |name: &'static str| Err(InvalidGivenIdentity::Unknown(HeaderName::from_static(name)));
         let none: &[(&'static str, &str)] = &[];
         for (given, expected) in [
@@ -330,7 +330,7 @@ mod tests {
     /// Each case has a user, the user's groups, and the expected groups in the headers. kube-apiserver gives a
     /// ServiceAccount without groups the groups of its namespace.
     #[test]
-    fn impersonated_user_gets_no_group_beyond_its_own() {
+    fn impersonated_user_gets_no_additional_group() {
         let cases: [(&str, &[&str], &[&str]); 4] = [
             ("jane", &["system:authenticated"], &[]),
             ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unauthenticated_user_stays_one() {
+    fn impersonated_anonymous_user_keeps_the_group_unauthenticated() {
         let groups = ["system:unauthenticated", "system:authenticated"];
         let identity = Impersonation::new("system:anonymous", groups, None, []).unwrap();
         assert_eq!(all(identity.headers(), "impersonate-group"), groups);
     }
 
     #[test]
-    fn values_that_would_change_on_the_way_are_refused() {
+    fn user_values_that_headers_would_change_are_refused() {
         for user in ["", " admin", "admin ", "ad\nmin", "\tadmin", "a\0b"] {
             assert_eq!(Impersonation::new(user, [], None, []).unwrap_err().field, "user", "{user:?}");
         }

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_renewed_before_they_expire() {
+    fn plugin_credentials_are_renewed_before_their_expiry() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         for (left, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
             assert_eq!(time_to_renewal(now + Duration::from_secs(left), now).as_secs(), renewal, "{left}");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_to_ten_minutes() {
+    fn pause_after_plugin_failures_doubles_up_to_ten_minutes() {
         let first = Duration::from_secs(5);
         let pauses: Vec<u64> = (0..=10).map(|failures| pause(first, failures).as_secs()).collect();
         assert_eq!(pauses, [5, 5, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn local_shortage_does_not_lengthen_the_pause_of_a_plugin() {
+    async fn lack_of_local_resources_does_not_lengthen_the_plugin_pause() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
         // A pause of zero allows the next run at once.
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_configurations_are_one_plugin() {
+    fn equal_plugin_configurations_share_one_plugin() {
         let plugins = Plugins::default();
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::from_secs(5) };
         let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credential_field_is_named_in_each_of_its_spellings() {
+    fn remedy_names_the_field_in_kubeconfig_and_upstream_cluster() {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),

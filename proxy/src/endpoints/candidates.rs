@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_best_endpoints_come_first_and_those_out_of_order_last() {
+    async fn best_endpoints_come_first_and_unhealthy_endpoints_last() {
         let cluster = ClusterName::new("a").unwrap();
         let order_of = |all: &[Arc<Endpoint>], tried: &Tried| order(all, Asker::Client, tried, 2);
         let all = endpoints(&cluster).await;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_with_errors_takes_turns_with_the_others() {
+    async fn endpoint_with_fast_errors_alternates_with_other_endpoints() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
         let first = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0[0];
         let held = [(); 2].map(|()| all[0].begin_request(LaneKind::Short));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_on_probation_comes_after_ready_ones_and_before_those_out_of_order() {
+    async fn endpoint_on_probation_ranks_between_ready_and_unhealthy_endpoints() {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
         let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destination_includes_a_server_however_its_url_is_written() {
+    fn endpoint_subset_includes_a_server_in_any_url_spelling() {
         for (one, other, is_same) in [
             ("https://a.example", "https://A.example:443/", true),
             ("https://[::1]:6443", "https://[::1]:6443", true),

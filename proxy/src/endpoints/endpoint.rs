@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suspicious_statuses_are_errors_of_the_server() {
+    fn only_server_errors_may_be_the_endpoints_fault() {
         for (status, expected) in [
             (200, false),
             (403, false),

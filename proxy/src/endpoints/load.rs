@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_latency_follows_many_answers_and_no_single_one() {
+    fn mean_latency_follows_many_responses_and_no_single_response() {
         let mean = |given: &[(usize, Duration)]| answers(given).latency(ANSWERS_MIN, Instant::now()).unwrap();
         let is_about = |mean: f64, expected: f64| (0.999..1.001).contains(&(mean / expected));
         assert!(is_about(mean(&[(100, USUAL)]), 0.01));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn latency_is_forgotten_ten_seconds_after_the_last_answer() {
+    async fn latency_is_ignored_ten_seconds_after_the_last_response() {
         let answers = answers(&[(1, USUAL)]);
         let now = Instant::now();
         assert!(answers.latency(1, now + LATENCY_KNOWN_FOR - Duration::from_millis(1)).is_some());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_error_counts_twice_as_long_as_it_came_too_soon() {
+    async fn fast_errors_count_as_load_for_twice_the_saved_time() {
         let (mut answers, mut now) = (Answers::default(), Instant::now());
         // A thousand errors per second, each after 1 ms instead of 10 ms.
         for _ in 0..1_000 {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn body_is_resent_whole_however_much_was_sent() {
+    async fn partly_sent_body_is_resent_completely() {
         for sent in 0..=4 {
             let (kept, mut first) = KeptBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ended_body_is_not_polled_again_when_it_is_resent() {
+    async fn ended_body_is_not_polled_again_after_a_resend() {
         // `unfold` panics if it is polled after its end.
         let frames = stream::unfold(0, async |sent| {
             (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tiny_frames_count_as_more_than_they_hold() {
+    async fn tiny_body_frames_count_as_1_kib_each() {
         let read = async |count: usize| {
             let (kept, mut first) = KeptBody::new(body(&vec![&b"x"[..]; count]));
             for _ in 0..count {

@@ -189,7 +189,7 @@ mod tests {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
 
     #[tokio::test]
-    async fn kube_apiserver_401_has_exactly_its_own_fields() {
+    async fn only_the_exact_401_body_counts_as_kube_apiservers() {
         let own = serde_json::to_value(Status::unauthorized()).unwrap();
         let with = |field: &str, value: serde_json::Value| {
             let mut other = own.clone();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_401_counts_as_kube_apiservers_only_on_api_server_paths() {
+    async fn response_401_counts_as_kube_apiservers_only_on_api_paths() {
         let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
         for (method, path, text, expected) in [
             ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn broken_401_passes_to_the_client_and_breaks_off_there() {
+    async fn broken_401_body_reaches_the_client_with_an_error() {
         let own = Status::unauthorized().to_json();
         let (part, length) = (own[..50].to_vec(), own.len());
         let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from(part))), Err("it broke off".into())];
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_401_does_not_count_as_that_of_kube_apiserver() {
+    async fn long_401_body_does_not_count_as_kube_apiservers() {
         let text = [&Status::unauthorized().to_json()[..], &[b' '; OWN_BYTES_MAX]].concat();
         assert!(!is_own(Method::POST, CONFIG_MAPS, &text).await);
     }

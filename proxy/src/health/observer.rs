@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn unreadiness_is_published_after_ten_seconds() {
+    async fn unready_endpoint_is_published_after_ten_seconds() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let since = || known.borrow().unready_since;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachability_has_the_latest_reason_and_the_first_time() {
+    fn unreachable_state_keeps_its_start_and_updates_its_reason() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let reason = || match &known.borrow().state {

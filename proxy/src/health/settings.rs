@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probe_results_count_only_after_enough_in_a_row() {
+    fn probe_results_count_after_the_configured_number_in_a_row() {
         let of = |success_threshold, failure_threshold, answers: &[(bool, bool)]| {
             let probe = Probe { success_threshold, failure_threshold, ..Probe::default() };
             let mut streak = Streak::default();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_probe_path_must_be_answered_with_200() {
+    fn configured_probe_path_requires_status_200() {
         let of_its_own = Probe { path: PathAndQuery::from_static("/healthz"), ..Probe::default() };
         for (status, of_readyz, of_other) in
             [(200, true, true), (204, true, false), (403, true, false), (404, true, false), (500, false, false)]

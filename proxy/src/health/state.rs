@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn health_state_follows_from_the_last_state_and_the_input() {
+    fn endpoint_state_transitions_match_the_table() {
         let (now, earlier) = (Instant::now(), Instant::now());
         let now = now + Duration::from_secs(1);
         let (new, old) = (State::Probation { since: now }, State::Probation { since: earlier });
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_is_not_ready_is_reachable_after_its_ejection() {
+    fn ejected_endpoint_that_answers_unready_becomes_reachable() {
         for state in [UNREACHABLE, faulty(1)] {
             let mut machine = Machine { state, is_ready: false, ..Machine::default() };
             let input = if state == UNREACHABLE { Input::Answer } else { GOOD };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_an_endpoint_grows_on_probation() {
+    fn share_of_an_endpoint_on_probation_grows() {
         let since = Instant::now();
         let taken = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breaker_opens_after_failures_in_a_row() {
+    fn circuit_breaker_opens_after_consecutive_failures() {
         let now = Instant::now();
         for threshold in [0, 1, 3] {
             let (mut machine, tuning) = (Machine::default(), tuning(threshold));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn open_breaker_admits_one_trial_request_per_interval() {
+    fn open_circuit_breaker_admits_one_trial_request_per_interval() {
         let (mut machine, tuning, opened_at) = (Machine::default(), tuning(1), Instant::now());
         machine.apply(Input::Failure, &tuning, opened_at);
         let mut admitted = Vec::new();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_wake_each_other_take_one_turn_and_wake_no_task() {
+    fn connection_futures_that_wake_each_other_run_in_one_poll() {
         let (mut task, starter, woken) = task(std::future::pending());
         let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_not_polled_for_events_of_its_parts() {
+    fn connection_is_not_polled_when_only_its_futures_wake() {
         let polls = Arc::new(AtomicUsize::new(0));
         let own = Arc::clone(&polls);
         let (mut task, starter, woken) = task(std::future::poll_fn(move |_| {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn part_that_always_wakes_itself_yields_the_thread() {
+    fn future_that_always_wakes_itself_yields_the_thread() {
         let (mut task, starter, woken) = task(std::future::pending());
         starter.execute(std::future::poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_in_progress_finish_after_the_connection_has_closed() {
+    async fn connection_futures_finish_after_the_connection_has_closed() {
         let (mut task, starter, _) = task(async { "closed" });
         let (end, ended) = oneshot::channel::<()>();
         starter.execute(async move {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_dropped_with_the_connection_task() {
+    fn connection_futures_are_dropped_with_the_connection_task() {
         let (task, starter, _) = task(std::future::pending());
         let kept = Arc::new(());
         let hold = |kept: &Arc<()>| {

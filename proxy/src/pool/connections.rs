@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unsent_requests_do_not_wear_a_connection() {
+    async fn unsent_requests_do_not_count_as_reset_streams() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
             // A stream was reserved without a request, or an unsent request was returned.
@@ -391,7 +391,7 @@ mod tests {
     /// Each case has the number of connections with their open streams. The test expects the connection of the next
     /// request, and whether a new connection should be opened.
     #[tokio::test]
-    async fn many_streams_spread_before_a_connection_is_full() {
+    async fn streams_spread_over_connections_before_one_is_full() {
         let (connections, here) = connections(64).await;
         let mut kept = Vec::new();
         for _ in 0..SPREAD_FROM {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn worn_connection_is_taken_if_the_others_are_full() {
+    async fn connection_with_many_resets_is_used_if_others_are_full() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn worn_connection_counts_while_a_stream_is_on_it() {
+    async fn connection_with_many_resets_counts_while_it_has_a_stream() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn next_connection_is_dialed_while_the_last_has_a_fifth_free() {
+    async fn next_connection_opens_while_a_fifth_of_streams_is_free() {
         let (connections, _) = connections(100).await;
         let mut taken = Vec::new();
         for place in 1..=100 {

@@ -504,7 +504,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxy_urls_have_a_known_scheme_and_may_have_a_user() {
+    fn proxy_url_has_a_known_scheme_and_optional_user() {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_unreadable_without_descriptors_does_not_blame_the_member() {
+    fn unreadable_certificate_without_file_descriptors_does_not_blame_the_member() {
         let cluster = ClusterName::new("c1").unwrap();
         for (errno, is_short) in [(libc::EMFILE, true), (libc::EACCES, false)] {
             let read = LoadDataError::ReadFile(io::Error::from_raw_os_error(errno), "tls.crt".into());
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_socket_distinguishes_unknown_names_from_a_shortage_of_descriptors() {
+    async fn test_socket_distinguishes_unknown_hosts_from_missing_file_descriptors() {
         // The name is longer than any valid host name, so no resolver is contacted.
         let name = "a".repeat(300);
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socks_proxy_without_a_port_is_asked_at_the_usual_one() {
+    fn socks_proxy_without_a_port_gets_port_1080() {
         for (given, authority) in [
             ("socks5://proxy", "proxy:1080"),
             ("socks5h://proxy/", "proxy:1080"),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn cut_line_ends_its_waiting_reads_and_spares_later_lines() {
+    async fn closed_streams_end_pending_reads_and_spare_later_streams() {
         let lines = Lines::default();
         let (mut near, _far) = {
             let (near, far) = tokio::io::duplex(64);

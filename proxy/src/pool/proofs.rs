@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_the_same_by_address_or_by_proof() {
+    fn members_share_a_server_by_address_or_certificate() {
         let (a, b) = (("https://a:6443", None), ("https://b:6443", None));
         for (one, other, expected) in [
             (proofs(&[a], &[]), proofs(&[a], &[]), true),

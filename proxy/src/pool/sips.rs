@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn other_tasks_have_a_turn_after_each_sip() {
+    async fn reader_yields_to_other_tasks_after_64_kib() {
         let (near, mut far) = tokio::io::duplex(4 * SIP_BYTES);
         far.write_all(&vec![7; 3 * SIP_BYTES]).await.unwrap();
         let heard = Arc::new(AtomicBool::new(false));

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_handshake_shows_whose_certificate_is_refused() {
+    fn handshake_failure_class_distinguishes_trust_and_rejection() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
         let of = |error| handshake_obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Trust);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_are_known_by_their_text() {
+    fn tls_alert_in_an_error_text_gives_the_remedy() {
         let remedy = alert_remedy("connection error: received fatal alert: CertificateExpired").unwrap();
         assert!(remedy.contains("expired"), "{remedy}");
         assert_eq!(alert_remedy("received fatal alert: InternalError"), Some(OTHER));
@@ -279,7 +279,7 @@ mod tests {
 
     /// `tributary status`, a client of a running Tributary, uses the same texts.
     #[test]
-    fn tls_remedies_apply_to_any_server() {
+    fn tls_remedies_do_not_mention_a_cluster() {
         let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
         let certificates = [
             rustls::CertificateError::Other(ca),

@@ -235,7 +235,7 @@ mod tests {
     use crate::pool::stream_counts::StreamCounts;
 
     #[tokio::test]
-    async fn watch_without_a_follower_breaks_off() {
+    async fn watch_body_fails_if_its_connection_task_is_dropped() {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let mut member = h2::server::handshake(far).await.unwrap();

@@ -91,7 +91,7 @@ fn three_failures() -> BreakerTuning {
 }
 
 #[tokio::test(start_paused = true)]
-async fn breaker_stops_dials_after_failures_until_one_request_tries() {
+async fn open_breaker_stops_connection_attempts_until_a_trial_request() {
     let scene = Scene::new(three_failures()).await;
     for failures in 1..=3 {
         assert_eq!(scene.ask().await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -120,7 +120,7 @@ async fn breaker_stops_dials_after_failures_until_one_request_tries() {
 
 /// If this machine lacks free ports or file descriptors, requests to a healthy member must continue.
 #[tokio::test(start_paused = true)]
-async fn local_shortage_opens_no_breaker() {
+async fn lack_of_local_resources_opens_no_circuit_breaker() {
     type Failure = fn() -> BoxError;
     let failures: [(Failure, [&str; 2]); 2] = [
         (
@@ -154,7 +154,7 @@ async fn local_shortage_opens_no_breaker() {
 /// Linux reports the same error if this machine has no source address for the member's address, for example without
 /// IPv6.
 #[tokio::test(start_paused = true)]
-async fn address_unreachable_from_here_counts_as_a_failure() {
+async fn address_without_a_local_route_counts_as_a_failure() {
     // A link-local address without an interface name is unreachable from every machine.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
@@ -186,7 +186,7 @@ async fn own_requests_pass_an_open_breaker_and_their_success_closes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_whose_client_goes_away_is_followed_by_another() {
+async fn cancelled_trial_request_is_followed_by_a_new_trial() {
     let scene = Scene::new(three_failures()).await;
     for _ in 0..3 {
         scene.ask().await.unwrap_err();
@@ -282,7 +282,7 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
 
 /// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may never be answered.
 #[tokio::test]
-async fn unanswered_trial_blocks_others_no_longer_than_the_open_time() {
+async fn unanswered_trial_request_blocks_for_one_interval_only() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gate = Gate::to(&member).await;
     let mut config = member.config();
@@ -318,7 +318,7 @@ async fn unanswered_trial_blocks_others_no_longer_than_the_open_time() {
 }
 
 #[tokio::test]
-async fn returning_endpoint_for_user_tokens_is_used_again() {
+async fn recovered_endpoint_gets_requests_with_user_tokens_again() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let probe = Probe { interval: Duration::from_millis(250), ..Probe::default() };

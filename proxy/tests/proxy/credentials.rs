@@ -71,7 +71,7 @@ async fn user_and_password_are_sent_as_basic_credentials() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again() {
+async fn token_file_is_read_again_after_its_interval() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
@@ -96,7 +96,7 @@ async fn a_token_file_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_rejected_token_is_read_again_at_once() {
+async fn token_file_is_read_again_after_a_401() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();
@@ -115,7 +115,7 @@ async fn a_rejected_token_is_read_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
+async fn rejected_static_token_is_reported_as_a_configuration_error() {
     let member = wants("other").await;
     let mut config = member.config();
     config.auth_info.token = Some("mine".to_owned().into());
@@ -152,7 +152,7 @@ fn said_behind(path: &str) -> &'static str {
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
-async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
+async fn backend_401_reaches_the_client_without_blaming_the_member() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), crate::plugins::TOKEN);
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -188,7 +188,7 @@ async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
 /// Each kube-apiserver has its own cache of authentications. A successful request at another endpoint therefore does
 /// not prove that the first endpoint accepts the credentials.
 #[tokio::test]
-async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
+async fn credential_check_goes_to_the_endpoint_that_answered_401() {
     let rejecting = Arc::new(AtomicU16::new(0));
     let shared = rejecting.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -220,7 +220,7 @@ fn through(gate: &Gate, path: &str) -> Request<member::Body> {
 /// A workload's 401 responses cause at most one credential check per second and endpoint, even if the requests
 /// alternate between endpoints.
 #[tokio::test]
-async fn credential_checks_are_remembered_for_each_endpoint() {
+async fn credential_check_results_are_cached_for_each_endpoint() {
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::OK, String::new()),
@@ -247,7 +247,7 @@ async fn credential_checks_are_remembered_for_each_endpoint() {
 }
 
 #[tokio::test]
-async fn endpoint_silent_about_our_credentials_holds_up_no_other() {
+async fn unanswered_credential_check_does_not_delay_other_endpoints() {
     let silent = Arc::new(AtomicU16::new(0));
     let shared = silent.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -319,7 +319,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
 /// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, because a 503 means
 /// that the request was not processed.
 #[tokio::test]
-async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
+async fn workload_401_reaches_the_client_after_a_token_replacement() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "token").unwrap();
@@ -472,7 +472,7 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
 
 /// After a 401, the proxy retries a read with new credentials of the plugin, unless the plugin ran a moment ago.
 #[tokio::test]
-async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
+async fn plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
 echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 8
 sleep 0.1
@@ -499,7 +499,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 }
 
 #[tokio::test]
-async fn expiring_tokens_are_replaced() {
+async fn expiring_plugin_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     // `date` truncates fractions of a second. Credentials that have expired when the plugin returns are an error.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
@@ -518,7 +518,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
 }
 
 #[tokio::test]
-async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
+async fn failing_plugin_error_has_the_cause_and_plugin_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo 'not signed in: token=abcdef' >&2; echo secret-output; exit 3";
     let exec = plugin(folder.path(), script);
@@ -553,7 +553,7 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
 }
 
 #[tokio::test]
-async fn slow_plugins_are_given_up() {
+async fn slow_plugin_is_killed_at_its_time_limit() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), "exec sleep 60");
     let member = Member::echo().await;
@@ -587,7 +587,7 @@ async fn client_certificate_of_the_configuration_is_presented() {
 }
 
 #[tokio::test]
-async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() {
+async fn renewed_client_certificate_of_a_plugin_replaces_the_connections() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
@@ -646,7 +646,7 @@ async fn client_certificate_files_are_read_again_after_401() {
 }
 
 #[tokio::test]
-async fn error_says_that_a_failed_plugin_printed_nothing() {
+async fn error_reports_that_a_failed_plugin_printed_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
@@ -657,7 +657,7 @@ async fn error_says_that_a_failed_plugin_printed_nothing() {
 }
 
 #[tokio::test]
-async fn credentials_already_expired_are_neither_sent_nor_renewed_per_request() {
+async fn expired_plugin_credentials_are_not_sent_or_renewed_per_request() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();

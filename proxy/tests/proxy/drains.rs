@@ -51,7 +51,7 @@ async fn two_watches(client: &ClusterClient) -> Vec<Body> {
 }
 
 #[tokio::test]
-async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
+async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -127,7 +127,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
 }
 
 #[tokio::test]
-async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
+async fn waiting_request_avoids_an_endpoint_removed_during_the_wait() {
     let member = watchable().await;
     // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
@@ -154,7 +154,7 @@ async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
 }
 
 #[tokio::test]
-async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
+async fn added_endpoint_has_slow_start_and_single_endpoint_gets_all() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -191,7 +191,7 @@ fn is_drained(status: &EndpointStatus) -> bool {
 }
 
 #[tokio::test]
-async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
+async fn drained_endpoint_is_probed_but_gets_no_new_requests() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -248,7 +248,7 @@ async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
 }
 
 #[tokio::test]
-async fn requests_are_refused_as_unsent_if_all_endpoints_are_drained() {
+async fn request_is_refused_as_unsent_if_all_endpoints_are_drained() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let several = client(&member, [&gates[0], &gates[1]]).await;
@@ -277,7 +277,7 @@ async fn requests_are_refused_as_unsent_if_all_endpoints_are_drained() {
 }
 
 #[tokio::test]
-async fn drained_endpoint_does_not_replace_a_lost_one() {
+async fn drained_endpoint_does_not_replace_an_unreachable_endpoint() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -296,7 +296,7 @@ async fn drained_endpoint_does_not_replace_a_lost_one() {
 }
 
 #[tokio::test]
-async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
+async fn request_waiting_for_a_drained_endpoint_uses_another_endpoint() {
     let member = watchable().await;
     // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
@@ -323,7 +323,7 @@ async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
 /// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in flight end on
 /// the old connection.
 #[tokio::test]
-async fn requests_in_progress_end_normally_after_goaway() {
+async fn requests_in_flight_end_normally_after_goaway() {
     let (sender, release) = tokio::sync::watch::channel(false);
     let member = Member::start(Options::default(), move |seen, _| {
         let mut release = release.clone();

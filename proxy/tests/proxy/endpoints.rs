@@ -151,7 +151,7 @@ async fn requests_are_spread_over_the_endpoints() {
 }
 
 #[tokio::test]
-async fn lost_endpoint_is_left_out_and_comes_back() {
+async fn unreachable_endpoint_gets_no_requests_until_its_recovery() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     gates[0].close().await;
@@ -182,7 +182,7 @@ async fn lost_endpoint_is_left_out_and_comes_back() {
 
 /// Discovery sends such requests to one endpoint, to read each server's configuration.
 #[tokio::test]
-async fn request_to_a_single_lost_endpoint_does_not_blame_the_member() {
+async fn request_to_one_unreachable_endpoint_does_not_blame_the_member() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -200,7 +200,7 @@ async fn request_to_a_single_lost_endpoint_does_not_blame_the_member() {
 }
 
 #[tokio::test]
-async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
+async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
     let released = CancellationToken::new();
     let member = member_that_holds(released.clone()).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -258,7 +258,7 @@ async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
 }
 
 #[tokio::test]
-async fn silent_endpoint_costs_a_second_only_once() {
+async fn silent_endpoint_delays_only_one_request_by_a_second() {
     let member = busy_member().await;
     // A listener that accepts connections and never sends a byte.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -293,7 +293,7 @@ pub(crate) fn exec() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn answering_endpoint_is_not_lost_for_a_slow_http1_handshake() {
+async fn slow_http1_handshake_does_not_make_an_answering_endpoint_unreachable() {
     let member = busy_member().await;
     // A connection attempt for a tunnel offers only HTTP/1.1 in ALPN.
     let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
@@ -324,7 +324,7 @@ async fn answering_endpoint_is_not_lost_for_a_slow_http1_handshake() {
 
 /// Over HTTP/1.1 each request has a separate connection, and a busy member sends nothing before its response.
 #[tokio::test]
-async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
+async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
     let released = CancellationToken::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let holding = released.clone();
@@ -353,7 +353,7 @@ async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
 }
 
 #[tokio::test]
-async fn member_without_endpoints_is_unreachable_until_they_return() {
+async fn member_is_unreachable_until_an_endpoint_recovers() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

@@ -69,7 +69,7 @@ async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
 }
 
 #[tokio::test]
-async fn write_is_carried_out_at_most_once_and_reported_truthfully() {
+async fn write_is_processed_at_most_once_under_random_faults() {
     const WRITES: usize = 1_500;
     let (carried_out, dialed) = (CarriedOut::default(), Arc::new(AtomicUsize::new(0)));
     let (noted, counted) = (carried_out.clone(), dialed.clone());

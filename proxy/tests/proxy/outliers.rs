@@ -121,7 +121,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 }
 
 #[tokio::test]
-async fn endpoint_with_fast_500s_gets_little_and_comes_back_slowly() {
+async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
     // One of these requests gets the first 500. After 3 s, the faulty endpoint gets almost no requests.
@@ -138,7 +138,7 @@ async fn endpoint_with_fast_500s_gets_little_and_comes_back_slowly() {
 }
 
 #[tokio::test]
-async fn broken_resource_ejects_no_endpoint_and_costs_few_checks() {
+async fn errors_of_one_resource_eject_no_endpoint() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -152,7 +152,7 @@ async fn broken_resource_ejects_no_endpoint_and_costs_few_checks() {
 }
 
 #[tokio::test]
-async fn endpoint_is_ejected_if_everything_breaks_off_and_not_one_path() {
+async fn endpoint_that_resets_all_streams_is_ejected() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -188,7 +188,7 @@ async fn slow_requests_of_a_client_eject_no_endpoint() {
 }
 
 #[tokio::test]
-async fn endpoints_are_all_used_if_all_are_broken() {
+async fn all_endpoints_are_used_if_all_have_errors() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
     scene.break_off(1, Fault::Errors);

@@ -45,7 +45,7 @@ async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
 }
 
 #[tokio::test]
-async fn user_token_is_sent_without_our_credentials() {
+async fn user_token_is_sent_without_tributarys_credentials() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = passing(&config).await.unwrap();
     assert!(client.passes_tokens());
@@ -86,7 +86,7 @@ async fn member_401_to_a_user_token_reaches_the_user() {
 }
 
 #[tokio::test]
-async fn user_tokens_pass_only_over_verified_tls() {
+async fn user_tokens_are_sent_only_over_verified_tls() {
     let (_member, mut config) = member_and_config(StatusCode::OK).await;
     config.accept_invalid_certs = true;
     let error = passing(&config).await.err().unwrap().to_string();
@@ -99,7 +99,7 @@ async fn user_tokens_pass_only_over_verified_tls() {
 }
 
 #[tokio::test]
-async fn user_token_is_not_sent_without_permission() {
+async fn user_token_is_not_sent_unless_enabled() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();

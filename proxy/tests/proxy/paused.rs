@@ -115,7 +115,7 @@ fn recoveries(client: &ClusterClient) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_http1_endpoint_is_healthy_however_slow_its_handshakes() {
+async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
@@ -164,7 +164,7 @@ fn under_way(watches: &mut [Body]) -> usize {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn drained_endpoint_breaks_off_its_requests_after_an_hour() {
+async fn drained_endpoint_aborts_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
@@ -201,7 +201,7 @@ async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_endpoint_breaks_off_its_requests_after_an_hour() {
+async fn removed_endpoint_aborts_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     let config = kube::Config::new(format!("http://{}", ENDPOINTS[1]).parse().unwrap());
@@ -242,7 +242,7 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
 
 /// After a 403, kubectl sends each exec twice: with WebSocket and with SPDY.
 #[tokio::test(start_paused = true)]
-async fn exec_and_proxy_upgrades_may_be_denied_without_limit() {
+async fn denied_exec_and_proxy_upgrades_are_not_limited() {
     // Rancher's server URL of a cluster has a path, which requests of clients do not contain.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;
@@ -257,7 +257,7 @@ async fn exec_and_proxy_upgrades_may_be_denied_without_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn user_with_many_failed_upgrades_is_refused_and_others_are_not() {
+async fn many_failed_upgrades_of_one_user_block_only_that_user() {
     let client = client_of_one_that_never_switches("").await;
     let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
     let mut answered = 0;

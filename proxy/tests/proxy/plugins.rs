@@ -36,7 +36,7 @@ fn counting_plugin(folder: &Path) -> ExecConfig {
 }
 
 #[tokio::test]
-async fn a_few_plugins_run_at_once_in_all_clients_of_a_process() {
+async fn all_clients_of_a_process_share_the_plugin_limit() {
     let folder = tempfile::tempdir().unwrap();
     let (member, tuning) = (Member::echo().await, quick());
     let exec = counting_plugin(folder.path());
@@ -77,7 +77,7 @@ async fn users_of_one_plugin_share_its_run() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_runs_ever_more_rarely() {
+async fn failing_plugin_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let exec = plugin(folder.path(), "echo 'not signed in' >&2; exit 1");
@@ -100,7 +100,7 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
 }
 
 #[tokio::test]
-async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
+async fn plugin_with_rejected_credentials_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), TOKEN);
     let member = rejecting().await;
@@ -141,7 +141,7 @@ fn last_run(member: &Member) -> u32 {
 }
 
 #[tokio::test]
-async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
+async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     let (hostile, member) = (rejecting().await, Member::echo().await);
@@ -166,7 +166,7 @@ async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
 }
 
 #[tokio::test]
-async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
+async fn expired_credentials_of_a_failing_plugin_are_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     std::fs::write(folder.path().join("short"), "").unwrap();
@@ -187,7 +187,7 @@ async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_answers_in_another_version_is_refused() {
+async fn plugin_that_prints_another_api_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;

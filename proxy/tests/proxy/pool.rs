@@ -28,7 +28,7 @@ async fn watchable(options: Options) -> Member {
 }
 
 #[tokio::test]
-async fn watches_open_the_next_connection_before_streams_run_out() {
+async fn watches_open_a_new_connection_before_streams_run_out() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
     // All watches open concurrently: no watch may wait for the end of another watch.
@@ -56,7 +56,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
 }
 
 #[tokio::test]
-async fn each_connection_that_fills_is_followed_by_the_next_one() {
+async fn new_connection_opens_before_the_last_connection_is_full() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
     let mut watches = Vec::new();
@@ -72,7 +72,7 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
 
 /// The runtime that opened a connection also drives it. If one runtime ends, connections of other runtimes continue.
 #[tokio::test]
-async fn requests_take_connections_of_their_own_runtime() {
+async fn request_prefers_a_connection_of_its_own_runtime() {
     let member = watchable(Options::default()).await;
     let [ours, clients] = [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
     let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
@@ -99,7 +99,7 @@ async fn requests_take_connections_of_their_own_runtime() {
 }
 
 #[tokio::test]
-async fn concurrent_first_requests_share_one_dial() {
+async fn concurrent_first_requests_share_one_connection_attempt() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
     let requests = (0..50).map(|_| client.send_request(get("/api"), RequestIdentity::Member));
@@ -138,7 +138,7 @@ async fn many_short_requests_spread_over_several_connections() {
 }
 
 #[tokio::test]
-async fn connections_are_limited() {
+async fn http2_connections_are_limited() {
     let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;
     let client = member::connect(member.config(), ClientTuning { max_connections: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
@@ -157,7 +157,7 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test]
-async fn http1_connections_are_limited_and_watches_leave_room_for_reads() {
+async fn http1_watches_leave_connections_for_reads() {
     let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
     let client =
         member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
@@ -194,7 +194,7 @@ where
 }
 
 #[tokio::test]
-async fn own_requests_find_places_however_much_clients_ask() {
+async fn clients_leave_connections_for_tributarys_own_requests() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
     // Over HTTP/1.1, all origins share eight connections. Over HTTP/2 with two streams per connection, Tributary's own
@@ -247,7 +247,7 @@ async fn own_requests_find_places_however_much_clients_ask() {
 /// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). Even so, a client that does
 /// not read must not affect other clients.
 #[tokio::test]
-async fn unread_answers_leave_a_window_to_others() {
+async fn unread_responses_leave_a_window_to_other_clients() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let large = seen.uri.path() == "/large";
         text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
@@ -286,7 +286,7 @@ async fn unread_answers_leave_a_window_to_others() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed() {
+async fn idle_http2_connections_are_closed() {
     let member = watchable(Options::default()).await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
@@ -363,7 +363,7 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn reads_are_tried_again_after_a_broken_connection() {
+async fn reads_are_retried_after_a_broken_connection() {
     let (config, requests) = breaking(2).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -372,7 +372,7 @@ async fn reads_are_tried_again_after_a_broken_connection() {
 }
 
 #[tokio::test]
-async fn writes_are_not_tried_again_once_sent() {
+async fn sent_writes_are_not_retried() {
     let (config, requests) = breaking(1).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
@@ -395,7 +395,7 @@ async fn refused_requests_are_resent_with_and_without_a_body() {
 }
 
 #[tokio::test]
-async fn http1_members_get_one_request_per_connection_and_reuse() {
+async fn http1_connection_carries_one_request_and_is_reused() {
     for options in
         [Options { alpn: vec!["http/1.1"], ..Options::default() }, Options { plain: true, ..Options::default() }]
     {

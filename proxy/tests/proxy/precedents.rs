@@ -189,7 +189,7 @@ async fn vulndb_3982_identity_headers_never_reach_a_forward_proxy() {
 }
 
 #[tokio::test]
-async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
+async fn forged_identity_headers_of_a_client_are_replaced() {
     let member = Member::echo().await;
     let client = member.client().await;
     let extra = [("authentication.kubernetes.io/pod-name", "p-1")];

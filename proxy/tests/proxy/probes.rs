@@ -127,7 +127,7 @@ async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() 
 }
 
 #[tokio::test]
-async fn probe_thresholds_count_answers_in_a_row() {
+async fn probe_thresholds_count_consecutive_responses() {
     let scene = Scene::new(Probe { success_threshold: 2, failure_threshold: 3, ..probe() }).await;
     let mut ready = Vec::new();
     for status in [500, 500, 200, 500, 500, 500, 200, 500, 200, 200] {
@@ -150,7 +150,7 @@ async fn probe_thresholds_count_answers_in_a_row() {
 }
 
 #[tokio::test]
-async fn probe_answers_before_a_loss_do_not_count() {
+async fn probe_successes_before_a_loss_do_not_count() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
     eventually("it is asked", || scene.asked() > 0).await;
@@ -171,7 +171,7 @@ async fn probe_answers_before_a_loss_do_not_count() {
 }
 
 #[tokio::test]
-async fn endpoint_is_silent_after_enough_unanswered_probes() {
+async fn endpoint_is_silent_after_the_configured_number_of_unanswered_probes() {
     let answer_within = Duration::from_secs(1);
     let scene = Scene::new(Probe { failure_threshold: 2, answer_within, ..probe() }).await;
     eventually("it is silent", || scene.reason().is_some()).await;

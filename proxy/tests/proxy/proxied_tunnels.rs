@@ -121,8 +121,8 @@ fn long() -> Vec<u8> {
 }
 
 #[test]
-fn proxied_tunnel_survives_a_day_of_silence() {
-    through_each("proxied_tunnel_survives_a_day_of_silence", async |mut tunnel| {
+fn idle_proxied_tunnel_stays_open_for_a_day() {
+    through_each("idle_proxied_tunnel_stays_open_for_a_day", async |mut tunnel| {
         silence().await;
         assert_eq!(tunnel.tuning.tunnels.len(), 1);
         says(&mut tunnel.member, &mut tunnel.client, b"still there?").await;

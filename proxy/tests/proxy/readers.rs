@@ -97,7 +97,7 @@ async fn unread_tiny_frames_break_no_stream_of_other_clients() {
 
 /// A client may have 576 long-running requests, on 36 connections.
 #[tokio::test]
-async fn client_with_576_long_requests_takes_nothing_from_others() {
+async fn client_with_576_long_running_requests_does_not_block_others() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let others = futures::future::join_all((2..22).map(|port| open(&client, "quiet", peer(port)))).await;
@@ -109,7 +109,7 @@ async fn client_with_576_long_requests_takes_nothing_from_others() {
 }
 
 #[tokio::test]
-async fn clients_that_read_logs_at_once_share_no_connection() {
+async fn clients_that_follow_logs_share_no_connection() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let logs = (0..20).map(|port| open(&client, "quiet", peer(port)));
@@ -124,7 +124,7 @@ async fn clients_that_read_logs_at_once_share_no_connection() {
 }
 
 #[tokio::test]
-async fn idle_connection_is_reused_for_any_client() {
+async fn idle_connection_is_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
@@ -139,7 +139,7 @@ async fn idle_connection_is_reused_for_any_client() {
 
 /// Frames that are in flight when a client disconnects permanently reduce the connection's budget.
 #[tokio::test]
-async fn connection_with_unread_bytes_stays_with_its_client() {
+async fn connection_with_unread_bytes_is_not_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for (port, connections) in [(1, 1), (1, 1), (2, 2), (1, 2), (3, 3)] {
@@ -216,7 +216,7 @@ impl Ways {
 }
 
 #[tokio::test]
-async fn clients_share_connections_and_the_member_stays_reachable_if_dials_fail() {
+async fn clients_share_connections_if_new_connections_fail() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -232,7 +232,7 @@ async fn clients_share_connections_and_the_member_stays_reachable_if_dials_fail(
 }
 
 #[tokio::test]
-async fn clients_share_connections_while_a_dial_hangs() {
+async fn clients_share_connections_while_a_connection_attempt_hangs() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -243,7 +243,7 @@ async fn clients_share_connections_while_a_dial_hangs() {
 }
 
 #[tokio::test]
-async fn late_failure_of_a_dial_does_not_affect_later_dials() {
+async fn late_connection_failure_does_not_affect_later_attempts() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     ways.become_such(Way::Hangs);
@@ -261,7 +261,7 @@ async fn late_failure_of_a_dial_does_not_affect_later_dials() {
 }
 
 #[tokio::test]
-async fn forgotten_reader_takes_no_connection_from_another() {
+async fn closing_an_idle_connection_spares_other_clients() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;

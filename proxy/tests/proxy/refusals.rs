@@ -161,7 +161,7 @@ async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
 /// Before the refusals, the first endpoint is faster than the second endpoint, which is in another zone. The proxy
 /// forgets the earlier latency.
 #[tokio::test(start_paused = true)]
-async fn nearer_endpoint_that_begins_to_refuse_soon_gets_half() {
+async fn faster_endpoint_that_starts_to_refuse_gets_half() {
     let usual = [Duration::from_millis(2), USUAL];
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual }).await;
     scene.read_for(FORGOTTEN, 1, REFUSED).await;
@@ -185,7 +185,7 @@ async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
 /// One client makes the first endpoint refuse a thousand requests per second. A policy restricts this client to the
 /// first endpoint.
 #[tokio::test(start_paused = true)]
-async fn refused_requests_of_one_client_do_not_move_others_elsewhere() {
+async fn refusals_of_one_client_do_not_move_other_clients() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
     let until = Instant::now() + MEASURED;
     let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
@@ -206,7 +206,7 @@ async fn refused_requests_of_one_client_do_not_move_others_elsewhere() {
 
 /// One client sends 200 requests per second that the fast endpoint answers with 403 or 404.
 #[tokio::test(start_paused = true)]
-async fn refused_requests_of_one_client_send_no_others_to_slow_endpoints() {
+async fn refusals_of_one_client_send_no_others_to_slow_endpoints() {
     let measured = Duration::from_secs(4);
     for error in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
         let usual = [Duration::from_millis(5), Duration::from_secs(2)];
@@ -228,7 +228,7 @@ async fn refused_requests_of_one_client_send_no_others_to_slow_endpoints() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_endpoint_gets_few_requests() {
+async fn slow_endpoint_gets_few_requests() {
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual: [USUAL, Duration::from_secs(1)] }).await;
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     scene.seen.lock().clear();

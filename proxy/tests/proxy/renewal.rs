@@ -52,7 +52,7 @@ async fn new_token_is_sent_over_the_existing_connection() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
+async fn new_certificate_opens_new_connections_and_open_streams_continue() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
@@ -149,7 +149,7 @@ async fn request_resent_for_a_new_user_differs_only_in_the_user() {
 }
 
 #[tokio::test]
-async fn a_user_that_cannot_be_used_leaves_the_old_one() {
+async fn invalid_new_user_leaves_the_previous_user() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let member = Member::echo().await;
@@ -162,7 +162,7 @@ async fn a_user_that_cannot_be_used_leaves_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
+async fn new_user_never_presents_the_previous_users_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     let leaf = users.leaf("one");
@@ -179,7 +179,7 @@ async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
+async fn certificate_renewal_during_a_connection_attempt_costs_one_connection() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     for number in 1..=64 {
@@ -213,7 +213,7 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
 }
 
 #[tokio::test]
-async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
+async fn shutdown_aborts_watches_and_followed_logs() {
     let member = Member::start(Options::default(), |seen, _| async move {
         if seen.uri.path() == "/api" {
             return text(StatusCode::OK, "short".to_owned());

@@ -154,7 +154,7 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
 }
 
 #[tokio::test]
-async fn resets_of_one_client_cost_others_no_connection() {
+async fn resets_of_one_client_close_no_shared_connection() {
     let member = GoMember::start().await;
     // The patience is shorter than the time for `/slow`, so the proxy resets every stream.
     let client = member.client(Duration::from_millis(20)).await;
@@ -202,7 +202,7 @@ async fn resets_of_one_client_cost_others_no_connection() {
 }
 
 #[tokio::test]
-async fn prompt_answer_is_read_although_its_client_has_gone() {
+async fn prompt_response_of_a_disconnected_client_is_read() {
     const PLACES: usize = 50;
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
@@ -228,7 +228,7 @@ async fn prompt_answer_is_read_although_its_client_has_gone() {
 }
 
 #[tokio::test]
-async fn late_bytes_of_reset_streams_do_not_end_others() {
+async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(64));
@@ -251,7 +251,7 @@ async fn late_bytes_of_reset_streams_do_not_end_others() {
 
 /// The pool replaces a connection after many resets, but the old connection stays open until its last stream ends.
 #[tokio::test]
-async fn worn_connections_count_towards_the_maximum() {
+async fn connections_with_many_resets_count_towards_the_maximum() {
     let member = GoMember::start().await;
     let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
     config.root_cert = Some(vec![member.authority.der.to_vec()]);
@@ -299,7 +299,7 @@ async fn worn_connections_count_towards_the_maximum() {
 }
 
 #[tokio::test]
-async fn thousands_of_clients_share_a_few_connections() {
+async fn short_requests_of_5000_clients_share_a_few_connections() {
     const CLIENTS: u16 = 5_000;
     const AT_ONCE: usize = 640;
     let member = Member::start(Options::default(), |_, _| async {
@@ -322,7 +322,7 @@ async fn thousands_of_clients_share_a_few_connections() {
 }
 
 #[tokio::test]
-async fn request_resent_with_new_credentials_keeps_the_place_of_its_client() {
+async fn request_resent_with_new_credentials_keeps_its_permit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();

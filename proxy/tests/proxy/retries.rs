@@ -184,7 +184,7 @@ async fn possibly_processed_write_is_not_resent_and_a_read_is() {
 }
 
 #[tokio::test]
-async fn member_that_refuses_everything_gets_only_a_fifth_more_requests() {
+async fn member_that_refuses_all_requests_gets_a_fifth_more() {
     let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
     for _ in 0..200 {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
@@ -214,7 +214,7 @@ async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> M
 }
 
 #[tokio::test]
-async fn read_refused_by_a_busy_endpoint_goes_to_another() {
+async fn read_refused_by_a_busy_endpoint_uses_another_endpoint() {
     // Status codes of API priority and fairness (429), and of a kube-apiserver during its shutdown (503).
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         reads_are_asked_of_another(status).await;
@@ -267,7 +267,7 @@ enum Other {
 }
 
 #[tokio::test]
-async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
+async fn busy_response_reaches_the_client_if_no_endpoint_answers_better() {
     for other in [Other::Full, Other::Gone, Other::BreaksOff] {
         let authority = Arc::new(Mutex::new(String::new()));
         let first = authority.clone();
@@ -314,7 +314,7 @@ async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
 }
 
 #[tokio::test]
-async fn read_is_sent_at_most_three_times_however_it_fails() {
+async fn read_is_sent_at_most_three_times() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     let member = Member::start(Options::default(), move |_, _| {
@@ -378,7 +378,7 @@ async fn retry_sends_the_same_request() {
 }
 
 #[tokio::test]
-async fn busy_answers_leave_half_of_the_retry_budget() {
+async fn busy_responses_leave_half_of_the_retry_budget() {
     let member = Member::start(Options::default(), |_, _| async { busy() }).await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

@@ -65,9 +65,9 @@ fn is_short() -> bool {
 }
 
 #[test]
-fn name_resolution_without_descriptors_does_not_blame_the_member() {
+fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("name_resolution_without_descriptors_does_not_blame_the_member");
+        return run_short("name_resolution_without_file_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -95,9 +95,9 @@ fn name_resolution_without_descriptors_does_not_blame_the_member() {
 }
 
 #[test]
-fn plugin_without_descriptors_does_not_blame_the_member() {
+fn plugin_without_file_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("plugin_without_descriptors_does_not_blame_the_member");
+        return run_short("plugin_without_file_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -91,7 +91,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_or_returning_endpoint_gets_its_share_gradually() {
+async fn new_or_recovered_endpoint_gets_its_share_gradually() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.expect_a_slow_start("it was lost").await;
@@ -108,13 +108,13 @@ async fn new_or_returning_endpoint_gets_its_share_gradually() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_endpoints_have_their_shares_at_once() {
+async fn initial_endpoints_get_their_full_shares_at_once() {
     let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
 
 #[tokio::test(start_paused = true)]
-async fn returning_endpoint_does_not_get_every_new_watch() {
+async fn recovered_endpoint_does_not_get_every_new_watch() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     let mut watches = Vec::new();

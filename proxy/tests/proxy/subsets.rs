@@ -13,7 +13,7 @@ fn only(urls: &[String], mut request: Request<Body>) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn requests_go_only_to_endpoints_that_a_policy_names() {
+async fn requests_use_only_the_endpoints_of_their_policy() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;

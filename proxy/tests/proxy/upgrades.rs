@@ -145,7 +145,7 @@ async fn ask_for(address: SocketAddr, path: &str, headers: &str) -> (TcpStream, 
 }
 
 #[tokio::test]
-async fn upgrade_takes_an_endpoint_that_can_be_reached() {
+async fn upgrade_uses_a_reachable_endpoint() {
     let member = RawMember::start(SWITCHED).await;
     let lost = Port::reserve();
     let mut config = member.config.clone();
@@ -168,7 +168,7 @@ async fn upgrade_takes_an_endpoint_that_can_be_reached() {
 }
 
 #[tokio::test]
-async fn bytes_flow_both_ways_after_101() {
+async fn tunnel_copies_bytes_in_both_directions_after_101() {
     let tuning = ClientTuning::default();
     for (protocol, answer) in [
         (
@@ -221,7 +221,7 @@ async fn bytes_flow_both_ways_after_101() {
 }
 
 #[tokio::test]
-async fn tunnel_survives_a_day_of_silence() {
+async fn idle_tunnel_stays_open_for_a_day() {
     let member = RawMember::start(SWITCHED).await;
     let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
@@ -259,7 +259,7 @@ where
 }
 
 #[tokio::test]
-async fn bytes_of_a_member_arrive_after_its_client_has_finished() {
+async fn tunnel_carries_member_bytes_after_the_client_finished() {
     let config = member_that_switches(|mut tls| async move {
         let mut said = Vec::new();
         tls.read_to_end(&mut said).await.unwrap();
@@ -279,7 +279,7 @@ async fn bytes_of_a_member_arrive_after_its_client_has_finished() {
 }
 
 #[tokio::test]
-async fn bytes_of_a_client_arrive_after_its_member_has_finished() {
+async fn tunnel_carries_client_bytes_after_the_member_finished() {
     let (heard, hears) = tokio::sync::oneshot::channel();
     let config = member_that_switches(|mut tls| async move {
         tls.write_all(b"that was all").await.unwrap();
@@ -319,7 +319,7 @@ async fn tunnels_end_on_shutdown() {
 }
 
 #[tokio::test]
-async fn tunnel_ender_ends_its_own_tunnel_alone() {
+async fn tunnel_end_signal_ends_only_its_own_tunnel() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let client = member::connect(member.config.clone(), tuning.clone()).await;
@@ -352,7 +352,7 @@ async fn tunnel_ender_ends_its_own_tunnel_alone() {
 }
 
 #[tokio::test]
-async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
+async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
     for (answer, lasts) in [(SWITCHED, true), ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false)] {
         let member = RawMember::start(answer).await;
         let client = member::connect(member.config.clone(), ClientTuning::default()).await;
@@ -373,7 +373,7 @@ async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
 }
 
 #[tokio::test]
-async fn an_upgrade_header_alone_is_an_ordinary_request() {
+async fn upgrade_header_without_connection_header_is_an_ordinary_request() {
     let member = Member::echo().await;
     let client = member.client().await;
     let mut request = get("/api");
@@ -383,7 +383,7 @@ async fn an_upgrade_header_alone_is_an_ordinary_request() {
 }
 
 #[tokio::test]
-async fn upgrade_401_reaches_the_client_unless_the_member_rejects_us() {
+async fn upgrade_401_reaches_the_client_unless_tributarys_credentials_are_rejected() {
     for (own, expected) in [(StatusCode::OK, "HTTP/1.1 401"), (StatusCode::UNAUTHORIZED, "HTTP/1.1 502")] {
         let member = Member::start(Options::default(), move |seen, _| async move {
             let code = if seen.uri.path() == "/api" { own } else { StatusCode::UNAUTHORIZED };

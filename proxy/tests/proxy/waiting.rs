@@ -37,7 +37,7 @@ async fn hanging_after_the_first() -> ClusterClient {
 }
 
 #[tokio::test]
-async fn client_that_takes_over_a_connection_does_not_wait() {
+async fn client_with_a_reusable_connection_does_not_wait() {
     let client = hanging_after_the_first().await;
     let log = async |of| {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");

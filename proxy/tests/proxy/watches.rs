@@ -180,7 +180,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
 }
 
 #[tokio::test]
-async fn unread_watch_holds_up_no_other_on_its_connection() {
+async fn unread_watch_does_not_delay_other_watches_of_its_connection() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     // 80 watches share a connection before the pool opens another connection.
@@ -204,7 +204,7 @@ async fn unread_watch_holds_up_no_other_on_its_connection() {
 
 /// The member stops after one window of unread bytes, so the number of streams limits the memory.
 #[tokio::test]
-async fn unread_watch_holds_one_window_of_bytes() {
+async fn unread_watch_buffers_one_window_of_bytes() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
@@ -248,7 +248,7 @@ async fn unread_tiny_events_break_no_watch() {
 }
 
 #[tokio::test]
-async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
+async fn watches_end_with_the_member_and_survive_goaway() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut ended, mut goes_on, mut other) =
@@ -275,7 +275,7 @@ async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
 }
 
 #[tokio::test]
-async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
+async fn watches_of_a_lost_connection_fail_and_can_be_reopened() {
     let teller = Teller::start().await;
     let mut gate = Gate::to(&teller.member).await;
     let mut config = teller.member.config();
@@ -301,7 +301,7 @@ async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
 }
 
 #[tokio::test]
-async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
+async fn abandoned_new_watch_is_reset_after_a_delay() {
     let teller = Teller::start().await;
     let patience = Duration::from_millis(300);
     let tuning = ClientTuning { given_up_patience: patience, ..ClientTuning::default() };

@@ -67,7 +67,7 @@ async fn member_that_ends(end: End) -> ClusterClient {
 
 /// Envoy, for example, resets a stream with `NO_ERROR` if its backend aborts.
 #[tokio::test]
-async fn an_answer_is_whole_only_where_its_end_is_marked() {
+async fn reset_response_body_is_an_error_unless_complete() {
     for (end, is_whole) in [
         (End::Marked, true),
         (End::EarlyButWhole, true),
@@ -118,7 +118,7 @@ async fn pass_on(
 }
 
 #[tokio::test]
-async fn body_of_a_lost_client_does_not_end_as_if_whole() {
+async fn request_body_of_a_lost_client_does_not_end_normally() {
     let (member, ended) = noting().await;
     let client = member.client().await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
@@ -136,7 +136,7 @@ async fn body_of_a_lost_client_does_not_end_as_if_whole() {
 
 /// Envoy sends such a reset after its own client aborts a request.
 #[tokio::test]
-async fn body_of_a_reset_stream_does_not_end_as_if_whole() {
+async fn request_body_of_a_reset_stream_does_not_end_normally() {
     let (member, ended) = noting().await;
     for (round, end) in
         [End::Reset(h2::Reason::NO_ERROR), End::Reset(h2::Reason::CANCEL), End::Marked].into_iter().enumerate()
