@@ -109,7 +109,6 @@ pub trait ShareHolder: Copy + Eq + Hash {
 pub struct Shares<H> {
     held: usize,
     by_holder: HashMap<H, usize>,
-    /// The amount of all groups together.
     grouped: usize,
     by_group: HashMap<u64, usize>,
 }
