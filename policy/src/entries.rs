@@ -14,14 +14,12 @@ pub(crate) enum FieldEntries<P> {
     AllBut(Vec<Entry<P>>),
 }
 
-/// A pattern with its index in the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<P> {
     pub(crate) place: usize,
     pub(crate) pattern: P,
 }
 
-/// Meaning of an empty field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
     Any,
@@ -118,7 +116,6 @@ impl FieldEntries<TextPattern> {
     }
 }
 
-/// Returns the index of the first entry that matches.
 fn first<P>(entries: &[Entry<P>], is_match: impl Fn(&P) -> bool) -> Option<usize> {
     entries.iter().find(|entry| is_match(&entry.pattern)).map(|entry| entry.place)
 }

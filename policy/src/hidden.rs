@@ -76,10 +76,8 @@ impl Denials {
     }
 }
 
-/// A rule, prepared for comparisons.
 struct Compared {
     matcher: Matcher,
-    /// Whether the rule's policy denies.
     denies: bool,
 }
 

@@ -22,7 +22,6 @@ const BLOCK: usize = u64::BITS as usize;
 /// is in more than 16 groups with entries.
 type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 
-/// Index of the rules, with one table per field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
     /// One bit per rule: the rule's policy is enforced.
@@ -41,10 +40,8 @@ pub(crate) struct RuleIndex {
     non_resource_urls: Texts,
 }
 
-/// Numbers of the first matching rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstRules {
-    /// First matching rule of an enforced policy.
     pub(crate) enforced: Option<usize>,
     /// First matching rule of a policy in audit mode, if this rule comes before the enforced rule.
     pub(crate) audited: Option<usize>,
@@ -132,12 +129,10 @@ impl RuleIndex {
     }
 }
 
-/// Returns the number of the rule of the lowest bit.
 fn lowest(bits: u64, block: usize) -> Option<usize> {
     (bits != 0).then(|| block * BLOCK + bits.trailing_zeros() as usize)
 }
 
-/// The bit of a rule: its block, and the mask in the block.
 #[derive(Clone, Copy, Debug)]
 struct Bit {
     block: usize,
@@ -191,7 +186,6 @@ enum Mention {
     But,
 }
 
-/// Part of a text that an entry must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Whole,

@@ -40,7 +40,6 @@ impl<'a> Name<'a> {
         Self { written, own }
     }
 
-    /// Returns whether an entry matches any spelling of the name.
     pub(crate) fn is_wide(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) || self.own.is_some_and(|own| entry.matches(own))
     }

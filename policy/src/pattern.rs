@@ -2,7 +2,6 @@
 
 /// A pattern that matches values and can be compared with another pattern.
 pub(crate) trait Pattern: Sized {
-    /// Type of the values.
     type Asked<'a>: Copy;
     /// Parses an entry. The caller handles the entry `*`, which matches every value.
     fn parse(text: &str) -> Self;
@@ -117,7 +116,6 @@ pub(crate) struct ResourcePattern {
 }
 
 impl Pattern for ResourcePattern {
-    /// Resource and subresource.
     type Asked<'a> = (&'a str, &'a str);
 
     fn parse(text: &str) -> Self {

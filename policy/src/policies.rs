@@ -40,12 +40,9 @@ pub enum Verdict<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
-    /// The list that contains the policies.
     list: PolicyList,
-    /// Positions of all rules, in order.
     places: Vec<RulePlace>,
     index: RuleIndex,
-    /// Whether any policy is enforced.
     is_governed: bool,
 }
 

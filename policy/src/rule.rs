@@ -93,12 +93,10 @@ impl Matcher {
         }
     }
 
-    /// Returns whether the rule can match resource requests.
     pub(crate) fn takes_resources(&self) -> bool {
         !self.api_groups.is_nothing() && !self.resources.is_nothing()
     }
 
-    /// Returns whether the rule can match non-resource requests.
     pub(crate) fn takes_paths(&self) -> bool {
         !self.non_resource_urls.is_nothing()
     }

@@ -19,7 +19,6 @@ const USERS: [&str; 6] =
     ["ann", "anna", "bob", "system:serviceaccount:a:ab", "system:serviceaccount:a:b", "system:serviceaccount:b:ab"];
 const PATHS: [&str; 4] = ["/", "/healthz", "/healthz/etcd", "/version"];
 
-/// A generated request with the user's groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     user: &'static str,

@@ -48,7 +48,6 @@ pub(crate) fn resource(text: &str) -> DispatchAttributes<'_> {
     DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb, target: DispatchTarget::Resource(target) }
 }
 
-/// Returns a GET of a path by `ann`.
 pub(crate) fn path(path: &str) -> DispatchAttributes<'_> {
     let target = DispatchTarget::NonResource(path.into());
     DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb: "get", target }
