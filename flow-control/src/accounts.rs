@@ -78,7 +78,6 @@ impl<A: Allowance, W> Accounts<A, W> {
         AccountId::Own(key)
     }
 
-    /// Removes an account if the account is unused.
     pub(crate) fn close(&mut self, id: AccountId, now: Instant) {
         if let AccountId::Own(key) = id
             && self.own.get(&key).is_some_and(|account| account.is_at_rest(now))
@@ -87,7 +86,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// Returns `None` if the account was removed.
+    /// Returns the account of an identifier; `None` if the account was removed.
     pub(crate) fn get(&self, id: AccountId) -> Option<&KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get(&key),
@@ -95,7 +94,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// Returns `None` if the account was removed.
+    /// Returns the account of an identifier; `None` if the account was removed.
     pub(crate) fn get_mut(&mut self, id: AccountId) -> Option<&mut KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get_mut(&key),

@@ -35,7 +35,6 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     fn change_limit(&mut self);
 }
 
-/// The number of slots in use.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     taken: u32,

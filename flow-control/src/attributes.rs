@@ -61,7 +61,6 @@ pub struct FlowResource<'a> {
 /// distinguisher (KEP-1040). Several users may share a flow; the queue then serves these users in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Hash of the flow.
     turn: u64,
     /// Hash of the user within the flow. Equal to `turn` in a flow of a single user.
     who: u64,
@@ -86,7 +85,7 @@ impl Flow {
         self.turn
     }
 
-    /// Returns whether two requests belong to the same flow, perhaps as different users.
+    /// Returns whether two requests belong to the same flow. Their users may differ.
     pub(crate) fn takes_turn_of(self, other: Self) -> bool {
         self.turn == other.turn
     }
@@ -156,7 +155,6 @@ impl Key {
     }
 }
 
-/// Returns the group that counts for [`Dimension::Group`].
 fn own_group(groups: &[String]) -> Option<&str> {
     groups.iter().map(String::as_str).filter(|group| !group.starts_with(SYSTEM_GROUPS)).min()
 }

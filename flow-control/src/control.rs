@@ -18,8 +18,7 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
-    /// Schemas that earlier configurations had: all schemas that the last change removed, and older schemas in use.
-    /// Newer schemas come first.
+    /// Removed schemas: all schemas that the last change removed, and older schemas in use. Newer schemas come first.
     left: Vec<GovernedSchema>,
 }
 
@@ -108,7 +107,7 @@ impl FlowControl {
         Ok(Self { schemas, left })
     }
 
-    /// Returns current and earlier schemas of this name, newest first.
+    /// Returns current and removed schemas of this name, newest first.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }

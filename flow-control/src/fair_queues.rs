@@ -55,16 +55,13 @@ impl<W> Default for UsingQueue<W> {
 /// Usage of a queue. Slots are measured by time, in nanoseconds.
 #[derive(Debug, Default)]
 struct Used {
-    /// Usage by ended requests.
     settled: u128,
-    /// Slots in use now.
     seats: u128,
-    /// Sum over the slots in use of the times at which they were taken, in nanoseconds since `origin`.
+    /// Sum of the start times of the slots in use, in nanoseconds since `origin`.
     since: u128,
 }
 
 impl Used {
-    /// Returns the usage up to the time `now`.
     fn until(&self, now: u128) -> u128 {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
@@ -241,7 +238,6 @@ mod tests {
         assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
     }
 
-    /// A flow of long requests and a flow of short requests occupy slots for equal times.
     #[test]
     fn long_and_short_requests_share_slots_by_time() {
         let start = Instant::now();

@@ -90,12 +90,10 @@ impl<A: Allowance> Gate<A> {
         (limiter.waiting(), limiter.keys())
     }
 
-    /// Returns whether no request waits and every key's limit is unused.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.limiter.lock().is_at_rest(Instant::now())
     }
 
-    /// Returns the limit now in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limiter.lock().limit()
     }

@@ -104,7 +104,6 @@ mod tests {
 
     use super::*;
 
-    /// Consecutive hashes select every possible hand exactly once.
     #[test]
     fn consecutive_hashes_select_every_hand_of_queues_once() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {

@@ -35,7 +35,6 @@ pub(crate) struct Limiter<A: Allowance, W> {
     last: u64,
 }
 
-/// A request before the decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) key: Key,
@@ -43,12 +42,10 @@ pub(crate) struct Candidate {
     pub(crate) width: u32,
 }
 
-/// Seats of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
-    /// Time of the admission.
     since: Instant,
     /// Queue from which the request was admitted; `None` if the request did not wait.
     turn: Option<Turn>,
@@ -60,7 +57,6 @@ struct Turn {
     queue: usize,
 }
 
-/// Identifies a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) account: AccountId,
@@ -90,22 +86,18 @@ pub(crate) enum LimiterDecision {
 pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
-    /// Creates a limiter with zero usage and at most `keys_max` accounts.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
         Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: Shares::default(), last: 0 }
     }
 
-    /// Returns the limit now in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limit
     }
 
-    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.total()
     }
 
-    /// Returns the number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.accounts.keys()
     }
@@ -235,7 +227,6 @@ impl<A: Allowance, W> Limiter<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Admits waiting requests while seats are free.
     fn give_turns(
         &mut self,
         id: AccountId,

@@ -10,7 +10,6 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::attributes::Flow;
 
-/// A request that waits for free slots or tokens.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
     /// Ascending number of the request.
@@ -20,22 +19,21 @@ pub(crate) struct Waiter<W> {
     pub(crate) waker: W,
 }
 
-/// Waiting requests in the order in which they are served.
+/// Waiting requests of one or several flows, in the order in which they are served.
 #[derive(Debug)]
 pub(crate) struct Queue<W> {
     queued: VecDeque<Queued<W>>,
-    /// The round after the last served round.
+    /// Number of the round after the last served round.
     next_round: u64,
-    /// The next round of users within each waiting flow with several users, by the hash of the flow.
+    /// Next round among the users of a shared flow, by the hash of the flow.
     next_within: HashMap<u64, u64>,
 }
 
-/// A waiting request with its rounds.
 #[derive(Debug)]
 struct Queued<W> {
-    /// Round among the flows of the queue.
+    /// Round in which the flow's request is served.
     round: u64,
-    /// Round among the users of the flow.
+    /// Round among the users of the request's flow.
     within: u64,
     waiter: Waiter<W>,
 }

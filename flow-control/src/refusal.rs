@@ -58,7 +58,6 @@ impl RefusalCause {
         REFUSAL_REASONS[self.number()]
     }
 
-    /// Returns the index in [`REFUSAL_REASONS`].
     pub(crate) fn number(self) -> usize {
         match self {
             Self::Closed => 0,

@@ -96,7 +96,6 @@ pub struct Queueing {
 }
 
 impl Queueing {
-    /// Maximal number of waiting requests of a schema.
     pub(crate) fn waiting_max(&self) -> usize {
         usize::from(self.deck.queues()) * usize::from(self.length.get())
     }

@@ -101,7 +101,6 @@ impl<A: Allowance> Clients<A> {
         }
     }
 
-    /// Checks the invariants that slots and tokens share.
     fn check(&mut self) {
         assert_eq!(self.limiter.waiting(), self.waiting.len());
         assert!(self.waiting.len() <= queueing().waiting_max());

@@ -43,7 +43,6 @@ fn tokens(qps: u32, burst: u32, by: &[Dimension], queueing: Option<Queueing>) ->
     SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, by: by.to_vec(), queueing })
 }
 
-/// Returns default queues with this maximal wait.
 fn waiting(wait_max: Duration) -> Queueing {
     Queueing { wait_max, ..Queueing::default() }
 }

@@ -82,7 +82,6 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
     assert!(within(counts["kim"], 1_000.0, 0.05), "{counts:?}");
 }
 
-/// Long requests of one user and short requests of another user occupy slots for equal total times.
 #[tokio::test(start_paused = true)]
 async fn users_occupy_slots_for_equal_times_within_10_percent() {
     // Ten slots give 10 s of slot time per second. Half of this time is 25 requests of 200 ms, or 500 requests of 10
