@@ -43,7 +43,6 @@ pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError
 
 /// Time limit of a health check. A kube-apiserver that needs longer for `/readyz` is not healthy.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximal number of bytes that are read of a health check's response body.
 const HEALTH_DETAIL_LIMIT: usize = 4096;
 
 /// Client of one cluster. Cheap to clone; all clones share connections, credentials and the state of the cluster.
@@ -389,7 +388,6 @@ impl ClusterClient {
         self.transport_for(Asker::Ourselves, RequestIdentity::Nameless, Some(endpoint))
     }
 
-    /// Returns a transport with this identity, to the endpoint with this index, or to any endpoint.
     fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
@@ -640,7 +638,6 @@ mod tests {
         assert!(!is_lost());
     }
 
-    /// The cluster is ready if one endpoint is ready. Endpoints that are not ready come last.
     #[tokio::test(start_paused = true)]
     async fn member_is_ready_if_one_endpoint_is_ready() {
         let name = ClusterName::new("a").unwrap();

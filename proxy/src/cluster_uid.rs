@@ -58,7 +58,6 @@ struct UidState {
     /// Whether every connection is refused, because the name will refer to another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
-    /// Whether a connection has reported the expected uid.
     is_confirmed: bool,
     successor: Option<Successor>,
     /// Time of the first of several refusals to report the known uid.
@@ -84,7 +83,6 @@ impl KnownCluster {
         });
     }
 
-    /// Returns whether new connections read the uid.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.borrow().is_asked
     }
@@ -100,12 +98,10 @@ impl KnownCluster {
         known.uid.is_none() && !known.is_closed
     }
 
-    /// Returns the uid of the cluster; `None` before the first report.
     pub(crate) fn uid(&self) -> Option<ClusterUid> {
         self.0.borrow().uid.clone()
     }
 
-    /// Returns whether a connection has reported the expected uid.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.0.borrow().is_confirmed
     }
@@ -140,7 +136,6 @@ impl KnownCluster {
         compared
     }
 
-    /// Records that a server has refused to report the uid.
     pub(crate) fn note_withheld(&self) {
         self.0.send_if_modified(|known| {
             if known.uid.is_none() || known.is_closed || known.successor.is_some() {
@@ -154,12 +149,10 @@ impl KnownCluster {
         });
     }
 
-    /// Returns the other cluster that now answers at the addresses.
     pub(crate) fn successor(&self) -> Option<Successor> {
         self.0.borrow().successor.clone()
     }
 
-    /// Returns a receiver of notifications that another cluster answers at the addresses.
     pub(crate) fn changes(&self) -> ClusterChanges {
         ClusterChanges(self.0.subscribe())
     }

@@ -52,7 +52,6 @@ enum CredentialSource {
     Provider(AuthLayer),
 }
 
-/// The credentials of a user at one point in time.
 pub(crate) struct Current {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Certificate,
@@ -94,16 +93,13 @@ impl Current {
 enum Why {
     /// The credentials are missing or expire soon.
     Due,
-    /// The cluster rejected the current credentials.
     Rejected,
 }
 
-/// The last attempt of a renewal.
 #[derive(Default)]
 struct LastTry {
     at: Option<Instant>,
     error: Option<String>,
-    /// This cluster's rejections of credentials from a plugin.
     rejections: Rejections,
 }
 
@@ -137,7 +133,6 @@ pub(crate) struct UserCredentials {
     retry_interval: Duration,
 }
 
-/// The settings of [`ClientTuning`](crate::ClientTuning) for credentials.
 pub(crate) struct CredentialTuning {
     pub(crate) token_file_interval: Duration,
     pub(crate) exec_timeout: Duration,
@@ -218,22 +213,18 @@ impl UserCredentials {
         }
     }
 
-    /// Returns the certificate of the configuration.
     pub(crate) fn configured_certificate(&self) -> &Certificate {
         &self.configured.0
     }
 
-    /// Returns the number of changes of the credentials, by renewal or by a new user.
     pub(crate) fn renewals(&self) -> u64 {
         self.counters.renewals.load(Ordering::Relaxed)
     }
 
-    /// Counts a change of the credentials.
     pub(crate) fn note_renewal(&self) {
         self.counters.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the remedy for rejected credentials, for people: the configuration field with the credentials.
     pub(crate) fn remedy(&self) -> &'static str {
         self.remedy
     }

@@ -65,18 +65,15 @@ const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The endpoints in the order of the configuration; at least one.
 type EndpointList = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
 
-/// All endpoints of one member.
 pub(crate) struct Endpoints {
     cluster: ClusterName,
     all: EndpointList,
-    /// Observer of the whole cluster.
     member: Arc<Observer>,
     /// Whether the configuration had several endpoints at the start. Then each endpoint has a separate state, and the
     /// list may change.
     are_of_a_list: bool,
     /// Start index of the next choice, so that equal endpoints are used alternately.
     turn: AtomicUsize,
-    /// Notifies subscribers of changes of the list.
     changes: watch::Sender<()>,
     /// Drained endpoints, which may also appear in later lists.
     drained: Mutex<EndpointSubset>,
@@ -106,7 +103,6 @@ impl Endpoints {
         endpoints
     }
 
-    /// Starts a task that observes an endpoint.
     fn tend(&self, endpoint: &Arc<Endpoint>) {
         let tended = Tended {
             cluster: self.cluster.clone(),
@@ -122,12 +118,10 @@ impl Endpoints {
         self.all.load_full()
     }
 
-    /// Returns a receiver of changes of the list.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Returns whether the list may change.
     pub(crate) fn are_of_a_list(&self) -> bool {
         self.are_of_a_list
     }
@@ -221,7 +215,6 @@ impl Endpoints {
         self.leaving.lock().iter().filter_map(Weak::upgrade).for_each(|endpoint| endpoint.pool.cut());
     }
 
-    /// Returns the status of removed endpoints with requests in flight.
     pub(crate) fn leaving(&self) -> Vec<EndpointStatus> {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
     }
@@ -476,14 +469,12 @@ async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     endpoint.pool.cut();
 }
 
-/// State of the task that observes one of several endpoints.
 struct Tended {
     cluster: ClusterName,
     all: Weak<ArcSwap<Vec<Arc<Endpoint>>>>,
     address: Arc<str>,
     /// Cancelled when the endpoint is removed from the list.
     gone: CancellationToken,
-    /// Observer of the whole cluster.
     member: Arc<Observer>,
 }
 

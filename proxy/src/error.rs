@@ -483,7 +483,6 @@ impl ForwardError {
         )
     }
 
-    /// Returns the class of the failure for `tributary status`.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
             Self::Tls { obstacle, .. } => *obstacle,

@@ -87,7 +87,6 @@ impl Exhaustion {
         }
     }
 
-    /// Returns the exhausted resource from the result of opening a test socket.
     fn of_trial(tried: io::Result<()>) -> Option<Self> {
         // UDP ports are separate from TCP ports, so a lack of UDP ports does not count.
         tried.err().and_then(|error| Self::of_io(&error)).filter(|short| *short != PORTS)

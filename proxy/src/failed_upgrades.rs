@@ -35,10 +35,8 @@ const USERS_MAX: usize = 256;
 /// ServiceAccounts can create any number of users, and must leave buckets to other users.
 const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 
-/// The owner of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BucketOwner {
-    /// A single user, by a hash.
     User(u64),
     /// All users that the cluster authenticates, beyond the maximum.
     MembersUsers,

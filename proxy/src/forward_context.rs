@@ -43,7 +43,6 @@ impl ForwardContext {
         Self { identity, asker: Asker::Ourselves, ..Self::default() }
     }
 
-    /// Returns the endpoints that the request may use.
     pub(crate) fn destination(&self) -> Destination {
         match (self.endpoint, &self.endpoints) {
             (Some(place), _) => Destination::At(place),

@@ -107,7 +107,6 @@ const PREFIXES_OF_FRONTS: [&str; 6] =
 /// sensitive.
 const OF_ONE_MESSAGE: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
 
-/// Returns whether a header may pass to this recipient.
 fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
         Recipient::Api => is_of_the_api(name),
@@ -277,7 +276,6 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    /// Names and values of a client's headers.
     type Lines = &'static [(&'static str, &'static str)];
 
     fn map(lines: &[(&str, &str)]) -> HeaderMap {

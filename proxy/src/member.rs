@@ -30,9 +30,7 @@ pub(crate) struct ClientInner {
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
-    /// Budget of retried requests.
     pub(crate) retries: RetryBudget,
-    /// Evidence of the servers behind the addresses.
     pub(crate) proofs: Arc<ServerProofs>,
     /// Whether the client is for users' own tokens, so that it sends its own requests without credentials.
     pub(crate) passes_tokens: bool,
@@ -73,7 +71,6 @@ impl ClientInner {
         Ok(())
     }
 
-    /// Returns how often the name has started to refer to another cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.known.as_ref().map_or(0, |known| known.generation())
     }

@@ -66,7 +66,6 @@ pub(crate) struct SharedPlaces {
 }
 
 impl SharedPlaces {
-    /// Creates a number of free permits.
     pub(crate) fn new(all: usize) -> Self {
         Self { all, taken: Arc::default() }
     }

@@ -159,7 +159,6 @@ struct Lane {
     http1_places: SharedPlaces,
 }
 
-/// Next step of a request without a free stream.
 enum WithoutRoom {
     /// Wait for a new connection.
     Wait(Dial),
@@ -182,7 +181,6 @@ impl Lane {
     }
 }
 
-/// All connections to one endpoint.
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
@@ -200,7 +198,6 @@ pub(crate) struct Pool {
     /// Connections for other long-running requests of clients.
     readers: Readers,
     http1: Arc<IdleConnections>,
-    /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
     /// Number of opened connections, including HTTP/1.1.
@@ -422,7 +419,6 @@ impl Pool {
         Ok(dialed)
     }
 
-    /// Reports a failed connection attempt to the observer.
     fn not_dialed(&self, error: &ForwardError) {
         self.observer.failed(error);
         if error.is_of_dial() {
@@ -491,7 +487,6 @@ impl Pool {
         }
     }
 
-    /// Removes a closed connection.
     fn remove(&self, claim: Claim, id: u64) {
         match claim.reader() {
             Some(_) => self.readers.remove(id),
@@ -542,7 +537,6 @@ impl Pool {
         tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
     }
 
-    /// Returns the number of HTTP/2 connections opened so far.
     pub(crate) fn connections_made(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed)
     }
@@ -552,12 +546,10 @@ impl Pool {
         self.dialed.load(Ordering::Relaxed)
     }
 
-    /// Returns the duration of the last connection attempt; zero before the first attempt.
     pub(crate) fn last_dial_took(&self) -> Duration {
         Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the last connection negotiated HTTP/1.1.
     pub(crate) fn speaks_http1(&self) -> bool {
         self.speaks_http1.load(Ordering::Relaxed)
     }
@@ -692,10 +684,8 @@ impl Pool {
     }
 }
 
-/// Reason why a connection broke.
 struct Broken {
     cause: String,
-    /// Whether a ping timed out.
     is_silence: bool,
 }
 

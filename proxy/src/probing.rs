@@ -59,7 +59,6 @@ const OBJECT_INTERVAL: Duration = Duration::from_secs(1);
 /// and a refused connection costs little.
 const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
-/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeVerdict {
     /// The endpoint answered. A 403 counts as ready.
@@ -75,7 +74,6 @@ enum ProbeVerdict {
 }
 
 impl ProbeVerdict {
-    /// Returns whether the endpoint counts as silent.
     fn is_silent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
@@ -110,7 +108,6 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
     }
 }
 
-/// Probes one endpoint while the endpoint is in the list.
 async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let gone = endpoint.gone.clone();
     let are_several = member.endpoints.are_of_a_list();
@@ -122,7 +119,6 @@ async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Probes one endpoint periodically.
 async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let probe = &member.tuning.probe;
     let mut reachability = endpoint.observer.subscribe();
@@ -264,7 +260,6 @@ fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict
     }
 }
 
-/// Records that the endpoint is silent.
 fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
     // The state changes before the connections are closed, so that aborted requests report this reason.

@@ -22,7 +22,6 @@ const PART: f32 = 0.2;
 /// a handful of requests, and two more requests per second do not burden a member.
 const FLOOR: u32 = 2;
 
-/// Reason of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Failed,
@@ -39,7 +38,6 @@ pub struct RetryStatistics {
     pub refused: u64,
 }
 
-/// Retry budget of one member.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
     all: TpsBudget,

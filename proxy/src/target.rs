@@ -18,13 +18,11 @@ pub struct Address {
 }
 
 impl From<Uri> for Address {
-    /// Creates an address without a proxy.
     fn from(url: Uri) -> Self {
         Self { url, proxy: None }
     }
 }
 
-/// Parsed form of an [`Address`].
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) server: ServerUrl,
@@ -52,14 +50,12 @@ pub(crate) fn targets(
     targets.collect()
 }
 
-/// A member's server URL, parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     scheme: Scheme,
     authority: Authority,
     /// Path of the server URL without a trailing slash. Empty for most clusters; `/k8s/clusters/c-1` behind Rancher.
     base_path: Box<str>,
-    /// Host and port, for people.
     pub(crate) address: Arc<str>,
     /// The whole URL, for comparisons.
     pub(crate) comparable: Box<str>,
@@ -99,7 +95,6 @@ impl ServerUrl {
         Some(format!("{scheme}://{address}{}", url.path().trim_end_matches('/')).into())
     }
 
-    /// Returns whether the server URL has a path.
     pub(crate) fn has_base_path(&self) -> bool {
         !self.base_path.is_empty()
     }
@@ -117,7 +112,6 @@ impl ServerUrl {
         &self.authority
     }
 
-    /// Returns the URL for a connection attempt.
     pub(crate) fn dial_uri(&self) -> Uri {
         self.absolute(PathAndQuery::from_static("/"))
     }

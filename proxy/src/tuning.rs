@@ -21,7 +21,6 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Returns windows for a connection with this number of streams.
     pub(crate) fn for_streams(self, streams: usize) -> Self {
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         Self { connection: self.stream.saturating_mul(streams), ..self }
@@ -121,7 +120,6 @@ pub struct ClientTuning {
 }
 
 impl ClientTuning {
-    /// Returns the settings for credentials.
     pub(crate) fn credentials(&self) -> CredentialTuning {
         CredentialTuning {
             token_file_interval: self.token_file_interval,

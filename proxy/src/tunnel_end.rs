@@ -18,7 +18,6 @@ impl TunnelEnd {
         (Self(receiver), TunnelEnder(sender))
     }
 
-    /// Waits for the end of the tunnel.
     pub(crate) async fn wait(self) {
         match self.0.await {
             Ok(end) => end.await,

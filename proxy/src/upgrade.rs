@@ -102,7 +102,6 @@ pub(crate) async fn forward(
     }
 }
 
-/// Converts a response without a 101 to an ordinary response.
 fn not_switched(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
@@ -144,7 +143,6 @@ async fn connect(
     Ok((held, sender))
 }
 
-/// The permits of a tunnel, and its end signal.
 struct TunnelHold {
     /// Kept until one connection closes, or the end signal.
     permit: Permit,

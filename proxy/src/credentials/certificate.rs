@@ -30,7 +30,6 @@ pub(crate) struct PluginCertificate {
 }
 
 impl Certificate {
-    /// Returns the certificate of a kubeconfig user.
     pub(crate) fn configured(user: &AuthInfo) -> Self {
         Self::Configured(Arc::new(ConfiguredCertificate {
             chain_base64: user.client_certificate_data.clone(),

@@ -5,12 +5,10 @@ use secrecy::SecretString;
 
 /// The credentials that take precedence, in kube's order of precedence.
 pub(super) enum Chosen<'a> {
-    /// `auth-provider` (OIDC, GCP).
     Provider,
     /// User name and password. A user name without a password does not count.
     Password,
     Token(&'a SecretString),
-    /// Path of a token file.
     TokenFile(&'a str),
     Exec(&'a ExecConfig),
     /// Only a client certificate, included in the configuration.

@@ -123,7 +123,6 @@ struct PluginOutput {
     stderr: Vec<u8>,
 }
 
-/// Returns the protocol version of the plugin's input and output.
 fn api_version(config: &ExecConfig) -> &str {
     config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }

@@ -216,7 +216,7 @@ impl Impersonation {
     }
 }
 
-/// Returns a header value that arrives unchanged.
+/// Returns a header value, or an error for text that a header would change.
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {

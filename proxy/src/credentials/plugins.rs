@@ -42,10 +42,8 @@ pub struct Plugins {
     shared: Arc<Mutex<HashMap<PluginRunKey, Weak<Plugin>>>>,
 }
 
-/// Time limit of a plugin run, and the pause after a failure. See [`ClientTuning`](crate::ClientTuning).
 #[derive(Clone, Copy)]
 pub(crate) struct PluginTimes {
-    /// Time limit of one run.
     pub(crate) run: Duration,
     /// Minimal time between two runs, and the first pause after a failure. Each further failure doubles the pause.
     pub(crate) pause: Duration,
@@ -127,14 +125,12 @@ pub(crate) struct Plugin {
 #[derive(Default)]
 struct PluginState {
     given: Option<Arc<PluginCredentials>>,
-    /// Number of successful runs.
     runs: u64,
     /// Number of consecutive failures. Failures from a lack of resources on this machine do not count.
     failures: u32,
     not_before: Option<Instant>,
 }
 
-/// A failing plugin: the error, the number of failures and the next run.
 #[derive(Clone)]
 struct PluginTrouble {
     error: String,
@@ -154,7 +150,6 @@ impl fmt::Display for PluginTrouble {
     }
 }
 
-/// Credentials of one run.
 pub(crate) struct PluginCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
@@ -242,7 +237,6 @@ impl Plugin {
         ))
     }
 
-    /// Returns the error of a failing plugin, the number of failures and the time of the next run.
     pub(crate) fn problem(&self) -> Option<String> {
         self.trouble.lock().as_ref().map(ToString::to_string)
     }
@@ -278,7 +272,6 @@ pub(crate) struct Rejections {
 }
 
 impl Rejections {
-    /// Returns whether it is too early for a new run after a rejection.
     pub(crate) fn pauses(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }

@@ -47,7 +47,6 @@ impl MemberUser {
     }
 }
 
-/// Returns the impersonation of the kubeconfig fields `as`, `as-groups`, `as-uid` and `as-user-extra`.
 fn impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
     let auth = &config.auth_info;
     let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);

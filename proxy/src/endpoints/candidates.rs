@@ -74,7 +74,7 @@ impl<'a> Candidates<'a> {
         Some(if load(other).compare(load(one)) == Ordering::Less { other } else { one })
     }
 
-    /// Moves an endpoint without a connection in time to the end.
+    /// Moves an endpoint to the end of the order, because it gave no connection in time.
     pub(crate) fn postpone(&mut self, endpoint: &'a Arc<Endpoint>) {
         self.last.push(endpoint);
     }
@@ -105,7 +105,6 @@ mod tests {
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 
-    /// Returns three endpoints without known state.
     async fn endpoints(cluster: &ClusterName) -> Vec<Arc<Endpoint>> {
         let [first, second, third] = [1, 2, 3].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

@@ -23,20 +23,16 @@ impl EndpointSubset {
     }
 }
 
-/// The endpoints that a request may use.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Destination {
-    /// All endpoints of the cluster.
     #[default]
     Any,
-    /// Only the endpoints of a policy.
     Chosen(EndpointSubset),
     /// The endpoint with this index in the configuration, or the last endpoint.
     At(usize),
 }
 
 impl Destination {
-    /// Returns whether the set contains this server.
     pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         match self {
             Self::Any | Self::At(_) => true,

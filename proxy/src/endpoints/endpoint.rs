@@ -24,9 +24,7 @@ use crate::target::{ServerUrl, Target};
 /// The reason why an endpoint gets no new requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainCause {
-    /// The endpoint was removed from the list.
     Left,
-    /// The configuration drains the endpoint.
     Configured,
 }
 
@@ -39,16 +37,13 @@ impl DrainCause {
     }
 }
 
-/// One endpoint (address) of a member.
 pub(crate) struct Endpoint {
     pub(crate) target: Arc<ServerUrl>,
     /// The proxy between Tributary and the server, if any.
     proxy: Option<Uri>,
     /// Cancelled when the endpoint is removed from the list.
     pub(crate) gone: CancellationToken,
-    /// Whether the configuration drains the endpoint.
     drain: watch::Sender<bool>,
-    /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
     /// The last check of Tributary's own credentials.
@@ -126,7 +121,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the endpoint has this address.
     pub(crate) fn is_at(&self, address: &Target) -> bool {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
@@ -183,7 +177,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the number of requests of all kinds in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.short.in_flight() + self.lasting.in_flight()
     }
@@ -192,7 +185,6 @@ impl Endpoint {
         self.observer.machine().state(!self.takes_requests(), Instant::now())
     }
 
-    /// Returns the traffic of requests of this kind.
     pub(crate) fn traffic(&self, kind: LaneKind) -> &Traffic {
         match kind {
             LaneKind::Short => &self.short,
@@ -206,7 +198,7 @@ impl Endpoint {
         kind != LaneKind::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
     }
 
-    /// Counts a request as in flight until the guard is dropped.
+    /// Counts a request as in flight until the returned guard is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
         self.traffic(kind).in_flight.fetch_add(1, Ordering::Relaxed);
         EndpointRequest { endpoint: self.clone(), kind }
@@ -255,12 +247,11 @@ impl Endpoint {
         reason.split_once(&known).map_or(reason, |(_, cause)| cause).into()
     }
 
-    /// Counts a request that is sent to the endpoint.
     pub(crate) fn count(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the head of a response.
+    /// Records that the endpoint, or a server in front of it, sent a response head.
     pub(crate) fn spoke(&self, speaker: Speaker) {
         match speaker {
             Speaker::Member => self.note_answer(),
@@ -269,7 +260,6 @@ impl Endpoint {
         }
     }
 
-    /// Records the status of a response.
     pub(crate) fn gave(&self, status: StatusCode) {
         if is_suspicious(status) {
             self.suspect();
@@ -309,7 +299,7 @@ impl Endpoint {
         self.observers().for_each(Observer::note_answer);
     }
 
-    /// Records that the endpoint has sent bytes.
+    /// Records that the endpoint has sent bytes, and so is alive.
     pub(crate) fn heard(&self) {
         self.observers().for_each(Observer::heard);
     }
@@ -356,12 +346,10 @@ impl Endpoint {
         }
     }
 
-    /// Returns the duration of the last response to a probe.
     pub(crate) fn latency(&self) -> Option<Duration> {
         self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 
-    /// Records the duration of a response to a probe.
     pub(crate) fn answered_within(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);

@@ -29,7 +29,6 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) uid: Option<(&'a Arc<KnownCluster>, &'a CurrentUser)>,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
-    /// Observer of the cluster.
     pub(crate) member: &'a Arc<Observer>,
     /// Whether the cluster may have several endpoints, so that each endpoint needs a separate observer.
     pub(crate) is_one_of_several: bool,

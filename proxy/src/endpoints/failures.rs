@@ -14,7 +14,6 @@ pub(crate) struct Failures {
     cluster: ClusterName,
     /// A failure that every endpoint would have.
     of_request: Option<ForwardError>,
-    /// The failure at each endpoint.
     of_endpoints: Vec<(Arc<str>, ForwardError)>,
 }
 
@@ -90,7 +89,6 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
     }
 }
 
-/// Returns the error for an endpoint at its limit of requests in flight.
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     let limit = endpoint.observer.tuning.max_in_flight_per_endpoint.unwrap_or_default();
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
@@ -102,7 +100,6 @@ pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
     asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
 }
 
-/// Returns the reason of a cluster without reachable endpoints.
 pub(crate) fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
     format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
 }

@@ -70,7 +70,6 @@ impl Traffic {
     }
 }
 
-/// The latest responses of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     latency: Option<Latency>,
@@ -99,7 +98,6 @@ struct Errors {
 }
 
 impl Answers {
-    /// Records a response without an error.
     pub(crate) fn note_success(&mut self, took: Duration, now: Instant) {
         let took = took.as_secs_f64().max(1e-9).ln();
         let (before, count) = self.latency.map_or((took, 0), |known| (known.logarithm, known.count));
@@ -116,7 +114,6 @@ impl Answers {
         }
     }
 
-    /// Records a watch that the endpoint refused.
     pub(crate) fn note_refused_watch(&mut self, now: Instant) {
         self.refused_watch = Some(now);
     }
@@ -138,13 +135,11 @@ impl Answers {
     }
 }
 
-/// Load of one endpoint by requests of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) in_flight: f64,
     /// Number of recent errors, which the load counts like requests in flight.
     pub(crate) errors: f64,
-    /// Mean latency in seconds.
     pub(crate) latency: Option<f64>,
 }
 
@@ -186,7 +181,6 @@ mod tests {
         Load { in_flight, errors, latency }
     }
 
-    /// Creates an endpoint's responses from their numbers and latencies.
     fn answers(given: &[(usize, Duration)]) -> Answers {
         let (mut answers, now) = (Answers::default(), Instant::now());
         for (count, took) in given {

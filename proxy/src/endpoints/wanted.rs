@@ -7,7 +7,6 @@ use crate::endpoints::endpoint::Endpoint;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 
-/// Earlier attempts of a request.
 #[derive(Clone, Default)]
 pub(crate) enum Tried {
     #[default]

@@ -7,7 +7,6 @@ use http::Request;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use tributary_apimachinery::body::{self, Body};
 
-/// Removes the body of a watch request, and the headers of the body.
 pub(crate) fn without_body(watch: &mut Request<Body>) {
     *watch.body_mut() = body::empty();
     for header in [CONTENT_TYPE, CONTENT_ENCODING] {

@@ -34,7 +34,6 @@ use crate::retry_budget::Cause;
 /// request (GOAWAY).
 const MAX_RETRIES: usize = 2;
 
-/// A failed attempt, and the request if it was not sent.
 pub(crate) struct Failed {
     pub(crate) error: ForwardError,
     request: Option<Request<Body>>,
@@ -46,10 +45,8 @@ impl From<ForwardError> for Failed {
     }
 }
 
-/// A response, with the credentials of the request and the endpoint.
 pub(crate) struct Exchanged {
     pub(crate) response: Response<Body>,
-    /// The credentials in the request.
     pub(crate) credentials: Arc<Current>,
     pub(crate) endpoint: Arc<Endpoint>,
 }
@@ -107,7 +104,6 @@ impl Replay {
 }
 
 impl ClientInner {
-    /// Sends a prepared request, and retries the request if that is safe.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
@@ -292,7 +288,6 @@ impl ClientInner {
         is_shared.then_some(self.tuning.given_up_patience)
     }
 
-    /// Waits for a response head.
     pub(crate) async fn head(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Body>>>>,

@@ -28,7 +28,6 @@ const BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Occupied {
     #[expect(dead_code, reason = "it is dropped, never read")]
     pub(crate) permit: Permit,
-    /// HTTP/2 stream of the request.
     pub(crate) stream: SentStream,
     /// Time for which an abandoned response is read; `None` for an immediate reset.
     pub(crate) patience: Option<Duration>,
@@ -78,7 +77,6 @@ async fn is_read(mut body: Incoming) -> bool {
     true
 }
 
-/// Result of a sent request.
 type ForwardAnswer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// A request over HTTP/2 without a response yet. Dropping this value abandons the request.
@@ -88,7 +86,6 @@ pub(crate) struct PendingAnswer<F: Future<Output = ForwardAnswer> + Send + 'stat
 }
 
 impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
-    /// Creates a pending response from the future of a sent request.
     pub(crate) fn new(waiting: F, occupied: Occupied) -> Self {
         Self { waiting: Some(Box::pin(waiting)), occupied: Some(occupied) }
     }
@@ -106,7 +103,6 @@ impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
         answer
     }
 
-    /// Returns the resources of the request, for the response body.
     pub(crate) fn into_occupied(mut self) -> Option<Occupied> {
         self.occupied.take()
     }

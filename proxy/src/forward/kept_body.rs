@@ -126,7 +126,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns a body with these frames.
     fn body(pieces: &[&'static [u8]]) -> Body {
         let frames: Vec<_> =
             pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from_static(piece)))).collect();

@@ -43,7 +43,6 @@ pub struct ResponseBodyError {
     pub source: SharedError,
 }
 
-/// Reader of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyReader {
     /// The client of a short request, or Tributary itself.
@@ -53,7 +52,6 @@ pub(crate) enum BodyReader {
 }
 
 impl BodyReader {
-    /// Returns the reader of a response to such a request.
     pub(crate) fn for_claim(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
             (Asker::Client, LaneKind::Watch | LaneKind::Opaque) => Self::Follower,
@@ -62,7 +60,6 @@ impl BodyReader {
     }
 }
 
-/// Origin and reader of a response body.
 pub(crate) struct BodySource {
     pub(crate) endpoint: Arc<Endpoint>,
     /// Server that sent the response, by its status code.

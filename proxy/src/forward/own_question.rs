@@ -25,7 +25,6 @@ const TRIES: usize = 2;
 /// body.
 const ANSWER_LIMIT: usize = 4096;
 
-/// Response to Tributary's own request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuestionAnswer {
     pub(crate) status: StatusCode,

@@ -9,7 +9,6 @@ use crate::pool::Claim;
 /// Conditions of a request's attempts.
 pub(crate) struct SendTerms<'a> {
     pub(crate) claim: Claim,
-    /// The endpoints that the request may use.
     pub(crate) destination: &'a Destination,
     /// Time limit of the response head; `None` without a limit.
     pub(crate) limit: Option<Duration>,

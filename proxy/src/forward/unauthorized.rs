@@ -170,7 +170,6 @@ impl ClientInner {
 mod tests {
     use super::*;
 
-    /// Returns a 401 response with this Content-Length and body.
     fn refused(length: usize, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::UNAUTHORIZED;

@@ -24,7 +24,7 @@ pub(crate) struct Observer {
     cluster: ClusterName,
     pub(crate) tuning: BreakerTuning,
     known: Mutex<Known>,
-    /// Whether another successful response would change nothing. Most requests read only this flag.
+    /// Whether a successful response would leave the state unchanged. Most requests read only this flag.
     is_settled: AtomicBool,
     started: Instant,
     /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
@@ -63,7 +63,6 @@ impl Observer {
         self.sender.subscribe()
     }
 
-    /// Returns a copy of the state machine.
     pub(crate) fn machine(&self) -> Machine {
         self.known.lock().machine
     }
@@ -73,7 +72,6 @@ impl Observer {
         self.machine().is_ready
     }
 
-    /// Returns whether the endpoint counts as unreachable because it rejects Tributary's credentials.
     pub(crate) fn is_rejecting(&self) -> bool {
         self.is_rejecting.load(Ordering::Relaxed)
     }
@@ -94,12 +92,10 @@ impl Observer {
         }
     }
 
-    /// Returns the last failure of Tributary's own request.
     pub(crate) fn fault(&self) -> Option<Arc<str>> {
         self.known.lock().fault.clone()
     }
 
-    /// Returns the time of the last received bytes.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
         let after = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.started + Duration::from_millis(after))
@@ -186,7 +182,6 @@ impl Observer {
         self.lost(reason, Obstacle::Network);
     }
 
-    /// Records that the endpoint is unreachable or silent.
     pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
         let mut known = self.known.lock();
         self.apply_to(&mut known.machine, Input::Loss);

@@ -4,7 +4,6 @@ use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
 use tokio::time::Duration;
 
-/// Path of kube-apiserver's readiness check.
 const READYZ: &str = "/readyz";
 
 /// Interval of probes. With the time limit of a probe, a silent endpoint is detected within 9 s.
@@ -50,7 +49,6 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Returns the URI of the probe.
     pub(crate) fn uri(&self) -> Uri {
         Uri::from(self.path.clone())
     }
@@ -65,7 +63,6 @@ impl Probe {
         self.path.as_str() != READYZ
     }
 
-    /// Returns whether a status code of the endpoint itself means ready.
     pub(crate) fn is_ready(&self, status: StatusCode) -> bool {
         if self.is_strict() { status == StatusCode::OK } else { !status.is_server_error() }
     }

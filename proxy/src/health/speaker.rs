@@ -3,7 +3,6 @@
 
 use http::StatusCode;
 
-/// The server that sent a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// The member, which accepts Tributary's requests.
@@ -17,7 +16,6 @@ pub(crate) enum Speaker {
 }
 
 impl Speaker {
-    /// Returns the sender of a response with this status code.
     pub(crate) fn from_status(status: StatusCode) -> Self {
         match status {
             StatusCode::UNAUTHORIZED => Self::Rejecting,

@@ -38,13 +38,12 @@ pub(crate) enum State {
     Probation { since: Instant },
     /// The endpoint answers, but is not ready. It gets requests only if no better endpoint is left.
     Reachable,
-    /// The endpoint is unhealthy.
+    /// The endpoint is unhealthy, for the given reason.
     Ejected(Ejection),
     /// The configuration drains the endpoint, or no longer lists the endpoint. It gets no new requests.
     Drained,
 }
 
-/// Reason of an ejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ejection {
     /// The endpoint is unreachable. It gets requests only if all endpoints are unreachable; then all endpoints are
@@ -81,13 +80,11 @@ impl State {
         matches!(self, Self::Ready | Self::Probation { .. })
     }
 
-    /// Returns whether requests can be sent to the endpoint.
     pub(crate) fn is_usable(self) -> bool {
         !matches!(self, Self::Ejected(Ejection::Unreachable) | Self::Drained)
     }
 }
 
-/// An event that may change the state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Answer,
@@ -108,19 +105,16 @@ pub(crate) enum Input {
     Start,
 }
 
-/// State of an endpoint, with its circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     state: State,
     /// Whether the endpoint is ready, according to its last probe.
     pub(crate) is_ready: bool,
-    /// Number of consecutive failures.
     failures: u32,
     /// Time of the next trial request; `None` while the circuit breaker is closed.
     retry_at: Option<Instant>,
     /// Number of ejections for errors so far.
     pub(crate) ejections: u64,
-    /// Number of times that the circuit breaker has opened.
     pub(crate) openings: u64,
 }
 
@@ -150,7 +144,7 @@ impl Machine {
         self.state == State::Ejected(Ejection::Unreachable)
     }
 
-    /// Returns whether another successful response would change nothing.
+    /// Returns whether a successful response would leave the state unchanged.
     pub(crate) fn is_settled(&self) -> bool {
         self.failures == 0 && !self.is_unreachable()
     }

@@ -29,11 +29,9 @@ pub(crate) struct Starter {
     round: Arc<PollRound>,
 }
 
-/// Futures that were spawned and not polled yet.
 #[derive(Default)]
 struct Started {
     parts: Vec<ConnectionPart>,
-    /// Whether the connection's task has ended.
     is_over: bool,
 }
 
@@ -66,7 +64,6 @@ pub(crate) struct ConnectionTask<C> {
 }
 
 impl<C: Future + Unpin> ConnectionTask<C> {
-    /// Combines a connection with the futures of this executor.
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let round = Arc::clone(&starter.round);
         let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
@@ -74,7 +71,6 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
     }
 
-    /// Returns the connection while it accepts requests.
     pub(crate) fn connection(&self) -> Option<&C> {
         self.connection.as_ref()
     }
@@ -148,7 +144,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 

@@ -38,16 +38,13 @@ pub(crate) struct Slot {
     pub(crate) counts: Arc<StreamCounts>,
 }
 
-/// Sender of requests on a connection.
 #[derive(Debug)]
 pub(crate) enum RequestSender {
     Usual(SendRequest<Body>),
-    /// Sender for watches only.
     Watches(WatchSender),
 }
 
 impl RequestSender {
-    /// Returns whether the connection accepts no more requests.
     fn is_closed(&self) -> bool {
         match self {
             Self::Usual(sender) => sender.is_closed(),
@@ -62,7 +59,6 @@ pub(crate) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Returns the connection of the stream.
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
@@ -88,7 +84,6 @@ impl Slot {
         self.reserve_below(limit)
     }
 
-    /// Reserves a stream if fewer than `limit` streams are in use.
     fn reserve_below(self: &Arc<Self>, limit: usize) -> Option<StreamPermit> {
         let reserved =
             self.counts.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
@@ -97,7 +92,6 @@ impl Slot {
         Some(StreamPermit { slot: self.clone() })
     }
 
-    /// Returns the number of open streams.
     pub(crate) fn streams(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
     }
@@ -145,7 +139,6 @@ impl Dial {
     }
 }
 
-/// Result of the search for a free stream.
 pub(crate) enum Pick {
     Room(StreamPermit),
     /// A free stream, but a new connection should be opened: few streams are free, another runtime drives the
@@ -155,7 +148,6 @@ pub(crate) enum Pick {
 }
 
 impl Connections {
-    /// Reserves a stream on one of the connections.
     pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -225,7 +217,6 @@ impl Connections {
         rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
     }
 
-    /// Returns a connection without open streams.
     pub(crate) fn idle(&self) -> Option<u64> {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
@@ -344,7 +335,6 @@ mod tests {
     use super::*;
     use crate::pool::stream_counts::{BROKEN_OFF_MAX, SentStream};
 
-    /// Returns a connection to a test server.
     async fn slot(id: u64, streams: usize) -> Arc<Slot> {
         let (near, far) = tokio::io::duplex(64 << 10);
         let started = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));

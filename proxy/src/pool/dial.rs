@@ -109,7 +109,6 @@ pub(crate) enum Dialed {
     Watches(WatchSender, Box<WatchesConnection>),
 }
 
-/// Opens connections to one endpoint.
 pub(crate) struct Dialer {
     cluster: ClusterName,
     target: Arc<ServerUrl>,
@@ -128,7 +127,6 @@ pub(crate) struct Dialer {
     lines: Lines,
 }
 
-/// Protocol for connections without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plain {
     /// HTTP/1.1, for an `http://` server: kubectl proxy supports only HTTP/1.1.
@@ -137,9 +135,7 @@ enum Plain {
     Http2,
 }
 
-/// The route to the server of an endpoint.
 pub(crate) struct Route<'a> {
-    /// The proxy of the configuration.
     pub(crate) proxy: Option<&'a Uri>,
     /// Replaces TCP and the proxy. Without TLS, the server must accept HTTP/2 without negotiation.
     pub(crate) connector: Option<Connector>,
@@ -267,7 +263,6 @@ impl Dialer {
         }
     }
 
-    /// Closes every existing connection with its streams.
     pub(crate) fn cut(&self) {
         self.lines.cut();
     }

@@ -58,7 +58,6 @@ impl IdleConnections {
         Some(self.checkout(sender, version, runtime))
     }
 
-    /// Returns a connection in use, which this runtime drives.
     pub(crate) fn checkout(
         self: &Arc<Self>,
         sender: SendRequest<Body>,
@@ -72,7 +71,6 @@ impl IdleConnections {
         self.idle.lock().len()
     }
 
-    /// Closes connections that have been idle for longer than `age`.
     pub(crate) fn reap(&self, age: Duration) {
         self.idle.lock().retain(|idle| idle.since.elapsed() < age && !idle.sender.is_closed());
     }
@@ -86,14 +84,12 @@ impl IdleConnections {
 }
 
 impl Checkout {
-    /// Adds the permit of the request.
     pub(crate) fn placed(self, place: Permit) -> Self {
         let mut placed = self;
         placed.place = Some(place);
         placed
     }
 
-    /// Returns the sender of the connection until the checkout is dropped.
     pub(crate) fn sender(&mut self) -> Option<&mut SendRequest<Body>> {
         self.sender.as_mut()
     }

@@ -32,13 +32,11 @@ impl Lines {
         Box::new(ReadThrough { stream, reading: UntilCut { cut, is_cut: false } })
     }
 
-    /// Closes every current stream.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock()).cancel();
     }
 }
 
-/// Reads until the cut.
 struct UntilCut {
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,

@@ -21,7 +21,6 @@ pub struct ServerProofs {
     certificates: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
-/// Addresses of a cluster.
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     all: BTreeSet<ServerAddress>,
@@ -37,7 +36,6 @@ struct ServerAddress {
 }
 
 impl ServerProofs {
-    /// Creates the evidence for a cluster with these addresses, before the first connection.
     pub(crate) fn new(addresses: &[Target]) -> Self {
         let proofs = Self::default();
         proofs.set_addresses(addresses);

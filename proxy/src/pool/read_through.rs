@@ -17,7 +17,6 @@ pub(crate) trait Reading<S>: Unpin {
     ) -> Poll<io::Result<()>>;
 }
 
-/// A stream with its replaced read function.
 pub(crate) struct ReadThrough<S, R> {
     pub(crate) stream: S,
     pub(crate) reading: R,

@@ -29,7 +29,6 @@ pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 /// Reader of a response: the client's connection. `None` for all clients without a known connection.
 pub(crate) type Reader = Option<Peer>;
 
-/// Connections of each reader.
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
@@ -37,7 +36,6 @@ pub(crate) struct Readers {
     last_dial: Mutex<Option<LastDial>>,
 }
 
-/// Start time of a connection attempt, and whether it succeeded.
 #[derive(Clone, Copy)]
 struct LastDial {
     begun: Instant,
@@ -50,7 +48,6 @@ impl Readers {
         self.by_reader.lock().entry(reader).or_default().join_dial(version, begin)
     }
 
-    /// Adds a connection for this reader.
     pub(crate) fn push(&self, reader: Reader, slot: Arc<Slot>) {
         self.by_reader.lock().entry(reader).or_default().push(slot);
     }
@@ -132,7 +129,6 @@ impl Readers {
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)
     }
 
-    /// Removes a closed connection of any reader.
     pub(crate) fn remove(&self, id: u64) {
         self.by_reader.lock().retain(|_, of| {
             of.remove(id);
@@ -153,7 +149,6 @@ impl Readers {
         self.by_reader.lock().values().find_map(|of| of.streams_of_one())
     }
 
-    /// Returns the number of connections and the number of open streams.
     pub(crate) fn statistics(&self) -> (usize, usize) {
         let by_reader = self.by_reader.lock();
         let statistics = by_reader.values().map(|of| of.statistics());

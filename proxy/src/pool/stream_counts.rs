@@ -11,7 +11,6 @@ pub(crate) const BROKEN_OFF_MAX: usize = 128;
 /// Counters that the connection's task and its requests share.
 #[derive(Debug)]
 pub(crate) struct StreamCounts {
-    /// Number of reserved and open streams.
     pub(crate) open: AtomicUsize,
     pub(crate) allowed: AtomicUsize,
     /// Number of streams that ended before their responses. Most were reset because the client disconnected.
@@ -21,13 +20,11 @@ pub(crate) struct StreamCounts {
 }
 
 impl StreamCounts {
-    /// Creates counters without streams. `allowed` is the limit of streams.
     pub(crate) fn new(allowed: usize) -> Self {
         let [open, broken_off] = Default::default();
         Self { open, broken_off, allowed: allowed.into(), used: true.into() }
     }
 
-    /// Sets the limit of streams.
     pub(crate) fn allow(&self, streams: usize) {
         self.allowed.store(streams, Ordering::Relaxed);
     }

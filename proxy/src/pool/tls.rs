@@ -37,12 +37,10 @@ struct TlsConfigs {
     version: u64,
 }
 
-/// Creates rustls configurations for one member.
 pub(crate) struct TlsSource {
     /// The cluster part of the configuration, with certificate authorities and without a user.
     config: kube::Config,
     server_name: ServerName<'static>,
-    /// The server name as text.
     pub(crate) server_name_text: Arc<str>,
     state: ArcSwapOption<TlsConfigs>,
 }
@@ -85,7 +83,6 @@ impl TlsSource {
         build(&self.config, certificate, 0).await.map(drop)
     }
 
-    /// Returns whether server certificates are checked.
     pub(crate) fn checks_servers(&self) -> bool {
         !self.config.accept_invalid_certs
     }
@@ -165,7 +162,6 @@ pub fn system_roots() -> Option<Vec<Vec<u8>>> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// Returns the remedy for a failed handshake.
 pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     use rustls::{CertificateError, Error};
     const NOT_TLS: &str = "check that the server URL's port speaks TLS";
@@ -198,7 +194,6 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Returns the class of a failed handshake.
 pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -243,7 +238,6 @@ pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
     }
 }
 
-/// Returns the name of the TLS alert in an error text.
 fn alert_name(text: &str) -> Option<&str> {
     let (_, alert) = text.split_once(ALERT)?;
     alert.split(|end: char| !end.is_ascii_alphanumeric()).next()

@@ -27,7 +27,6 @@ use crate::pool::stream_counts::{SentStream, StreamCounts};
 use crate::pool::watch_stream::WatchHold;
 use crate::target::ServerUrl;
 
-/// Path of the namespace with the uid.
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
 /// Maximal length of a response body, in bytes. 2 MiB, more than etcd's limit of an object.
@@ -40,20 +39,17 @@ pub(crate) struct UidQuestion {
     pub(crate) user: CurrentUser,
     pub(crate) extra_headers: HeaderMap,
     pub(crate) known: Arc<KnownCluster>,
-    /// Time limit of the response.
     pub(crate) timeout: Duration,
 }
 
 /// State of a connection after the uid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// The connection accepts requests.
     Open,
     /// The connection accepts no more requests. Some HTTP/1.1 servers close a connection after each response.
     Closed,
 }
 
-/// A response with its complete body.
 struct Answer {
     status: StatusCode,
     body: Bytes,

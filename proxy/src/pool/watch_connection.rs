@@ -57,11 +57,9 @@ pub(crate) struct Setup {
     pub(crate) max_frame_size: u32,
     /// Time without received data after which a ping is sent.
     pub(crate) keep_alive_interval: Duration,
-    /// Time limit of the response to a ping.
     pub(crate) keep_alive_timeout: Duration,
 }
 
-/// Reason why a connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     /// No bytes arrived within the time limit after a ping.
@@ -191,7 +189,7 @@ pub(crate) async fn start(
     Ok((sender, ConnectionTask::new(WatchConnection { connection, keep_alive, waker }, starter)))
 }
 
-/// Pings a silent server. Returns if no bytes arrive after a ping.
+/// Pings a server that sends no data. Returns if no bytes arrive after a ping.
 async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
     loop {
         heard.store(false, Ordering::Relaxed);

@@ -23,7 +23,6 @@ use crate::pool::stream_counts::SentStream;
 
 /// Resources of a watch, and the minimal age of its stream before a reset.
 pub(crate) struct WatchHold {
-    /// The counted stream of the connection.
     pub(crate) sent: SentStream,
     /// Permits, which are freed after the stream has ended and the client has finished reading.
     pub(crate) held: RequestPermit,
@@ -85,14 +84,12 @@ impl Drop for EndOfFollowing {
     }
 }
 
-/// Reason why the response is not received further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Followed {
     ToItsEnd,
     GivenUp,
 }
 
-/// Received and unread data of a watch.
 struct Unread(Mutex<StreamState>);
 
 #[derive(Default)]
@@ -115,7 +112,6 @@ impl Unread {
         Self(Mutex::new(StreamState { end, flow: Some(stream.flow_control().clone()), ..StreamState::default() }))
     }
 
-    /// Receives all available data.
     fn poll_follow(&self, stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Followed> {
         loop {
             match stream.poll_data(cx) {
@@ -147,7 +143,6 @@ impl Unread {
         Poll::Pending
     }
 
-    /// Records new data and wakes the reader.
     fn came(&self, note: impl FnOnce(&mut StreamState)) {
         let reader = {
             let mut state = self.0.lock();

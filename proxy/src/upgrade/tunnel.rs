@@ -41,7 +41,6 @@ struct MemberSide<S> {
     endpoint: Arc<Endpoint>,
     /// Whether the last read was pending; see [`MemberBody`](crate::forward::member_body::MemberBody).
     is_waiting: bool,
-    /// Cause of a broken connection.
     broken: Option<String>,
 }
 

@@ -209,7 +209,6 @@ async fn credential_check_goes_to_the_endpoint_that_answered_401() {
     }
 }
 
-/// Returns a read for this endpoint alone.
 fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     let url = gate.url().to_string().trim_end_matches('/').to_owned();
     let mut request = get(path);

@@ -38,7 +38,6 @@ fn addresses(client: &ClusterClient) -> Vec<String> {
     client.endpoints().iter().map(|endpoint| format!("https://{}/", endpoint.address)).collect()
 }
 
-/// Opens two watches and reads the first event of each.
 async fn two_watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in 0..2 {
@@ -181,7 +180,6 @@ async fn added_endpoint_has_slow_start_and_single_endpoint_gets_all() {
     assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
 }
 
-/// Drains these endpoints, and ends the drain of all others.
 fn drain(client: &ClusterClient, gates: &[&Gate]) {
     client.set_drained(&EndpointSubset::new(&gates.iter().map(|gate| gate.url().to_string()).collect::<Vec<_>>()));
 }

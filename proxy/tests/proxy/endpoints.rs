@@ -65,7 +65,6 @@ impl Gate {
         }));
     }
 
-    /// Closes all connections and accepts no more.
     pub(crate) async fn close(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();

@@ -89,14 +89,12 @@ impl Authority {
     }
 }
 
-/// A request that a member has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) version: http::Version,
     pub(crate) headers: HeaderMap,
-    /// Client certificate of the connection.
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
@@ -109,7 +107,6 @@ impl Seen {
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = dyn Fn(Seen, Incoming) -> Answer + Send + Sync;
 
-/// TLS and HTTP options of a member.
 pub(crate) struct Options {
     pub(crate) alpn: Vec<&'static str>,
     pub(crate) max_streams: Option<u32>,
@@ -166,7 +163,6 @@ impl Member {
         Self { address, authority, plain, shared, goaway }
     }
 
-    /// A member that answers every request with 200 and the path.
     pub(crate) async fn echo() -> Self {
         Self::start(Options::default(), |seen, _| async move { text(StatusCode::OK, seen.uri.path().to_owned()) }).await
     }
@@ -198,7 +194,6 @@ impl Member {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Sends GOAWAY on every connection.
     pub(crate) fn goaway(&self) {
         let _ = self.goaway.send(());
     }
@@ -339,7 +334,6 @@ pub(crate) fn get(path: &str) -> Request<Body> {
     request
 }
 
-/// Forwards test requests through a client.
 pub(crate) trait SendRequest {
     /// Forwards a request. The request's extensions become the forward context.
     fn send_request(

@@ -14,14 +14,12 @@ use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset, RequestIdenti
 use crate::endpoints::{Gate, client_with};
 use crate::member::{Member, Options, SOON, Seen, SendRequest, eventually, get, text};
 
-/// Fault of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The endpoint answers 500, except for `/readyz`.
     Errors,
     /// The endpoint resets each stream before the response, except for `/readyz`.
     BreaksOff,
-    /// The endpoint answers after a second.
     Slow,
 }
 
@@ -53,7 +51,6 @@ impl Scene {
         self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string(), fault);
     }
 
-    /// Returns the reason why the first endpoint gets no requests.
     fn cause(&self) -> String {
         self.client.endpoints()[0].left_out.as_ref().map(ToString::to_string).unwrap_or_default()
     }

@@ -63,7 +63,6 @@ async fn serve(takes: Takes, stream: DuplexStream) {
     }
 }
 
-/// A client of endpoints with fixed behaviors.
 async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
     client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
 }
@@ -142,7 +141,6 @@ async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
     tending.abort();
 }
 
-/// Opens one watch at each endpoint and reads its first event.
 async fn watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in ENDPOINTS {
@@ -155,7 +153,6 @@ async fn watches(client: &ClusterClient) -> Vec<Body> {
     watches
 }
 
-/// Returns the number of watches that are still open.
 fn under_way(watches: &mut [Body]) -> usize {
     watches.iter_mut().filter_map(|watch| watch.frame().now_or_never().is_none().then_some(())).count()
 }

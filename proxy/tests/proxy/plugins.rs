@@ -127,7 +127,6 @@ fn numbering_plugin(folder: &Path) -> ExecConfig {
     plugin(folder, &script)
 }
 
-/// A member that answers every request with 401.
 async fn rejecting() -> Member {
     Member::start(member::Options::default(), |_, _| async {
         member::text(http::StatusCode::UNAUTHORIZED, String::new())

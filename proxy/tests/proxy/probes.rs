@@ -55,7 +55,6 @@ impl Scene {
         Self { member, gates, answers, client, tending }
     }
 
-    /// Returns the number of probes of the first endpoint.
     fn asked(&self) -> usize {
         let authority = self.gates[0].url().authority().unwrap().clone();
         let seen = self.member.seen();

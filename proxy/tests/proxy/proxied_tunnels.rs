@@ -35,7 +35,6 @@ const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Step in which the idle time advances. Longer than each idle timeout, so that each timeout expires repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
-/// Both ends of a tunnel through a proxy.
 struct Tunnel {
     client: TcpStream,
     member: TlsStream<TcpStream>,
@@ -43,7 +42,6 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// Opens a tunnel to a member through the proxy with this URL.
     async fn open(proxy: &str, asked: &mut UnboundedReceiver<String>) -> Self {
         let (switched, switches) = oneshot::channel();
         let mut config = member_that_switches(|tls| async move {

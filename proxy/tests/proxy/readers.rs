@@ -169,7 +169,6 @@ async fn clients_share_connections_beyond_the_maximum() {
     assert_eq!(member.connections(), 7);
 }
 
-/// Result of a connection attempt.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Leads,

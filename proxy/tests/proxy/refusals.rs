@@ -46,12 +46,10 @@ struct Scene {
     seen: Arc<Mutex<Vec<(usize, String)>>>,
 }
 
-/// Behavior of the two endpoints.
 #[derive(Clone, Copy)]
 struct Behavior {
     /// Status code of the first endpoint's refusals.
     error: StatusCode,
-    /// Duration of a response of each endpoint.
     usual: [Duration; 2],
 }
 
@@ -113,7 +111,6 @@ impl Scene {
     }
 }
 
-/// Serves a connection to the endpoint with this index.
 async fn serve(at: usize, behavior: Behavior, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
     let service = service_fn(move |request: Request<Incoming>| {
         told.lock().push((at, request.uri().path().to_owned()));

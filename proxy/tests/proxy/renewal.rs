@@ -19,7 +19,6 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ConnectError, ForwardE
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, SendRequest, channel, eventually, get, text};
 
-/// Returns the member's configuration with this user.
 fn with_user(member: &Member, user: AuthInfo) -> kube::Config {
     let mut config = member.config();
     config.auth_info = user;

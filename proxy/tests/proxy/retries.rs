@@ -24,14 +24,14 @@ use crate::member::{Member, Options, SendRequest, eventually, full, get, read, t
 /// How a server refuses a request after its head and a part of its body.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// A GOAWAY frame with this last stream.
+    /// A GOAWAY frame: streams up to `last` were processed.
     GoAway { last: u32, code: u32 },
     /// A RST_STREAM frame for the request's stream.
     Reset { code: u32 },
 }
 
 impl Refusal {
-    /// Returns the frame (RFC 9113 §6.4 and §6.8).
+    /// Returns the bytes of the GOAWAY or RST_STREAM frame (RFC 9113 §6.4 and §6.8).
     fn frame(self, stream: u32) -> Vec<u8> {
         match self {
             Self::GoAway { last, code } => {
@@ -54,9 +54,7 @@ impl Refusal {
 /// connections.
 struct Refusing {
     client: ClusterClient,
-    /// Number of refused requests.
     refused: Arc<AtomicUsize>,
-    /// Bodies of processed requests.
     processed: Arc<Mutex<Vec<String>>>,
 }
 
@@ -117,7 +115,6 @@ async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize
     }
 }
 
-/// Answers each request with its own body.
 async fn serve(io: DuplexStream, processed: Arc<Mutex<Vec<String>>>) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let processed = processed.clone();
@@ -255,14 +252,11 @@ fn busy() -> Response<Body> {
     answer
 }
 
-/// Reason why the second endpoint does not answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
-    /// The limit of requests in flight is reached.
     Full,
     /// The endpoint refuses connections, but the proxy has not detected this yet.
     Gone,
-    /// The endpoint resets the stream.
     BreaksOff,
 }
 

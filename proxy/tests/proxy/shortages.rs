@@ -33,7 +33,6 @@ async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     errors
 }
 
-/// Checks that each error names the missing resource, and that no endpoint is blamed.
 fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     for error in errors {
         assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
@@ -46,7 +45,6 @@ fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     assert!(matches!(endpoint.reachability.state, ReachabilityState::Unknown), "{:?}", endpoint.reachability);
 }
 
-/// Opens files until no file descriptor is free.
 fn take_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
@@ -59,7 +57,6 @@ fn run_short(test: &str) {
     own_process::run(&mut command, &format!("shortages::{test}"));
 }
 
-/// Returns whether this process has the low limit of open files.
 fn is_short() -> bool {
     std::env::var_os(IS_SHORT).is_some()
 }

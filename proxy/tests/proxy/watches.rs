@@ -74,7 +74,6 @@ fn asked(path: &str, of: u16) -> http::Request<Body> {
     request
 }
 
-/// Opens the watch of this client.
 async fn watch(client: &ClusterClient, of: u16) -> Body {
     let watch = client.send_request(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
     tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
@@ -324,7 +323,6 @@ async fn abandoned_new_watch_is_reset_after_a_delay() {
     assert!(teller.member.connections() <= 2, "more than 80 at once have another dialed");
 }
 
-/// The member never answers.
 #[tokio::test]
 async fn connection_with_many_unanswered_resets_is_replaced() {
     let asked_for = Arc::new(AtomicUsize::new(0));

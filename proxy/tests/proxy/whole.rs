@@ -16,7 +16,6 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, eventually, full, get, text};
 
-/// How a member ends a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// END_STREAM on an empty frame.
@@ -25,7 +24,6 @@ enum End {
     EarlyButWhole,
     /// A reset with `NO_ERROR` after the announced length.
     AfterItsLength,
-    /// A reset before the end.
     Reset(h2::Reason),
 }
 
@@ -134,7 +132,7 @@ async fn request_body_of_a_lost_client_does_not_end_normally() {
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
 }
 
-/// Envoy sends such a reset after its own client aborts a request.
+/// Envoy resets a request's stream with `NO_ERROR` after Envoy's own client aborts the request.
 #[tokio::test]
 async fn request_body_of_a_reset_stream_does_not_end_normally() {
     let (member, ended) = noting().await;
