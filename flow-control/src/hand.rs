@@ -75,13 +75,12 @@ impl Deck {
 
     /// Returns the distinct queues of a flow's hand, from the flow's hash. No allocation.
     pub(crate) fn deal(self, hash: u64) -> impl Iterator<Item = usize> {
-        // Selected queues, in ascending order.
         let mut dealt = [0_u16; HAND_MAX];
         let mut rest = hash;
         (0..self.hand).map(move |count| {
             let count = usize::from(count);
             let base = u64::from(self.queues) - count as u64;
-            // The card is an index into the queues that are not yet selected.
+            // The digit of the hash is an index into the queues that are not yet selected.
             let mut card = u16::try_from(rest % base).unwrap_or(u16::MAX);
             rest /= base;
             let mut at = 0;

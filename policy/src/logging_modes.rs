@@ -104,7 +104,7 @@ mod tests {
         assert_eq!([is_written(4, false, false), is_written(6, false, false)], [false, true]);
         assert_eq!([is_written(6, true, false), is_written(31, true, false)], [false, true]);
         assert!(!is_written(3_600, false, true));
-        // Exec and port-forward end with status 101, which is no failure.
+        // The response to exec and port-forward is 101, which is no failure.
         for (status, is_long_running, expected) in
             [(101, true, false), (503, true, true), (0, true, true), (0, false, true)]
         {

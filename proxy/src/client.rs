@@ -307,7 +307,7 @@ impl ClusterClient {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
     }
 
-    /// Returns the other cluster that now answers at the member's addresses.
+    /// Returns the new cluster that answers at the member's addresses instead of the expected cluster.
     pub fn successor(&self) -> Option<Successor> {
         self.member.known.as_ref()?.successor()
     }

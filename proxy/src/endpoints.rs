@@ -337,7 +337,7 @@ impl Endpoints {
     pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
         debug_assert!(self.are_compared_by(claim.asker), "nobody compares them by what {claim:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // Other statuses are no fault of the server: every endpoint would refuse the watch.
+        // For all other statuses, every endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(claim.lane).answers, Instant::now());

@@ -325,7 +325,8 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
         }
-        // The idle connection is used before a second connection attempt, which may fail.
+        // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt, which
+        // may fail again.
         if let Some(permit) = self.readers.borrow(version) {
             return WithoutRoom::Borrow(permit);
         }
@@ -715,6 +716,5 @@ async fn drive<C: Streams>(
         let broken = |error: C::Error| Broken { cause: explain(&error), is_silence: C::is_silence(&error) };
         pool.ended(claim, id, ended.err().map(broken));
     }
-    // Open streams continue to their end.
     connection.finish().await;
 }

@@ -190,7 +190,6 @@ mod tests {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
         let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;
-        // The endpoint was unreachable and answers again.
         all[0].observer.unreachable("refused".to_owned());
         all[0].note_answer();
         assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
@@ -202,7 +201,6 @@ mod tests {
         all[1].note_answer();
         all[2].ready(true);
         assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
-        // Endpoints without known state, as after the start of the process.
         let all = endpoints(&cluster).await;
         all.iter().for_each(|endpoint| endpoint.note_answer());
         assert!(all.iter().all(|endpoint| endpoint.state() == State::Ready));

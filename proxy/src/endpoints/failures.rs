@@ -79,7 +79,7 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
     let cluster = cluster.clone();
     let retry_after = endpoint.observer.retry_after().unwrap_or_default();
     match endpoint.observer.unreachable_for() {
-        // The text is the same as during a connection attempt.
+        // A single endpoint gets the error of its last connection attempt.
         Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
         unreachable => {
             let why = endpoint.left_out_by_breaker(unreachable.map(|(_, reason)| reason));

@@ -196,7 +196,6 @@ mod tests {
             ((2.0, 0.0, quick), (3.0, 0.0, quick), Ordering::Less),
             ((3.0, 0.0, quick), (3.0, 0.0, quick), Ordering::Equal),
             ((3.0, 0.0, unknown), (2.0, 0.0, quick), Ordering::Greater),
-            // The second endpoint is five times as slow.
             ((3.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Less),
             ((4.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Equal),
             ((5.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Greater),

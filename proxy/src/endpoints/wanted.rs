@@ -13,7 +13,7 @@ pub(crate) enum Tried {
     Nowhere,
     /// The request failed at this endpoint. A retry at this endpoint requires that no other endpoint is left.
     Failed(Arc<Endpoint>),
-    /// This endpoint answered the request. A retry goes only to other endpoints.
+    /// This endpoint answered the request. A retry must use a different endpoint.
     Answered(Arc<Endpoint>),
 }
 

@@ -193,7 +193,7 @@ impl ClientInner {
                 note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
-                // Tributary's own request will find the cause.
+                // Tributary's own request to the endpoint will show whether the endpoint is at fault.
                 endpoint.suspect();
                 note(None);
             }

@@ -27,7 +27,6 @@ impl ClientInner {
         let held = RequestPermit::from(occupied);
         let asked = WatchHold { sent, held: held.clone(), patience: self.tuning.given_up_patience };
         let (head, body) = request.into_parts();
-        // The request has no body: watches are sent without a body.
         let watch = Request::from_parts(head.clone(), ());
         let answer = match sender.send(watch, asked) {
             Ok(answer) => answer,

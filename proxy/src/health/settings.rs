@@ -140,7 +140,6 @@ mod tests {
             &[
                 (failure, false),
                 (failure, false),
-                // A different result restarts the count.
                 (success, false),
                 (failure, false),
                 (failure, false),

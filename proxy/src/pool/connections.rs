@@ -365,7 +365,7 @@ mod tests {
     async fn unsent_requests_do_not_count_as_reset_streams() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
-            // A stream was reserved without a request, or an unsent request was returned.
+            // Two cases without a reset: a reserved stream without a request, and a request that was returned unsent.
             drop(room(connections.pick(1, here)).expect("room"));
             let came_back = room(connections.pick(1, here)).expect("room");
             SentStream::on(&came_back.slot().counts).ended_well();

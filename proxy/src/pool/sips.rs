@@ -45,7 +45,6 @@ impl<S: AsyncRead> Reading<S> for Sips {
         }
         let before = buffer.filled().len();
         let read = stream.poll_read(cx, buffer);
-        // Without data, the reader is pending in any case.
         let Poll::Ready(read) = read else {
             self.taken = 0;
             return Poll::Pending;

@@ -151,7 +151,6 @@ async fn blocking<T: Send + 'static>(
 /// Returns the operating system's root certificates in DER. `None` if there are none; kube then uses Mozilla's. Blocks,
 /// because it reads files.
 pub fn system_roots() -> Option<Vec<Vec<u8>>> {
-    // An unreadable certificate is skipped.
     let mut store = rustls::RootCertStore::empty();
     let roots: Vec<Vec<u8>> = rustls_native_certs::load_native_certs()
         .certs

@@ -127,7 +127,7 @@ async fn lack_of_local_resources_opens_no_circuit_breaker() {
             || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
             ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
         ),
-        // The error EMFILE.
+        // The error EMFILE of Linux.
         (
             || std::io::Error::from_raw_os_error(24).into(),
             ["this process has as many files open as it may", "ulimit -n"],

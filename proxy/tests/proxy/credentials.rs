@@ -200,7 +200,6 @@ async fn credential_check_goes_to_the_endpoint_that_answered_401() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
     for _ in 0..6 {
-        // A new client has no cached results of credential checks.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
         let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
         let error =
@@ -377,11 +376,9 @@ async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
         client.send_request(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
-    // The client gets the 401 of an admission webhook.
     let denied = client.send_request(post("denied"), RequestIdentity::Member).await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(member::read(denied).await, WEBHOOK_401);
-    // The client gets the 401 of a workload.
     rejects.store(true, Ordering::SeqCst);
     let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
     let proxied = client.send_request(proxied, RequestIdentity::Member).await.unwrap();
@@ -451,7 +448,6 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
         rejections.store(1, Ordering::SeqCst);
         assert_eq!(ask("GET", path).await.unwrap().status(), StatusCode::OK, "{path}");
-        // The member rejects all later requests.
         rejections.store(u16::MAX, Ordering::SeqCst);
         let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");

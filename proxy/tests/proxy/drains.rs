@@ -76,10 +76,9 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
     assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
-    // Both watches continue. The remaining endpoint's watch keeps its connection.
+    // Both watches continue. The watch at the remaining endpoint keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // The client probes the new endpoint, and no longer the removed endpoint.
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
     drop(watches);
     eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
@@ -214,16 +213,13 @@ async fn drained_endpoint_is_probed_but_gets_no_new_requests() {
     let statuses = client.endpoints();
     assert!(is_drained(&statuses[0]) && !is_drained(&statuses[1]), "{statuses:?}");
     assert_eq!(statuses[0].outstanding, 1, "its watch is under way");
-    // The watches of both endpoints continue on their connections.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // Probes of the drained endpoint continue.
     let asked = || at_gate(&member.seen(), &gates[0], "/readyz");
     let before = asked();
     eventually("the drained one is asked", || asked() > before).await;
     assert!(client.reachability().borrow().is_reachable());
 
-    // Probes detect the loss of the drained endpoint. The member stays reachable.
     gates[0].close().await;
     let cause = || client.endpoints()[0].left_out.as_ref().unwrap().cause.to_string();
     eventually("it is seen to be lost", || cause().starts_with("the configuration drains it; it cannot be reached"))

@@ -163,7 +163,6 @@ async fn unreachable_endpoint_gets_no_requests_until_its_recovery() {
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
     assert!(is_lost(&client.endpoints()[0]) && !is_lost(&client.endpoints()[1]));
 
-    // Probes detect that the endpoint is reachable again.
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].open().await;
@@ -242,7 +241,7 @@ async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
         }
     }
     assert_eq!(broken, 20, "the writes of the endpoint that was cut");
-    // One watch has ended. A new watch goes to the other endpoint.
+    // One watch has ended. A new watch goes to the endpoint without a watch.
     let ended = futures::future::select_all(watches.iter_mut().map(|watch| watch.frame()));
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
@@ -370,7 +369,6 @@ async fn member_is_unreachable_until_an_endpoint_recovers() {
     gates[1].open().await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // Probes continue without requests of clients.
     reachability.wait_for(Reachability::is_reachable).await.unwrap();
     tending.abort();
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);

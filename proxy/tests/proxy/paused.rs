@@ -122,11 +122,9 @@ async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
     let client = client("https", &authority, takes, ClientTuning::default()).await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // The client has probed both endpoints.
     sleep(Duration::from_secs(15)).await;
     let (asked_before, before) = (client.endpoints()[1].requests, recoveries(&client));
     for _ in 0..20 {
-        // The first endpoint is silent during these seconds.
         sleep(Duration::from_secs(3)).await;
         let answered = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answered.status(), StatusCode::OK);
@@ -176,7 +174,6 @@ async fn drained_endpoint_aborts_its_requests_after_an_hour() {
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 1, "the other goes on");
     assert_eq!(client.endpoints()[0].outstanding, 0);
-    // A new watch goes to the other endpoint.
     let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(client.endpoints()[1].outstanding, 2);
     drop(watch);

@@ -273,7 +273,6 @@ async fn unread_responses_leave_a_window_to_other_clients() {
     unread.push(ask("/large").await.unwrap());
     let error = ask("/api").await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    // Reading or dropping a response frees its stream.
     for answer in unread.split_off(6) {
         assert_eq!(tokio::time::timeout(SOON, member::read(answer)).await.expect("the rest").len(), 1 << 20);
     }

@@ -237,7 +237,6 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
     let mut clients = Vec::new();
     let folder = tempfile::tempdir().unwrap();
     for cluster in CLUSTERS {
-        // A member that answers with the credentials and the impersonation headers of the request.
         let member = Member::start(Options::default(), |seen, _| async move {
             let told = ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
             text(StatusCode::OK, told.join(" "))

@@ -112,7 +112,7 @@ async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() 
     assert!(scene.after(200).await);
     assert!(!scene.after(500).await);
     let [first, second] = scene.ten().await;
-    // The number includes probes of the second endpoint.
+    // The number of requests includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
     // In slow start, at least seven of seventy requests compare the endpoint with another.
@@ -140,7 +140,6 @@ async fn probe_thresholds_count_consecutive_responses() {
         (500, true),
         (500, false),
         (200, false),
-        // A failure resets the count of successes.
         (500, false),
         (200, false),
         (200, true),

@@ -218,7 +218,6 @@ async fn shutdown_aborts_watches_and_followed_logs() {
             return text(StatusCode::OK, "short".to_owned());
         }
         let (sender, body) = channel();
-        // The body sends frames continuously.
         tokio::spawn(async move {
             while sender.send(Bytes::from_static(b"line\n")).is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -230,7 +230,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
-    // The endpoint may have processed a part of a write, so only the client may retry the write.
+    // The endpoint may have processed a part of a write, so the proxy leaves the retry to the client.
     let mut refused = 0;
     for _ in 0..20 {
         let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();

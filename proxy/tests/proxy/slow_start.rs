@@ -136,13 +136,13 @@ async fn recovered_endpoint_does_not_get_every_new_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn sole_usable_endpoint_has_no_slow_start() {
-    // The other endpoint is drained.
+    // The second endpoint is drained, so the first endpoint is the only usable endpoint.
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.drain(&[ENDPOINTS[1]]);
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // The other endpoint is lost.
+    // The second endpoint is unreachable, so the first endpoint is the only usable endpoint.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     let error = scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);

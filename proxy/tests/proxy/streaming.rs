@@ -23,7 +23,6 @@ impl Drop for Guard {
 #[tokio::test]
 async fn bodies_stream_in_both_directions() {
     for alpn in ["h2", "http/1.1"] {
-        // The member echoes each frame.
         let member = Member::start(Options { alpn: vec![alpn], ..Options::default() }, |_, body| async move {
             Response::new(body.map_err(Into::into).boxed_unsync())
         })

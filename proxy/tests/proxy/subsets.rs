@@ -50,7 +50,6 @@ async fn requests_use_only_the_endpoints_of_their_policy() {
         unknown.to_string().ends_with("none of the endpoints that a policy names is one of the cluster's"),
         "{unknown}"
     );
-    // Requests without a subset are forwarded.
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
 }

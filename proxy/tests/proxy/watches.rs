@@ -110,7 +110,6 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert_eq!(statistics.long_streams, usize::from(watches));
     let most = usize::from(watches).div_ceil(100) + 1;
     assert!(statistics.long_connections <= most, "{statistics:?}");
-    // Sends a short request of the same client.
     let short = async |of: u16| {
         let answer = client.send_request(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
@@ -121,7 +120,6 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert!(client.pool_statistics().short_connections <= 16, "{:?}", client.pool_statistics());
     let connections = teller.member.connections();
     assert!(connections <= most + 16, "{connections} connections");
-    // Each watch gets its own event.
     for of in 0..watches {
         teller.tell(of, format!("event of {of}"));
     }

@@ -41,7 +41,6 @@ async fn member_that_ends(end: End) -> ClusterClient {
                 let mut body = respond.send_response(head, false).unwrap();
                 body.send_data(Bytes::from_static(b"piece"), false).unwrap();
                 tokio::spawn(async move {
-                    // The frame arrives before the end.
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     match end {
                         End::Marked => body.send_data(Bytes::new(), true).unwrap(),
