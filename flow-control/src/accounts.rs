@@ -1,8 +1,9 @@
-//! Accounts: the used part of the limit of each key, for a bounded number of keys.
+//! Accounts of a schema. An account counts the slots or tokens that one key (a user, for instance) uses. Their number
+//! is bounded.
 //!
-//! A key without use is forgotten; a key in use never is. If keys in use take all accounts, all further keys share one
-//! account. So hostile keys (addresses, for instance) take neither memory nor the limit of a key in use, and share one
-//! limit among themselves.
+//! An account with unused slots and full buckets is removed. An account in use is never removed. When accounts in use
+//! reach the maximum, all new keys share one extra account. So an attacker with many addresses can neither fill memory
+//! nor reset the limit of an existing key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,41 +14,37 @@ use crate::allowance::Allowance;
 use crate::attributes::Key;
 use crate::fair_queues::FairQueues;
 
-/// Accounts of one schema: some 2 MB.
+/// Accounts of one schema. The maximum takes about 2 MB.
 pub(crate) const KEYS_MAX: usize = 16_384;
 
-/// Accounts from which accounts at rest are looked for.
+/// Number of accounts from which unused accounts are removed.
 const SWEPT_FROM: usize = 64;
 
-/// Pause between two such walks when all accounts are in use. A walk takes some 100 µs for 16,384 keys.
+/// Pause between two scans for unused accounts. A scan takes about 100 µs for 16,384 keys.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
-/// Account of one key, or of all keys beyond the maximum.
 #[derive(Debug)]
 pub(crate) struct KeyAccount<A, W> {
     pub(crate) allowance: A,
-    /// Queues while requests wait. A box, because most accounts have no queues.
+    /// Queues of waiting requests. A `Box`, because most accounts have no queues.
     pub(crate) queues: Option<Box<FairQueues<W>>>,
 }
 
-/// Identifier of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AccountId {
-    /// The account of a single key.
     Own(Key),
-    /// The account of all keys beyond the maximum.
+    /// The account that all keys beyond the maximum share.
     Rest,
 }
 
-/// The accounts of a schema.
 #[derive(Debug)]
 pub(crate) struct Accounts<A, W> {
     max: usize,
     own: HashMap<Key, KeyAccount<A, W>>,
     rest: KeyAccount<A, W>,
-    /// Number of accounts at which the next walk starts.
+    /// Number of accounts at which the next scan starts.
     sweep_at: usize,
-    /// Earliest time of the next walk.
+    /// Earliest time of the next scan.
     sweep_from: Option<Instant>,
 }
 
@@ -58,19 +55,18 @@ impl<A: Allowance, W> Default for KeyAccount<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Whether the limit is unused and the queues are empty.
+    /// Returns whether the key uses no slot and no token, and no request of the key waits.
     pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
         self.queues.is_none() && self.allowance.is_at_rest(now)
     }
 }
 
 impl<A: Allowance, W> Accounts<A, W> {
-    /// Accounts for at most `max` keys.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, own: HashMap::new(), rest: KeyAccount::default(), sweep_at: SWEPT_FROM.min(max), sweep_from: None }
     }
 
-    /// The account that a key is counted in.
+    /// Returns the account of a key, or the shared account if the maximum is reached.
     pub(crate) fn open(&mut self, key: Key, now: Instant) -> AccountId {
         if self.own.contains_key(&key) {
             return AccountId::Own(key);
@@ -82,7 +78,6 @@ impl<A: Allowance, W> Accounts<A, W> {
         AccountId::Own(key)
     }
 
-    /// Forgets an account at rest.
     pub(crate) fn close(&mut self, id: AccountId, now: Instant) {
         if let AccountId::Own(key) = id
             && self.own.get(&key).is_some_and(|account| account.is_at_rest(now))
@@ -91,7 +86,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// An account; `None` if it was forgotten.
+    /// Returns the account of an identifier; `None` if the account was removed.
     pub(crate) fn get(&self, id: AccountId) -> Option<&KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get(&key),
@@ -99,7 +94,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the account of an identifier; `None` if the account was removed.
     pub(crate) fn get_mut(&mut self, id: AccountId) -> Option<&mut KeyAccount<A, W>> {
         match id {
             AccountId::Own(key) => self.own.get_mut(&key),
@@ -107,18 +102,17 @@ impl<A: Allowance, W> Accounts<A, W> {
         }
     }
 
-    /// All accounts, also the shared account.
+    /// Returns all accounts, including the shared account.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (AccountId, &mut KeyAccount<A, W>)> {
         let own = self.own.iter_mut().map(|(key, account)| (AccountId::Own(*key), account));
         own.chain([(AccountId::Rest, &mut self.rest)])
     }
 
-    /// Number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.own.len()
     }
 
-    /// Whether a new key finds an account. Forgets accounts at rest first, if a walk is due.
+    /// Returns whether a new key can have an account. A scan that is due removes unused accounts before.
     fn has_place(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
             self.own.retain(|_, account| !account.is_at_rest(now));

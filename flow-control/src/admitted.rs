@@ -1,4 +1,4 @@
-//! Slots of admitted requests, and counts of requests.
+//! Permits of admitted requests, and counters of admitted and refused requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use crate::allowance::Slots;
 use crate::gate::Held;
 use crate::refusal::{REFUSAL_REASONS, RefusalCause};
 
-/// Counts of the requests of a schema.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     short: AtomicUsize,
@@ -22,43 +21,39 @@ impl Counts {
         if is_apart { &self.long_running } else { &self.short }
     }
 
-    /// Number of requests in flight: long-running requests that take no slot, or all other requests.
+    /// Number of requests in flight: either the long-running requests without a slot, or all other requests.
     pub(crate) fn under_way(&self, is_apart: bool) -> usize {
         self.counter_for(is_apart).load(Ordering::Relaxed)
     }
 
-    /// Counts an admitted request.
     pub(crate) fn admit(&self) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a refused request.
     pub(crate) fn refuse(&self, cause: RefusalCause) {
         self.refused[cause.number()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of admitted requests.
     pub(crate) fn admitted(&self) -> u64 {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// Number of refused requests, for each of [`REFUSAL_REASONS`].
     pub(crate) fn refused(&self) -> [u64; REFUSAL_REASONS.len()] {
         self.refused.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// An admitted request. Dropping this frees the slot, even if the schemas have changed since.
+/// The permit of an admitted request. Dropping the permit frees the slot, even after a change of the schemas.
 #[must_use = "its place is free again once it is dropped"]
 pub struct AdmittedRequest {
     usage: Arc<Counts>,
     is_apart: bool,
-    /// Dropped last, after the count: the next request in the slot must not find the old count.
+    /// Declared last, because fields drop in order. The count of requests must fall before the slot is free for the
+    /// next request.
     _slot: Option<Held<Slots>>,
 }
 
 impl AdmittedRequest {
-    /// Counts a request from now on, apart from the others or not.
     pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
         usage.counter_for(is_apart).fetch_add(1, Ordering::Relaxed);
         Self { usage: Arc::clone(usage), is_apart, _slot: slot }

@@ -1,4 +1,4 @@
-//! The part of a limit that one key has used: slots, or tokens.
+//! The used part of a key's limit: slots of requests in flight, or spent tokens.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -8,34 +8,33 @@ use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// The used part of a limit. Requests give slots back; time brings tokens back.
+/// The used part of a limit. Slots become free when requests end; tokens refill with time.
 pub(crate) trait Allowance: Default + Debug + Send + 'static {
-    /// Size of the limit.
     type Limit: Copy + Debug + PartialEq + Send;
 
-    /// Whether a request gives its seats back when it ends.
+    /// Whether a request frees its seats when the request ends. True for slots, false for tokens.
     const HELD: bool;
 
-    /// Seats of a request of this width: the whole limit for a wider request. `None` where the limit is 0.
+    /// Returns the seats of a request of this width. A request wider than the limit takes the whole limit. `None` if
+    /// the limit is 0.
     fn seats(limit: Self::Limit, width: u32) -> Option<u32>;
 
-    /// Takes seats if enough are free.
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back seats taken at the time `taken`, without the tokens that time has brought back since.
+    /// Returns the seats that a request took at the time `taken`. Tokens that have refilled since `taken` are not added
+    /// again.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
 
-    /// Time at which enough tokens are back; `None` for slots.
+    /// Returns the time at which a bucket has enough tokens. `None` for slots, which time does not free.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
-    /// Whether the limit is unused, so that the account may be forgotten.
+    /// Returns whether the key uses nothing of the limit, so that the account can be removed.
     fn is_at_rest(&self, now: Instant) -> bool;
 
-    /// Adapts to a new limit. Taken slots stay taken; a token bucket starts full.
+    /// Adapts to a new limit. Slots in use stay in use; a token bucket becomes full.
     fn change_limit(&mut self);
 }
 
-/// Number of slots in use.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     taken: u32,

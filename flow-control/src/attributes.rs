@@ -1,4 +1,4 @@
-//! Attributes of a request, and the account that counts the request.
+//! Attributes of a request for flow control, and the key of the account that counts the request.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
@@ -6,94 +6,91 @@ use std::sync::LazyLock;
 
 use tributary_limiters::ShareHolder;
 
-/// Key of all hashes here, so that a client cannot choose a name with the hash of another user.
+/// A random seed, so that a client cannot choose a user name whose hash collides with another user's.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Prefix of the groups that Kubernetes assigns by itself. These groups do not identify a team.
+/// Prefix of built-in Kubernetes groups such as `system:authenticated`. These groups do not identify a team.
 const SYSTEM_GROUPS: &str = "system:";
 
-/// Attributes of a request. Cheap to make: all fields are borrowed.
+/// Attributes of a request for flow control. All fields are borrowed, so creation is cheap.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// User who sends the request.
+    /// The user who sends the request.
     pub user: FlowUser<'a>,
-    /// Member that alone vouches for the user and the groups; `None` for a user whom the configuration knows. A group
-    /// of one member is a different group than a group of the same name elsewhere.
+    /// The member whose TokenReview authenticated the user; `None` for a user from Tributary's configuration. Equal
+    /// group names of different members are different groups.
     pub member: Option<&'a str>,
-    /// The user's groups, in any order.
+    /// Groups of the user, in any order.
     pub groups: &'a [String],
-    /// Address of the client; behind a load balancer the address that the load balancer reports.
+    /// Address of the client. Behind a load balancer, the address that the load balancer reports.
     pub client_address: Option<IpAddr>,
-    /// Verb of the request, in the terms of RBAC.
+    /// RBAC verb of the request.
     pub verb: &'a str,
-    /// Resource; `None` for other paths.
+    /// The requested resource; `None` for a non-resource path.
     pub resource: Option<FlowResource<'a>>,
     /// Whether the request is long-running: a watch, exec, attach, port-forward, a followed log, or a proxied request.
     pub is_long_running: bool,
-    /// Slots or tokens for the request: 1, or more for an expensive request. A request that is wider than the limit
-    /// takes the whole limit.
+    /// Number of slots or tokens that the request takes: 1, or more for an expensive request. A request wider than the
+    /// limit takes the whole limit.
     pub width: u32,
-    /// Flow of the request among waiting requests.
+    /// Flow of the request. Waiting requests of different flows are served in turn.
     pub flow: Flow,
 }
 
-/// User of a request. Users of the same name with different verifiers are different users.
+/// The user of a request. Equal user names of different authenticators belong to different users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowUser<'a> {
-    /// Verifier that authenticates the user.
+    /// The authenticator that authenticated the user.
     pub verifier: &'a str,
-    /// Name that the verifier reports.
+    /// The user name that the authenticator reports.
     pub name: &'a str,
 }
 
-/// Resource of a request. A subresource counts as a resource of its own.
+/// The resource of a request. A subresource counts as a separate resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowResource<'a> {
-    /// The API group, empty for the core group. The version makes no difference.
+    /// API group, empty for the core group. All versions of a group count together.
     pub group: &'a str,
-    /// The resource, in the plural.
+    /// Plural name of the resource.
     pub resource: &'a str,
-    /// Subresource, for instance `status`.
+    /// Name of the subresource, for example `status`.
     pub subresource: Option<&'a str>,
 }
 
-/// Flow: the requests that take one turn among waiting requests. It is kube-apiserver's flow distinguisher (KEP-1040),
-/// as a keyed hash. Users who share a turn take turns within the flow.
+/// A flow: requests that count as one client in a fair queue. The value is a keyed hash of kube-apiserver's flow
+/// distinguisher (KEP-1040). Several users may share a flow; the queue then serves these users in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Hash of the flow's turn.
     turn: u64,
-    /// Hash of the user within the turn; equal to `turn` for a turn of one user.
+    /// Hash of the user within the flow. Equal to `turn` in a flow of a single user.
     who: u64,
 }
 
 impl Flow {
-    /// Flow of a user with a turn of their own.
+    /// Returns the flow of a single user.
     pub fn from_identity(who: &impl Hash) -> Self {
         Self::numbered(HASHES.hash_one(who))
     }
 
-    /// Flow of the user `who` who shares the turn of `all`.
+    /// Returns the flow `all` with the user `who`, one of several users of the flow.
     pub fn of_one_among(all: &impl Hash, who: &impl Hash) -> Self {
         Self { turn: HASHES.hash_one(all), who: HASHES.hash_one((all, who)) }
     }
 
-    /// Flow with this hash.
     pub(crate) fn numbered(hash: u64) -> Self {
         Self { turn: hash, who: hash }
     }
 
-    /// Hash of the turn.
     pub(crate) fn turn(self) -> u64 {
         self.turn
     }
 
-    /// Whether two flows share a turn.
+    /// Returns whether two requests belong to the same flow. Their users may differ.
     pub(crate) fn takes_turn_of(self, other: Self) -> bool {
         self.turn == other.turn
     }
 
-    /// Whether other users share the turn.
+    /// Returns whether several users share the flow.
     pub(crate) fn is_shared(self) -> bool {
         self.turn != self.who
     }
@@ -105,24 +102,25 @@ impl ShareHolder for Flow {
     }
 }
 
-/// Dimension of a key: each value has a limit of its own.
+/// A dimension of a limit. Each value of the dimension (for example each user) has a separate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// User, identified by verifier and name.
+    /// The user, identified by authenticator and name.
     User,
-    /// First group in byte order, without groups that begin with `system:`. Users without such a group form one group.
-    /// Groups that one member alone vouches for differ from groups of other members.
+    /// The user's first group in byte order, ignoring groups that begin with `system:`. Users without such a group form
+    /// one group. Groups of users from one member's TokenReviews differ from equally named groups of other members.
     Group,
-    /// Client address. Of IPv6 the first 64 bits, since a network has all addresses with these bits.
+    /// The client address. Only the first 64 bits of an IPv6 address count, because one network usually has all
+    /// addresses with these bits.
     ClientAddress,
-    /// Verb of the request.
+    /// The verb of the request.
     Verb,
-    /// Group, resource and subresource.
+    /// API group, resource and subresource.
     Resource,
 }
 
 impl Dimension {
-    /// Noun in the message of a refusal: a limit `for each user`.
+    /// The noun for the text of a refusal: a limit `for each user`.
     pub fn noun(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -134,13 +132,13 @@ impl Dimension {
     }
 }
 
-/// Key of an account. A keyed hash of 64 bits, so that long names take no memory; two of a million keys share an
-/// account once in 37 million times.
+/// The key of an account: a keyed hash of 64 bits, so that long names take no memory. Among a million keys, the
+/// probability of any collision is one in 37 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
-    /// Key of a request by the dimensions of its schema. Cost: one hash, no allocation.
+    /// Returns the key of a request from the dimensions of the schema. Cost: one hash, no allocation.
     pub(crate) fn from_attributes(by: &[Dimension], attributes: &Attributes<'_>) -> Self {
         let mut hasher = HASHES.build_hasher();
         for dimension in by {
@@ -157,12 +155,11 @@ impl Key {
     }
 }
 
-/// Group of a user in the dimension [`Dimension::Group`].
 fn own_group(groups: &[String]) -> Option<&str> {
     groups.iter().map(String::as_str).filter(|group| !group.starts_with(SYSTEM_GROUPS)).min()
 }
 
-/// The network of an address, which identifies a client.
+/// Returns the /64 network of an IPv6 address, or the IPv4 address.
 fn network(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = u128::MAX << 64;
     match address.to_canonical() {
@@ -189,13 +186,12 @@ mod tests {
         }
     }
 
-    /// Whether two requests are counted together by this dimension.
     fn together(by: Dimension, one: &Attributes<'_>, other: &Attributes<'_>) -> bool {
         Key::from_attributes(&[by], one) == Key::from_attributes(&[by], other)
     }
 
     #[test]
-    fn key_dimension_distinguishes_only_its_own_attribute() {
+    fn limit_key_depends_only_on_its_dimension() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn group_key_ignores_the_order_and_system_groups() {
+    fn group_key_ignores_group_order_and_system_groups() {
         let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let [one, turned, other, none] = [
             groups(&["system:authenticated", "web", "db"]),
@@ -232,15 +228,15 @@ mod tests {
         assert!(together(Dimension::Group, &of(&none), &of(&[])));
     }
 
-    /// A member may answer a TokenReview with any name and any group.
+    /// A member's TokenReview may return any user name and any group.
     #[test]
-    fn group_named_by_a_member_is_no_group_of_others() {
+    fn group_from_one_members_token_review_differs_from_other_groups() {
         let groups = ["web".to_owned()];
         let by = |member| Attributes { member, groups: &groups, ..attributes() };
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
         assert!(together(Dimension::Group, &eu, &by(Some("eu"))));
         assert!(!together(Dimension::Group, &eu, &configured) && !together(Dimension::Group, &eu, &us));
-        // Users of a member without a group, as ServiceAccounts, form one group of the member.
+        // A member's users without a group (ServiceAccounts, for instance) form one group of the member.
         let accounts = [Some("eu"), Some("us"), None].map(|member| Attributes { groups: &[], ..by(member) });
         let [of_eu, of_us, none] = accounts;
         assert!(together(Dimension::Group, &of_eu, &Attributes { groups: &[], ..by(Some("eu")) }));
@@ -249,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_share_a_turn_are_distinct_within_it() {
+    fn users_of_a_shared_flow_remain_distinct() {
         let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
         assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
         assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));

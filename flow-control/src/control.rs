@@ -1,4 +1,4 @@
-//! The schemas of one configuration.
+//! The flow-control schemas of one configuration.
 
 use std::collections::HashMap;
 use std::mem::discriminant;
@@ -14,12 +14,11 @@ use crate::limiter::Candidate;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
-/// Schemas of one configuration, by name. A configuration is a value; all configurations share the state of a schema.
+/// Schemas of one configuration, by name. A new configuration keeps the usage of each schema that remains.
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
-    /// Schemas of earlier configurations: all schemas that the last change removed, and older schemas in use. Newer
-    /// schemas come first.
+    /// Removed schemas: all schemas that the last change removed, and older schemas in use. Newer schemas come first.
     left: Vec<GovernedSchema>,
 }
 
@@ -27,11 +26,11 @@ pub struct FlowControl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are two flow control schemas of the name \"{name}\"; rename one of them")]
 pub struct DuplicateSchema {
-    /// Name that both schemas have.
+    /// The duplicate name.
     pub name: Arc<str>,
 }
 
-/// A schema with its state. Cheap to clone.
+/// A schema with its usage. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GovernedSchema {
     name: Arc<str>,
@@ -46,32 +45,32 @@ enum Governed {
     Tokens(Ruled<SpentTokens>),
 }
 
-/// Configuration of a limit, and the state that outlives the configuration.
+/// Configuration of a limit, with the usage, which outlives the configuration.
 #[derive(Debug)]
 struct Ruled<A: Allowance> {
     rule: Limited<A::Limit>,
     gate: Arc<Gate<A>>,
 }
 
-/// Usage of a schema.
+/// Current usage of a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchemaUsage {
-    /// Requests in flight that take a slot, or would if the schema had slots.
+    /// Number of requests in flight, except long-running requests without a slot.
     pub in_flight: usize,
-    /// Long-running requests that take no slot.
+    /// Number of long-running requests without a slot.
     pub long_running: usize,
-    /// Requests in the queues.
+    /// Number of requests that wait in queues.
     pub waiting: usize,
-    /// Number of keys with accounts.
+    /// Number of keys (for example users) with accounts.
     pub keys: usize,
-    /// Requests admitted since the schema was created.
+    /// Number of requests admitted since the creation of the schema.
     pub admitted: u64,
-    /// Requests refused since then, for each of [`REFUSAL_REASONS`].
+    /// Number of requests refused since the creation of the schema, for each of [`REFUSAL_REASONS`].
     pub refused: [u64; REFUSAL_REASONS.len()],
 }
 
 impl FlowControl {
-    /// The schemas of the first configuration.
+    /// Creates the schemas of the first configuration.
     ///
     /// # Errors
     /// [`DuplicateSchema`].
@@ -79,13 +78,15 @@ impl FlowControl {
         Self::default().changed(schemas)
     }
 
-    /// The schemas of the next configuration. A schema of the same name and kind keeps its requests: those that hold
-    /// slots, even more than the new limit, and those that wait. A token bucket keeps its tokens while its rate and its
-    /// burst stay the same; another rate begins with full buckets. New limits are in force at once, also for holders of
-    /// the configuration before. The use of a schema that goes is remembered until it ends, in case the schema returns.
+    /// Creates the schemas of the next configuration.
+    ///
+    /// A schema with the name and kind of an earlier schema keeps all waiting requests and all slots in use, even more
+    /// slots than the new limit. A token bucket keeps its tokens unless rate or burst change; a changed bucket starts
+    /// full. New limits apply at once, also to requests with an older configuration. A removed schema in use keeps its
+    /// usage, in case a later configuration adds the schema again.
     ///
     /// # Errors
-    /// [`DuplicateSchema`]; then nothing is changed.
+    /// [`DuplicateSchema`]. The limits then remain unchanged.
     pub fn changed(&self, schemas: impl IntoIterator<Item = Schema>) -> Result<Self, DuplicateSchema> {
         let mut by_name: HashMap<Arc<str>, Schema> = HashMap::new();
         for schema in schemas {
@@ -106,30 +107,30 @@ impl FlowControl {
         Ok(Self { schemas, left })
     }
 
-    /// Current and earlier schemas with the name.
+    /// Returns current and removed schemas of this name, newest first.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Removed schemas: all schemas of the previous configuration, because requests may still refer to that
-    /// configuration, and older schemas in use. Of two schemas of one name the newer comes first.
+    /// Removed schemas: all schemas of the previous configuration, because requests may still use that configuration,
+    /// and older schemas in use. Newer schemas come first.
     pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.left.iter()
     }
 
-    /// Schema of this name.
+    /// Returns the schema of this name.
     pub fn schema(&self, name: &str) -> Option<&GovernedSchema> {
         self.schemas.get(name)
     }
 
-    /// All schemas, in no particular order.
+    /// Returns all schemas, in no particular order.
     pub fn schemas(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.schemas.values()
     }
 }
 
 impl GovernedSchema {
-    /// Creates a schema with the state of earlier schemas of the name.
+    /// Creates a schema with the usage of an earlier schema of the same name and kind.
     fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
         let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
@@ -149,7 +150,7 @@ impl GovernedSchema {
         Self { name, kind: Arc::new(kind), usage }
     }
 
-    /// Whether an admitted request is in flight, a request waits, or tokens are missing.
+    /// Returns whether a request is in flight or waits, or a bucket is not full.
     fn is_in_use(&self) -> bool {
         let is_at_rest = match &*self.kind {
             Governed::Exempt => true,
@@ -159,15 +160,16 @@ impl GovernedSchema {
         !is_at_rest || [false, true].into_iter().any(|is_apart| self.usage.under_way(is_apart) > 0)
     }
 
-    /// Name of the schema.
+    /// Returns the name of the schema.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Admits a request: at once, or after the wait that the schema allows. Allocates only if the request waits or its
-    /// key is new.
+    /// Admits a request at once, or after a wait of at most [`Queueing::wait_max`](crate::Queueing::wait_max).
+    /// Allocates only if the request waits or its key is new.
     ///
-    /// Cancellation: dropping the future leaves the queue; the next request gets a turn that was just given.
+    /// Cancellation: dropping the future removes the request from its queue. The next waiting request gets a permit
+    /// that was already granted.
     ///
     /// # Errors
     /// [`Refused`].
@@ -197,7 +199,7 @@ impl GovernedSchema {
         Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
     }
 
-    /// Whether a request is long-running and takes no slot.
+    /// Returns whether a request is long-running and takes no slot.
     fn is_apart(&self, attributes: &Attributes<'_>) -> bool {
         let counts_all = match &*self.kind {
             Governed::Slots(ruled) => ruled.rule.limit.count_long_running,
@@ -206,7 +208,7 @@ impl GovernedSchema {
         attributes.is_long_running && !counts_all
     }
 
-    /// Limit of each key now: slots, or tokens in a second. `None` without a limit.
+    /// Returns the current limit of each key: slots, or tokens per second. `None` for a schema without a limit.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
             Governed::Exempt => None,
@@ -215,7 +217,7 @@ impl GovernedSchema {
         }
     }
 
-    /// Usage of the schema now.
+    /// Returns the current usage of the schema.
     pub fn usage(&self) -> SchemaUsage {
         let (waiting, keys) = match &*self.kind {
             Governed::Exempt => (0, 0),
@@ -232,7 +234,7 @@ impl<A: Allowance> Ruled<A>
 where
     ReachedLimit: From<A::Limit>,
 {
-    /// Continues the state of the earlier schema under another rule, or begins with an unused limit.
+    /// Applies a new limit to the usage of the earlier schema. Starts with zero usage if there is no earlier schema.
     fn with_rule(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
         let Some(before) = before else {
             let gate = Gate::new(rule.limit, rule.queueing);
@@ -251,17 +253,17 @@ where
     }
 
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
-        // The current limit, which may differ from the limit of the request's configuration.
+        // The limit now in force. A newer configuration may have changed the limit of the request's configuration.
         let limit = self.gate.limit().into();
         Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
     }
 }
 
 impl Ruled<Slots> {
-    /// Admits a request without a slot.
+    /// Admits a long-running request that takes no slot.
     ///
     /// # Errors
-    /// [`Refused`] without a slot.
+    /// [`Refused`] if the limit is 0.
     fn pass_apart(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<(), Box<Refused>> {
         match self.rule.limit.max {
             0 => Err(self.refused(name, RefusalCause::Closed, attributes)),

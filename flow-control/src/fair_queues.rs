@@ -1,15 +1,16 @@
-//! Requests that wait for the limit of one key, and their order.
+//! Fair queues: waiting requests for one key's limit, and the order in which the queues are served.
 //!
-//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or where the fewest other requests wait.
-//! So all requests of a flow take one queue's turn; kube-apiserver's flows spread over their whole hand.
+//! The hash of a flow selects a few candidate queues ([`Deck`]). All waiting requests of a flow are in one queue: the
+//! candidate with the fewest requests of other flows. In kube-apiserver, the requests of a flow spread over all
+//! candidate queues.
 //!
-//! The next queue with requests is the queue that has used least: start-time fair queueing (Goyal, Vin and Cheng,
-//! SIGCOMM 1996) over several servers at once (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), on which KEP-1040 rests,
-//! too. An empty queue begins where the others are: a flow cannot save up turns, and does not pay for free capacity.
-//! Use is counted in tokens, or in slots by the time for which requests hold them; a request with a slot counts as a
-//! second in advance, so that flows with requests of unknown length have equally many in flight.
+//! The queue with the least usage is served next. The algorithm is start-time fair queueing (Goyal, Vin and Cheng,
+//! SIGCOMM 1996) for several servers (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), as in KEP-1040. A queue that was
+//! empty starts with the least usage of all waiting queues, so a flow cannot save up usage. Usage of tokens is their
+//! number; usage of slots is the time for which requests occupy the slots. A slot counts one second in advance, so that
+//! flows with requests of unknown duration have equally many requests in flight.
 //!
-//! [`Queue`] decides about the order within a queue.
+//! [`Queue`] decides the order within a queue.
 
 use std::collections::HashMap;
 
@@ -19,23 +20,23 @@ use crate::attributes::Flow;
 use crate::hand::Deck;
 use crate::queue::{Queue, Waiter};
 
-/// Use of a slot in advance, and of a token, in nanoseconds. 1 s: longer than nearly all requests take.
+/// Usage that a slot counts in advance, and usage of one token, in nanoseconds. Nearly all requests take less than one
+/// second.
 const AHEAD: u128 = 1_000_000_000;
 
-/// Queues of one key. They exist while requests wait.
+/// Queues of one key. The queues exist only while requests wait.
 #[derive(Debug)]
 pub(crate) struct FairQueues<W> {
-    /// Identifies these queues among earlier and later queues of the key.
+    /// Distinguishes these queues from earlier and later queues of the same key.
     pub(crate) generation: u64,
     deck: Deck,
     origin: Instant,
-    /// Queues with requests, queues whose requests hold slots, and queues that have used more than the queues with
-    /// requests. All other queues begin where these are. A key has few queues, however many a deck has: most keys have
-    /// one flow.
+    /// Queues with waiting requests, queues whose requests occupy slots, and empty queues with above-minimum usage. All
+    /// other queues would start with the minimum usage. A map, because most keys have one flow and few queues.
     queues: HashMap<usize, UsingQueue<W>>,
     waiting: usize,
-    /// Queue whose turn it is, until its first request has its seats or leaves. By use alone the order would change
-    /// with time, and a turn could come without an event.
+    /// The queue to serve next, fixed until its first request is admitted or cancelled. Usage grows with time, so a
+    /// choice by usage alone could change without an event.
     turn: Option<usize>,
 }
 
@@ -51,24 +52,21 @@ impl<W> Default for UsingQueue<W> {
     }
 }
 
-/// Use of a queue: slots by time, in nanoseconds.
+/// Usage of a queue. Slots are measured by time, in nanoseconds.
 #[derive(Debug, Default)]
 struct Used {
-    /// Use of ended requests.
     settled: u128,
-    /// Slots in use now.
     seats: u128,
-    /// Sum of the times at which these slots were taken, from the origin on.
+    /// Sum of the start times of the slots in use, in nanoseconds since `origin`.
     since: u128,
 }
 
 impl Used {
-    /// Use up to the time `now`.
     fn until(&self, now: u128) -> u128 {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
 
-    /// Use with the advance for slots: the smallest has the next turn.
+    /// Returns the usage including the advance for slots in use. The queue with the smallest value is served next.
     fn ahead(&self, now: u128) -> u128 {
         self.until(now) + self.seats * AHEAD
     }
@@ -79,15 +77,14 @@ impl<W> FairQueues<W> {
         Self { generation, deck, origin: now, queues: HashMap::new(), waiting: 0, turn: None }
     }
 
-    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Queue for the next request of a flow.
+    /// Returns the queue for the next request of a flow.
     pub(crate) fn choose(&self, flow: Flow) -> usize {
         let others = |at: &usize| match self.queues.get(at) {
-            // The queue of the flow itself comes before empty queues.
+            // The queue where requests of this flow already wait is preferred to empty queues.
             Some(queue) if queue.waiters.has(flow) => 0,
             Some(queue) => queue.waiters.len() + 1,
             None => 1,
@@ -95,12 +92,11 @@ impl<W> FairQueues<W> {
         self.deck.deal(flow.turn()).min_by_key(others).unwrap_or(0)
     }
 
-    /// Number of requests in a queue that count against its length for this flow.
+    /// Returns the number of requests in the queue that count against the maximal length for this flow.
     pub(crate) fn length_for(&self, at: usize, flow: Flow) -> usize {
         self.queues.get(&at).map_or(0, |queue| queue.waiters.length_for(flow))
     }
 
-    /// Adds a request to a queue.
     pub(crate) fn push(&mut self, at: usize, waiter: Waiter<W>, now: Instant) {
         if self.queues.get(&at).is_none_or(|queue| queue.waiters.is_empty()) {
             self.begin_anew(at, now);
@@ -109,8 +105,8 @@ impl<W> FairQueues<W> {
         self.waiting += 1;
     }
 
-    /// Starts an empty queue with the least use of the queues with requests. Forgets other empty queues with no more
-    /// use.
+    /// Gives an empty queue the least usage of the queues with waiting requests. Removes other empty queues without
+    /// additional usage.
     fn begin_anew(&mut self, at: usize, now: Instant) {
         let now = self.elapsed(now);
         let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
@@ -121,18 +117,18 @@ impl<W> FairQueues<W> {
         used.settled += least.saturating_sub(used.until(now));
     }
 
-    /// The next queue in turn, and the seats of its first request.
+    /// Returns the queue to serve next, and the seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
         self.turn = self.turn.or_else(|| self.least_used(now));
         Some((self.turn?, self.awaited()?))
     }
 
-    /// Seats of the next request in turn.
+    /// Returns the seats of the request to serve next.
     pub(crate) fn awaited(&self) -> Option<u32> {
         Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }
 
-    /// Queue with requests that has used least; among equals the queue whose first request is oldest.
+    /// Returns the queue with the least usage. Among equals, the queue with the oldest first request.
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
         let waiting = self.queues.iter().filter_map(|(at, queue)| Some((*at, queue, queue.waiters.first()?)));
@@ -140,21 +136,20 @@ impl<W> FairQueues<W> {
         least.map(|(at, ..)| at)
     }
 
-    /// Takes the first request of a queue.
     pub(crate) fn pop(&mut self, at: usize) -> Option<Waiter<W>> {
         let waiter = self.queues.get_mut(&at)?.waiters.pop()?;
         self.left(at, true);
         Some(waiter)
     }
 
-    /// Removes a request that does not wait any longer. Cost: the length of its queue.
+    /// Removes a cancelled request. Cost: linear in the length of the queue.
     pub(crate) fn remove(&mut self, at: usize, ticket: u64) -> Option<Waiter<W>> {
         let (waiter, was_first) = self.queues.get_mut(&at)?.waiters.remove(ticket)?;
         self.left(at, was_first);
         Some(waiter)
     }
 
-    /// Updates the turn after a request has left a queue.
+    /// Selects the next queue anew if the first request of the selected queue has left.
     fn left(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
         if self.turn == Some(at) && was_first {
@@ -162,7 +157,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts slots that a request of this queue has taken.
+    /// Counts the slots of a request that was admitted from this queue.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
@@ -171,10 +166,10 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts slots that a request has given back.
+    /// Counts the slots that an ended request has freed.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
-        // The queue exists while its requests hold slots.
+        // A queue is not removed while its requests occupy slots.
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
             used.seats -= u128::from(seats);
             used.since -= u128::from(seats) * since;
@@ -182,7 +177,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts tokens that a request of this queue has spent.
+    /// Counts the tokens that a request of this queue has spent.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
             used.settled += u128::from(seats) * AHEAD;
@@ -212,13 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn flow_stays_in_one_queue_and_others_avoid_it_if_possible() {
+    fn flow_stays_in_one_queue_and_other_flows_avoid_it() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
         let flood = Flow::numbered(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
-        // A flow with the same first card and an otherwise different hand: the last digit is the first card.
+        // A flow with the same first candidate queue and otherwise different candidates. The last digit of the hash is
+        // the first candidate.
         let other = Flow::numbered(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
         assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);
@@ -226,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_have_their_turns_one_after_the_other_however_many_wait() {
+    fn flows_are_served_alternately_whatever_their_queue_lengths() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
@@ -242,9 +238,8 @@ mod tests {
         assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
     }
 
-    /// A flow of long requests and a flow of short requests hold equally many slots by time.
     #[test]
-    fn slots_are_shared_by_the_time_that_they_are_held() {
+    fn long_and_short_requests_share_slots_by_time() {
         let start = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), start);
         let mut ticket = 0;
@@ -279,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_flow_saves_up_no_turns() {
+    fn idle_flow_saves_up_no_usage() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -303,9 +298,9 @@ mod tests {
         assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");
     }
 
-    /// Keys, of which there may be thousands, have queues of their own: empty queues must take no memory.
+    /// There may be thousands of keys with queues, so an empty queue must not take memory.
     #[test]
-    fn empty_queues_are_removed() {
+    fn empty_fair_queues_are_removed() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(1_024, 1), now);
         for ticket in 0..1_000 {
@@ -313,7 +308,7 @@ mod tests {
             queues.pop(at);
             assert_eq!(queues.queues.len(), 1);
         }
-        // A queue with a slot exists until the slot is given back.
+        // A queue whose request occupies a slot remains until the slot is free.
         let at = push(&mut queues, Flow::numbered(1), 1_000, now);
         queues.pop(at);
         queues.begin(at, 1, now);
@@ -327,9 +322,9 @@ mod tests {
         assert_eq!(queues.queues.len(), 1);
     }
 
-    /// A queue that is empty for a moment keeps the debt of its use beyond the fair share.
+    /// A queue that is empty for a moment keeps the usage beyond its fair share.
     #[test]
-    fn flow_with_one_waiter_at_a_time_gets_no_more_turns() {
+    fn flow_with_single_waiting_requests_gets_no_extra_share() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
@@ -349,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_that_leaves_is_found_by_its_ticket() {
+    fn cancelled_request_is_removed_from_its_queue() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         let at = push(&mut queues, Flow::numbered(1), 3, now);

@@ -1,4 +1,4 @@
-//! Waits for decisions of a [`Limiter`]: the one file that reads the clock.
+//! Waits for a decision of a [`Limiter`]. No other file of the crate reads the clock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::limiter::{Candidate, Granted, Limiter, LimiterDecision, LimiterPermit
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
-/// State of a schema, shared by all configurations in which the schema has this name and kind, and by requests with
-/// slots.
+/// Usage of a schema. All configurations with a schema of this name and kind share one gate, as do permits of requests
+/// in flight.
 #[derive(Debug)]
 pub(crate) struct Gate<A: Allowance> {
     limiter: Mutex<Limiter<A, oneshot::Sender<Held<A>>>>,
-    /// Notifies waiting tasks of a new limit.
+    /// Wakes the tasks that wait for tokens after a change of the limit.
     changed: Notify,
 }
 
-/// Seats that are given back when this is dropped.
+/// Seats of an admitted request. Dropping this value frees the seats.
 #[derive(Debug)]
 pub(crate) struct Held<A: Allowance> {
     gate: Arc<Gate<A>>,
     place: Option<LimiterPermit>,
 }
 
-/// A waiting request. Dropping this leaves the queue.
+/// A waiting request. Dropping this value removes the request from the queue.
 struct Waiting<'a, A: Allowance> {
     gate: &'a Arc<Gate<A>>,
     ticket: Ticket,
@@ -44,12 +44,13 @@ impl<A: Allowance> Gate<A> {
         Arc::new(Self { limiter, changed: Notify::new() })
     }
 
-    /// Admits a request, at once or within the maximal wait.
+    /// Admits a request at once, or within the maximal wait.
     ///
-    /// Cancellation: dropping the future leaves the queue, or gives a new turn to the next request.
+    /// Cancellation: dropping the future removes the request from the queue, or passes a granted permit to the next
+    /// request.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The cause of the refusal.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         candidate: Candidate,
@@ -77,30 +78,28 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Sets a new limit. Taken slots stay taken; token buckets start full.
+    /// Sets a new limit. Slots in use stay in use; token buckets become full.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();
     }
 
-    /// Numbers of waiting requests and of keys with accounts.
+    /// Returns the number of waiting requests and the number of keys with accounts.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let limiter = self.limiter.lock();
         (limiter.waiting(), limiter.keys())
     }
 
-    /// Whether the limit is unused and no request waits.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.limiter.lock().is_at_rest(Instant::now())
     }
 
-    /// Limit that is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limiter.lock().limit()
     }
 
-    /// Changes the state, and gives turns to waiting requests after the lock is free. A turn of a request that has gone
-    /// is given back at once.
+    /// Changes the limiter, releases the lock, and wakes the requests that the change admits. If a woken request was
+    /// cancelled, its permit is freed at once.
     fn with<T>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Limiter<A, oneshot::Sender<Held<A>>>, Instant, &mut Granted<oneshot::Sender<Held<A>>>) -> T,
@@ -117,8 +116,8 @@ impl<A: Allowance> Gate<A> {
         Held { gate: Arc::clone(self), place: Some(place) }
     }
 
-    /// Gives turns in an account whenever time has brought enough tokens, until these queues are empty. One task per
-    /// account with queues; none for slots.
+    /// Admits waiting requests of an account whenever enough tokens have refilled, until the queues are empty. Spawns
+    /// one task for each account with queues. Slots need no task.
     fn follow_time(self: &Arc<Self>, account: AccountId, generation: u64) {
         if A::HELD {
             return;
@@ -126,7 +125,7 @@ impl<A: Allowance> Gate<A> {
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             loop {
-                // Listens before the look, so that no change is missed.
+                // Subscribes before the state is read, so that no change of the limit is missed.
                 let mut changed = pin!(gate.changed.notified());
                 changed.as_mut().enable();
                 let due = gate.with(|limiter, now, granted| {
@@ -147,14 +146,14 @@ impl<A: Allowance> Waiting<'_, A> {
     async fn within(mut self, wait_max: Duration) -> Result<Held<A>, RefusalCause> {
         match tokio::time::timeout(wait_max, &mut self.turn).await {
             Ok(Ok(held)) => Ok(held),
-            // A turn may come in the moment in which the wait ends.
+            // A permit may arrive at the moment of the timeout.
             _ => self.turn.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
         }
     }
 }
 
 impl Held<SpentTokens> {
-    /// The request begins: its tokens are spent, and time alone brings them back.
+    /// Marks the tokens as spent. From then on only time refills the tokens.
     pub(crate) fn spend(mut self) {
         self.place = None;
     }

@@ -1,31 +1,31 @@
-//! Shuffle sharding: each flow may use a few of many queues.
+//! Shuffle sharding: each flow may use only a few of many queues, its hand.
 //!
-//! The hash of a flow deals its hand of queues, and the flow uses the best queue of the hand. So a flow that floods its
-//! queue shares the queue only with flows whose whole hand is as full: with 64 queues, hands of 8 and 8 floods, one new
-//! flow in 4 billion.
+//! The hash of a flow selects ("deals") the hand. The flow uses the best queue of the hand. So a flow that floods its
+//! queue delays only flows whose whole hands are equally full. With 64 queues, hands of 8 and 8 floods, this affects
+//! one new flow in 4 billion.
 //!
-//! Source: KEP-1040 (API Priority and Fairness), and C. MacCárthaigh, "Workload isolation using shuffle-sharding" (The
-//! Amazon Builders' Library). As in `k8s.io/apiserver/pkg/util/shufflesharding` the digits of the hash to falling bases
-//! are the cards, so that hands are as uniform as hashes are.
+//! Sources: KEP-1040 (API Priority and Fairness), and C. MacCárthaigh, "Workload isolation using shuffle-sharding" (The
+//! Amazon Builders' Library). As in `k8s.io/apiserver/pkg/util/shufflesharding`, the digits of the hash in falling
+//! bases are the cards (indices of queues). Uniform hashes therefore give uniform hands.
 
-/// Maximal size of a hand: there are 2^59 hands of 10 out of 64.
+/// Maximal number of queues in a hand. There are 2^59 ordered hands of 10 out of 64 queues.
 pub const HAND_MAX: usize = 10;
 
-/// Maximal number of bits of a hash for a hand: with 4 left of 64, no hand is more likely than another by more than a
-/// 16th.
+/// Maximal number of bits of the hash that select a hand. With 4 spare bits of 64, the probabilities of two hands
+/// differ by at most one sixteenth.
 const ENTROPY_BITS_MAX: f64 = 60.0;
 
-/// Queues, and the number of queues in the hand of a flow.
+/// The number of queues, and the number of queues in the hand of a flow (shuffle sharding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deck {
     queues: u16,
     hand: u8,
 }
 
-/// Invalid size of a deck.
+/// Error: the size of a deck is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeckError {
-    /// A hand is empty, or larger than the deck or [`HAND_MAX`].
+    /// A hand is empty, or larger than the deck or than [`HAND_MAX`].
     #[error(
         "a hand of {hand} out of {queues} queues: a hand has from one queue to all of them, and at most {HAND_MAX}"
     )]
@@ -35,7 +35,7 @@ pub enum DeckError {
         /// Number of queues in a hand.
         hand: u8,
     },
-    /// More hands than a hash can tell apart evenly.
+    /// The number of possible hands is too large for an even selection by a hash of 64 bits.
     #[error("a hand of {hand} out of {queues} queues: there are more than 2^60 such hands; choose a smaller hand size")]
     Entropy {
         /// Number of queues in the deck.
@@ -46,14 +46,14 @@ pub enum DeckError {
 }
 
 impl Default for Deck {
-    /// 64 queues and hands of 8: kube-apiserver's defaults.
+    /// 64 queues and hands of 8, kube-apiserver's defaults.
     fn default() -> Self {
         Self { queues: 64, hand: 8 }
     }
 }
 
 impl Deck {
-    /// Creates a deck.
+    /// Creates a deck of `queues` queues, with `hand` queues for each flow.
     ///
     /// # Errors
     /// [`DeckError`].
@@ -68,20 +68,19 @@ impl Deck {
         Ok(Self { queues, hand })
     }
 
-    /// Number of queues in the deck.
+    /// Returns the number of queues in the deck.
     pub fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// Hand of a hash, in the order of dealing: distinct queues. No allocation.
+    /// Returns the distinct queues of a flow's hand, from the flow's hash. No allocation.
     pub(crate) fn deal(self, hash: u64) -> impl Iterator<Item = usize> {
-        // Dealt cards, ascending.
         let mut dealt = [0_u16; HAND_MAX];
         let mut rest = hash;
         (0..self.hand).map(move |count| {
             let count = usize::from(count);
             let base = u64::from(self.queues) - count as u64;
-            // The card is an index into the remaining cards.
+            // The digit of the hash is an index into the queues that are not yet selected.
             let mut card = u16::try_from(rest % base).unwrap_or(u16::MAX);
             rest /= base;
             let mut at = 0;
@@ -104,9 +103,8 @@ mod tests {
 
     use super::*;
 
-    /// Consecutive hashes deal all hands, each once.
     #[test]
-    fn every_hand_is_dealt_once_for_each_round_of_hashes() {
+    fn consecutive_hashes_select_every_hand_of_queues_once() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
             let deck = Deck::new(queues, hand).unwrap();
             let hands: u64 = (0..u64::from(hand)).map(|dealt| u64::from(queues) - dealt).product();
@@ -120,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn digits_of_the_hash_are_the_cards() {
+    fn hash_digits_select_the_queues_of_a_hand() {
         let deck = Deck::new(10, 3).unwrap();
-        // Card 7 of ten; then card 7 of the remaining nine, which is 8; then card 0.
+        // Queue 7 of ten; then index 7 of the remaining nine, which is queue 8; then index 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
-        // Card 0; then card 0 of the rest, which is 1; then 2.
+        // Queue 0; then index 0 of the remaining queues, which is queue 1; then queue 2.
         assert_eq!(deck.deal(0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(deck.deal(719).collect::<Vec<_>>(), [9, 8, 7], "the last of 720 hands");
     }
 
     #[test]
-    fn deck_that_cannot_be_dealt_is_refused() {
+    fn invalid_numbers_of_queues_are_refused() {
         for (queues, hand) in [(0, 0), (0, 1), (5, 0), (5, 6), (100, 11)] {
             assert_eq!(Deck::new(queues, hand), Err(DeckError::Size { queues, hand }));
         }
@@ -141,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hand_has_different_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
+        fn hand_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
             let Ok(deck) = Deck::new(queues, hand) else { return Ok(()) };
             let cards: BTreeSet<_> = deck.deal(hash).collect();
             prop_assert_eq!(cards.len(), usize::from(hand));

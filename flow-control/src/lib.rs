@@ -1,15 +1,14 @@
-//! Flow control: which requests are let in, which wait for a moment, and which are refused.
+//! Flow control: admits, delays or refuses requests by configured limits.
 //!
-//! A [`Schema`] limits how many requests are in flight, or how many begin in a second, for each user, group, client
-//! address, verb or resource. [`FlowControl`] has the schemas of one configuration; its
-//! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
-//! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
-//! `queue.rs`); `gate.rs` waits for what it decides. Where several
-//! replicas serve together, each has its [part](Schema::divided_among) of every limit.
+//! A [`Schema`] limits requests in flight, or requests per second, for each user, group, client address, verb or
+//! resource. [`FlowControl`] has the schemas of one configuration. [`GovernedSchema::admit`] admits a request.
+//! `limiter.rs` decides, as a state machine whose time is an argument. `accounts.rs` counts the usage of each key.
+//! `fair_queues.rs` and `queue.rs` order the waiting requests. `gate.rs` waits for the decisions. With several replicas
+//! of Tributary, each replica has a [part](Schema::divided_among) of each limit.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or SpentTokens
-//!  by name        kind, key         waits   decides    by key              └▶ FairQueues, while somebody waits
+//!  by name        kind, key         waits   decides    by key              └▶ FairQueues, while requests wait
 //! ```
 
 mod accounts;
@@ -32,6 +31,6 @@ pub use hand::{Deck, DeckError, HAND_MAX};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};
 
-/// The header of an answer that names the schema that its request was let in, or refused, by. Kubernetes' own,
-/// `X-Kubernetes-PF-FlowSchema-UID`, stays what the member says.
+/// Response header with the name of the flow-control schema that admitted or refused the request. Kubernetes' header
+/// `X-Kubernetes-PF-FlowSchema-UID` keeps the member's value.
 pub const SCHEMA_HEADER: &str = "x-tributary-flow-control-schema";

@@ -2,15 +2,15 @@
 //! wait.
 //!
 //! ```text
-//! admit ──▶ admitted                                     room, and nobody waits
-//!      ├──▶ waits ──▶ granted, by what is given back,
+//! admit ──▶ admitted                                     seats are free, and no request waits
+//!      ├──▶ waits ──▶ granted, by freed seats,
 //!      │      │       by time, or by another limit
-//!      │      └─────▶ cancelled                          its time is over, or it is gone
-//!      └──▶ refused                                      no room, and no queue
+//!      │      └─────▶ cancelled                          timeout, or the client has gone
+//!      └──▶ refused                                      no free seats, and no queue
 //! ```
 //!
-//! Each change gives turns to the requests that it makes room for. Only time passes unseen: [`Limiter::due`] is the
-//! time for the next look at an account.
+//! Each change admits the waiting requests for which it frees seats. Tokens refill without an event: [`Limiter::due`]
+//! returns the time at which the caller must call [`Limiter::advance`].
 
 use tokio::time::Instant;
 use tributary_limiters::{FairShare, Shares};
@@ -22,20 +22,19 @@ use crate::fair_queues::FairQueues;
 use crate::queue::Waiter;
 use crate::schema::Queueing;
 
-/// Limit, accounts and waiting requests of a schema.
+/// Limit, accounts and waiting requests of a schema. A seat is one slot or one token.
 #[derive(Debug)]
 pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
     queueing: Option<Queueing>,
     accounts: Accounts<A, W>,
-    /// The requests that wait, of all keys together: each key has queues of its own, and with enough keys (resources,
-    /// for instance) one user could take all places.
+    /// Number of waiting requests of each flow, over all keys. Each key has separate queues. With many keys (resources,
+    /// for instance), one user could otherwise fill all queues.
     waiting: Shares<Flow>,
-    /// Number of the last ticket, and of the last queues.
+    /// Number of the latest ticket, and of the latest queues.
     last: u64,
 }
 
-/// A request before the decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) key: Key,
@@ -43,84 +42,72 @@ pub(crate) struct Candidate {
     pub(crate) width: u32,
 }
 
-/// Seats of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
-    /// Time of the admission.
     since: Instant,
-    /// Queue of the request, if it waited.
+    /// Queue from which the request was admitted; `None` if the request did not wait.
     turn: Option<Turn>,
 }
 
-/// Queue from which a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     generation: u64,
     queue: usize,
 }
 
-/// Identifier of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) account: AccountId,
-    /// Generation of the queues.
+    /// Generation of the queues in which the request waits.
     pub(crate) generation: u64,
     queue: usize,
     number: u64,
 }
 
-/// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimiterDecision {
-    /// The request is admitted.
     Admitted(LimiterPermit),
-    /// The request waits in a queue.
     Waits {
-        /// Identifier of the waiting request.
         ticket: Ticket,
-        /// Whether the account had no waiting requests, so that no task follows the time yet.
+        /// Whether the account had no queues before, so that a task must be started that waits for tokens.
         is_first: bool,
     },
-    /// The limit is 0.
+    /// Refused: the limit is 0.
     Closed,
-    /// The limit is reached, and the schema has no queues.
+    /// Refused: the limit is reached, and the schema has no queues.
     Exceeded,
-    /// The limit is reached, and the queue of the flow is full.
+    /// Refused: the limit is reached, and the queue of the flow is full.
     QueueFull,
 }
 
-/// New turns: the waker and the seats of each request.
+/// Requests to wake: the waker and the permit of each.
 pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
-    /// Creates an unused limit for at most `keys_max` accounts.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
         Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: Shares::default(), last: 0 }
     }
 
-    /// Limit that is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limit
     }
 
-    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.total()
     }
 
-    /// Number of keys with accounts.
     pub(crate) fn keys(&self) -> usize {
         self.accounts.keys()
     }
 
-    /// Whether the limit is unused and no request waits. Cost: a look at each account.
+    /// Returns whether every account is unused and no request waits. Cost: linear in the number of accounts.
     pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
         self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
     }
 
-    /// Decides about a request, and calls `waker` for a request that waits. Cost: without queues, two lookups in a map.
+    /// Decides about a request. Calls `waker` only for a request that waits. Cost without queues: two map lookups.
     pub(crate) fn admit(
         &mut self,
         candidate: Candidate,
@@ -156,7 +143,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes seats of a key's account, if enough are free and no request waits for them.
+    /// Takes seats of a key's account, if enough are free and no other request waits.
     ///
     /// # Errors
     /// The account without enough free seats.
@@ -168,7 +155,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         granted: &mut Granted<W>,
     ) -> Result<LimiterPermit, AccountId> {
         let id = self.accounts.open(key, now);
-        // Waiting requests have a right to the tokens that time has brought.
+        // Waiting requests come first: they take the tokens that have refilled.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
@@ -177,7 +164,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes back the seats of a request that has ended, or that left after its turn.
+    /// Frees the seats of a request that has ended, or that was cancelled after its admission.
     pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
         let LimiterPermit { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
@@ -198,28 +185,28 @@ impl<A: Allowance, W> Limiter<A, W> {
         let Some(queues) = account.queues.as_mut() else { return false };
         let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
         self.waiting.remove(gone.flow, 1);
-        // The request may have been too wide for the free seats.
+        // The removed request may have needed more seats than were free. Narrower requests behind it may fit.
         self.advance(ticket.account, now, granted);
         self.accounts.close(ticket.account, now);
         true
     }
 
-    /// Gives turns to requests of an account while seats are free.
+    /// Admits waiting requests of an account while seats are free.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
             account.give_turns(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
-    /// Time at which the next request of an account finds its tokens, after turns were given; `None` if no request
-    /// waits in these queues, or for slots.
+    /// Returns the time at which the next request of an account has enough tokens. `None` for slots, or if no request
+    /// waits in the queues of this generation. Requires a call of `advance` before.
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
         account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
     }
 
-    /// Changes the limit. Taken slots stay taken, even if they are more than the new limit; token buckets begin anew.
+    /// Changes the limit. Slots in use stay in use, even above the new limit; token buckets become full.
     pub(crate) fn change(
         &mut self,
         limit: A::Limit,
@@ -240,7 +227,6 @@ impl<A: Allowance, W> Limiter<A, W> {
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    /// Gives turns to waiting requests while seats are free.
     fn give_turns(
         &mut self,
         id: AccountId,
@@ -250,7 +236,7 @@ impl<A: Allowance, W> KeyAccount<A, W> {
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
-        // The next request goes first: narrow requests that overtake would keep a wide request waiting for ever.
+        // Requests never overtake the next request. Otherwise narrow requests could block a wide request for ever.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.try_spend(limit, seats, now)

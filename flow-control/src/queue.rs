@@ -1,45 +1,39 @@
 //! One queue, and the order of its requests.
 //!
-//! Flows with the same queue take turns in it, and users who share a flow take turns within the flow. So one of
-//! thousands of ServiceAccounts of a member waits for a turn of the flow, and then for the accounts with as many
-//! requests, and not for all earlier requests of a single account.
+//! Flows in one queue are served in turn, and so are the users of one flow. So a ServiceAccount does not wait behind
+//! all earlier requests of another ServiceAccount of the same member.
 //!
-//! A flow has one turn in each round. A new request joins a round that has not been served, so that clients who return
-//! at once cannot keep out the others.
+//! Each round serves one request of each flow. A new request joins the current round if the flow has no request in that
+//! round yet. So clients that repeat requests immediately cannot delay other clients without end.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::attributes::Flow;
 
-/// A request that waits for a free slot or token.
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
-    /// Number of the request, ascending.
+    /// Ascending number of the request.
     pub(crate) ticket: u64,
-    /// Flow of the request.
     pub(crate) flow: Flow,
-    /// Seats of the request.
     pub(crate) seats: u32,
-    /// Wakes the request with its turn.
     pub(crate) waker: W,
 }
 
-/// Waiting requests, the next one first.
+/// Waiting requests of one or several flows, in the order in which they are served.
 #[derive(Debug)]
 pub(crate) struct Queue<W> {
     queued: VecDeque<Queued<W>>,
-    /// Round after the round that was served last.
+    /// Number of the round after the last served round.
     next_round: u64,
-    /// The same within each shared flow that waits, by the hash of its turn.
+    /// Next round among the users of a shared flow, by the hash of the flow.
     next_within: HashMap<u64, u64>,
 }
 
-/// A waiting request with its rounds.
 #[derive(Debug)]
 struct Queued<W> {
-    /// Round of the flow's turn.
+    /// Round in which the flow's request is served.
     round: u64,
-    /// Round of the user's turn within the flow.
+    /// Round among the users of the request's flow.
     within: u64,
     waiter: Waiter<W>,
 }
@@ -51,35 +45,32 @@ impl<W> Default for Queue<W> {
 }
 
 impl<W> Queue<W> {
-    /// Number of waiting requests.
     pub(crate) fn len(&self) -> usize {
         self.queued.len()
     }
 
-    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.queued.is_empty()
     }
 
-    /// Whether a request of this flow's turn waits.
+    /// Returns whether a request of this flow waits.
     pub(crate) fn has(&self, flow: Flow) -> bool {
         self.queued.iter().any(|one| one.waiter.flow.takes_turn_of(flow))
     }
 
-    /// Number of requests that count against the length of the queue for a request of this flow: requests of the same
-    /// user, and requests of unshared flows. A shared flow may have a long queue: the places to wait in bound all its
-    /// requests together.
+    /// Returns the number of requests that count against the maximal length of the queue: requests of the same user,
+    /// and requests of flows with a single user. A flow with several users may have a long queue, because the total
+    /// number of waiting requests bounds it.
     pub(crate) fn length_for(&self, flow: Flow) -> usize {
         let counts = |one: &&Queued<W>| one.waiter.flow == flow || !one.waiter.flow.is_shared();
         self.queued.iter().filter(counts).count()
     }
 
-    /// First request of the queue.
     pub(crate) fn first(&self) -> Option<&Waiter<W>> {
         self.queued.front().map(|one| &one.waiter)
     }
 
-    /// Adds a request, never before the first. Cost: the length of the queue.
+    /// Adds a request, never before the first request. Cost: linear in the length of the queue.
     pub(crate) fn push(&mut self, waiter: Waiter<W>) {
         let flow = waiter.flow;
         let of_flow = |one: &&Queued<W>| one.waiter.flow.takes_turn_of(flow);
@@ -97,8 +88,8 @@ impl<W> Queue<W> {
         self.advance_within_flow(at);
     }
 
-    /// Moves the last request of a flow ahead of requests of the flow with later rounds. The requests of a flow swap
-    /// places among themselves only.
+    /// Moves the last request of a flow ahead of the flow's requests with later user rounds. Requests of other flows
+    /// keep their positions.
     fn advance_within_flow(&mut self, last: usize) {
         let (flow, within) = (self.queued[last].waiter.flow, self.queued[last].within);
         let mut at = last;
@@ -117,7 +108,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Takes the first request. Cost: the length of the queue for a shared flow.
+    /// Removes the first request. Cost: linear in the length of the queue if several users share the flow.
     pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
         let Queued { round, within, waiter } = self.queued.pop_front()?;
         self.next_round = round + 1;
@@ -128,7 +119,7 @@ impl<W> Queue<W> {
         Some(waiter)
     }
 
-    /// Removes a request. Returns the request, and whether it was the first. Cost: the length of the queue.
+    /// Removes a request. Returns the request, and whether it was the first. Cost: linear in the length of the queue.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiter<W>, bool)> {
         let at = self.queued.iter().position(|one| one.waiter.ticket == ticket)?;
         let waiter = self.queued.remove(at)?.waiter;
@@ -173,16 +164,17 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_share_a_queue_take_turns() {
+    fn flows_in_one_queue_are_served_alternately() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::from_identity(&"eve"), 0..5);
         push(&mut queue, Flow::from_identity(&"ann"), 5..7);
         assert_eq!(order(&mut queue), [0, 5, 1, 6, 2, 3, 4]);
     }
 
-    /// A storm of one ServiceAccount, two other accounts of the member, and a user with an unshared flow.
+    /// One ServiceAccount sends many requests; two other ServiceAccounts of the member share its flow; a fourth user
+    /// has a separate flow.
     #[test]
-    fn users_of_one_turn_take_turns_within_it() {
+    fn users_of_a_shared_flow_are_served_alternately() {
         let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
         let mut queue = Queue::default();
         push(&mut queue, of_eu("storm"), 0..6);
@@ -191,7 +183,7 @@ mod tests {
         push(&mut queue, Flow::from_identity(&"ann"), 9..11);
         assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
         assert!(queue.next_within.is_empty());
-        // All accounts of a member together have one turn of two.
+        // All ServiceAccounts of a member share one flow. The flow and another user are served alternately.
         for who in 0..100_u64 {
             push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
         }
@@ -199,9 +191,10 @@ mod tests {
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
     }
 
-    /// A client that returns at once has no more turns than a client with many waiting requests.
+    /// A client that sends each request after the previous one is not served more often than a client with many waiting
+    /// requests.
     #[test]
-    fn client_that_returns_at_once_keeps_no_other_out() {
+    fn immediately_repeated_request_does_not_delay_other_clients() {
         for (eve, ann) in [
             (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
             (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
@@ -225,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_length_ignores_requests_of_others_in_a_shared_flow() {
+    fn queue_length_limit_ignores_other_users_of_a_shared_flow() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
         push(&mut queue, Flow::from_identity(&"ann"), 50..53);

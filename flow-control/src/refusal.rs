@@ -1,4 +1,4 @@
-//! Refusals, with the facts for the client.
+//! Refusals (429), with the facts for the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,57 +7,57 @@ use std::time::Duration;
 use crate::attributes::{Attributes, Dimension};
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// Delay before the next try of a refused client, as kube-apiserver and KubeGateway say it.
+/// `Retry-After` of a refusal, as kube-apiserver and KubeGateway send.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Refusal by a schema: 429. Its text for a person names the limit and the key.
+/// Refusal of a request by a schema, answered with 429. The `Display` text names the limit and the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Name of the schema.
     pub schema: Arc<str>,
-    /// Limit of the schema.
+    /// The limit of the schema that the request exceeds.
     pub limit: ReachedLimit,
-    /// Dimensions of the key.
+    /// Dimensions of the schema's keys.
     pub by: Vec<Dimension>,
     /// Cause of the refusal.
     pub cause: RefusalCause,
-    /// Delay before the next try. `None` for events, as in KubeGateway: writers of events go on without a retry.
+    /// Value of `Retry-After`. `None` for requests that write Events, as in KubeGateway, because writers of Events do
+    /// not retry.
     pub retry_after: Option<Duration>,
 }
 
-/// Limit that a request exceeds.
+/// The limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachedLimit {
     /// Limit of requests in flight.
     MaxRequestsInflight(MaxRequestsInflight),
-    /// Limit of requests that begin in a second.
+    /// Limit of requests per second.
     TokenBucket(TokenBucket),
 }
 
 /// Cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// The limit is 0.
+    /// The limit of the schema is 0, so every request is refused.
     Closed,
-    /// The schema has no queues.
+    /// The limit is reached, and the schema has no queues.
     Exceeded,
-    /// The queue of the flow is full.
+    /// The limit is reached, and the queue of the flow is full.
     QueueFull,
-    /// The request has waited for the maximal time.
+    /// The request has waited for the maximal time (the value) without a free slot or token.
     TimedOut(Duration),
 }
 
-/// Names of causes in metrics. They equal kube-apiserver's (`apiserver_flowcontrol_rejected_requests_total`) where it
-/// has one.
+/// Values of the metric label for the cause of a refusal. They equal kube-apiserver's reasons
+/// (`apiserver_flowcontrol_rejected_requests_total`) where kube-apiserver has the same cause.
 pub const REFUSAL_REASONS: [&str; 4] = ["closed", "limit-exceeded", "queue-full", "time-out"];
 
 impl RefusalCause {
-    /// Name of the cause in metrics.
+    /// Returns the value of the metric label.
     pub fn reason(self) -> &'static str {
         REFUSAL_REASONS[self.number()]
     }
 
-    /// Index in [`REFUSAL_REASONS`].
     pub(crate) fn number(self) -> usize {
         match self {
             Self::Closed => 0,
@@ -82,7 +82,6 @@ impl Refused {
     }
 }
 
-/// Formats a number of requests.
 fn format_requests(number: u32) -> String {
     if number == 1 { "1 request".to_owned() } else { format!("{number} requests") }
 }

@@ -1,4 +1,4 @@
-//! Schemas: a limit, the dimensions of its keys, and its queues.
+//! Flow-control schemas: a limit, the dimensions of its keys, and its queues.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -7,20 +7,22 @@ use std::time::Duration;
 use crate::attributes::Dimension;
 use crate::hand::Deck;
 
-/// A schema. Dispatch policies refer to its name. The words are those of KubeGateway's `flowControlSchemas`.
+/// A flow-control schema. Dispatch policies refer to a schema by name. The terms are those of KubeGateway's
+/// `flowControlSchemas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// Name, unique among the schemas.
+    /// Name of the schema, unique in a configuration.
     pub name: Arc<str>,
-    /// Kind of limit.
+    /// Kind of the limit.
     pub kind: SchemaKind,
 }
 
 impl Schema {
-    /// This schema with the part of its limit that one of so many replicas has. The parts add up to no more than the
-    /// limit, except where the limit is smaller than the number of replicas: then each replica has 1, because a replica
-    /// without any would refuse every request that a load balancer sends to it. 0 stays 0. Queues stay as they are:
-    /// each replica has its own.
+    /// Returns this schema with the part of its limit for one of `replicas` replicas of Tributary.
+    ///
+    /// The sum of the parts does not exceed the limit. Exception: a limit smaller than the number of replicas gives
+    /// each replica 1, because a replica with 0 would refuse every request from the load balancer. A limit of 0 stays
+    /// 0. Queues stay unchanged: each replica has its own queues.
     #[must_use]
     pub fn divided_among(mut self, replicas: NonZeroU32) -> Self {
         let part = |limit: NonZeroU32| NonZeroU32::new(limit.get() / replicas).unwrap_or(NonZeroU32::MIN);
@@ -37,70 +39,71 @@ impl Schema {
     }
 }
 
-/// Kind of limit. The state of a schema survives changes within one variant.
+/// Kind of a limit. A configuration change within one variant keeps the usage of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
     /// No limit: requests are only counted.
     Exempt,
     /// Limit of requests in flight.
     MaxRequestsInflight(Limited<MaxRequestsInflight>),
-    /// Limit of requests that begin in a second.
+    /// Limit of requests per second.
     TokenBucket(Limited<TokenBucket>),
 }
 
-/// A limit with its keys and queues.
+/// A limit with the dimensions of its keys and its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited<L> {
     /// Limit of each key.
     pub limit: L,
-    /// Dimensions of a key: each combination of their values has a limit of its own. Without dimensions all requests of
+    /// Dimensions of a key: each combination of their values has a separate limit. Without dimensions, all requests of
     /// the schema share one limit.
     pub by: Vec<Dimension>,
-    /// Queues; `None` refuses requests beyond the limit at once.
+    /// Queues for requests beyond the limit; `None` refuses these requests at once.
     pub queueing: Option<Queueing>,
 }
 
 /// Limit of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRequestsInflight {
-    /// Number of requests; 0 refuses all requests, also long-running ones.
+    /// Maximal number of requests in flight. 0 refuses all requests, including long-running requests.
     pub max: u32,
-    /// Whether long-running requests take slots. Otherwise they are admitted and counted apart.
+    /// Whether long-running requests take slots. If false, long-running requests are admitted without a slot and
+    /// counted separately.
     pub count_long_running: bool,
 }
 
-/// Limit of requests that begin. A long-running request spends tokens when it begins, as all requests do.
+/// Limit of requests per second. Each request spends tokens at its start, including long-running requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Number of tokens that come back in a second.
+    /// Number of tokens that refill in a second.
     pub qps: NonZeroU32,
     /// Number of tokens in a full bucket.
     pub burst: NonZeroU32,
 }
 
-/// Queues, as in kube-apiserver's `LimitResponse` of type `Queue` (KEP-1040, API Priority and Fairness).
+/// Queues for waiting requests, as in kube-apiserver's `LimitResponse` of type `Queue` (KEP-1040, API Priority and
+/// Fairness).
 ///
-/// Each key has such queues. All keys of a schema hold at most `queues` × `length` waiting requests together.
+/// Each key has separate queues. All keys of a schema together have at most `queues` × `length` waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
-    /// Number of queues, and of queues in a hand.
+    /// Number of queues, and number of queues that a flow may use.
     pub deck: Deck,
-    /// Maximal number of requests in a queue.
+    /// Maximal number of requests in one queue.
     pub length: NonZeroU16,
     /// Maximal wait of a request.
     pub wait_max: Duration,
 }
 
 impl Queueing {
-    /// Maximal number of waiting requests of a schema.
     pub(crate) fn waiting_max(&self) -> usize {
         usize::from(self.deck.queues()) * usize::from(self.length.get())
     }
 }
 
 impl Default for Queueing {
-    /// kube-apiserver's defaults for the queues (64, a hand of 8, 50 in each: `flowcontrol/v1/defaults.go`), and a
-    /// second: a short wait instead of a 429, not a second place where requests pile up.
+    /// kube-apiserver's default queues (64 queues, a hand of 8, length 50: `flowcontrol/v1/defaults.go`), and a wait of
+    /// one second. A short wait replaces most refusals, and requests do not pile up.
     fn default() -> Self {
         Self {
             deck: Deck::default(),
@@ -134,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_of_all_replicas_are_no_more_than_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
+        fn sum_of_replica_parts_does_not_exceed_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
             let divided = slots(max).divided_among(number(replicas));
             let SchemaKind::MaxRequestsInflight(Limited { limit, .. }) = divided.kind else { unreachable!() };
             let sum = limit.max * replicas;
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_and_burst_are_divided_alike() {
+    fn replicas_divide_rate_and_burst_equally() {
         assert_eq!(bucket(100, 1_000).divided_among(number(3)), bucket(33, 333));
         assert_eq!(bucket(2, 30).divided_among(number(3)), bucket(1, 10));
         assert_eq!(bucket(7, 8).divided_among(NonZeroU32::MIN), bucket(7, 8));

@@ -1,4 +1,5 @@
-//! A semaphore whose amount holders share fairly. A holder that finds too little is refused, and does not wait.
+//! A semaphore whose amount (requests, bytes, connections) holders share fairly. A request for too much is refused,
+//! without a wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::fair_share::{FairShare, ShareHolder, Shares, Shortage};
 
-/// The metrics of a bound. Several semaphores may have the same ones.
+/// Metrics of a semaphore. Several semaphores may share these metrics.
 #[derive(Clone, Debug, Default)]
 pub struct ShareMetrics {
-    /// The amount that is held now.
+    /// The amount in use now.
     pub used: Gauge,
-    /// The number of refusals.
+    /// The number of refused requests.
     pub refused: Counter,
 }
 
-/// A bounded amount that holders share by the rule of [`FairShare::with_reserve`].
+/// A semaphore whose holders share its amount by the rule of [`FairShare::with_reserve`].
 #[derive(Debug)]
 pub struct FairSemaphore<H> {
-    /// The subject of the bound in the text of a refusal: `requests in flight (--max-requests-inflight)`.
+    /// Noun for the text of a refusal, for example `requests in flight (--max-requests-inflight)`.
     what: &'static str,
     max: AtomicUsize,
     piece: usize,
@@ -30,14 +31,15 @@ pub struct FairSemaphore<H> {
     shares: Mutex<Shares<H>>,
 }
 
-/// The amount that one request holds. It may grow and shrink, and is given back when dropped.
+/// The amount that one request uses. The amount may grow and shrink; dropping the portion returns the amount to the
+/// semaphore.
 pub struct Portion<H: ShareHolder> {
     semaphore: Arc<FairSemaphore<H>>,
     holder: H,
     amount: usize,
 }
 
-/// A request for more than the holder may have.
+/// Error: a holder requested more than its fair share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "too many {what}: of {}{}, other clients hold {} and this one holds {}; \
@@ -57,17 +59,17 @@ fn whose(shortage: &Shortage) -> &'static str {
 }
 
 impl<H: ShareHolder> FairSemaphore<H> {
-    /// A bound of `max`, at least 2.
+    /// Creates a semaphore with `max` units, at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
         Self::in_pieces(what, max, 1, metrics)
     }
 
-    /// A bound of an amount that holders take in pieces: two pieces at least.
+    /// Creates a semaphore whose holders take multiples of `piece`. The semaphore has at least two pieces.
     pub fn in_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
         Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
     }
 
-    /// Changes the bound for later requests. Holders keep what they have.
+    /// Changes the maximal amount for later requests. Existing portions keep their amounts.
     pub fn resize(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -76,22 +78,22 @@ impl<H: ShareHolder> FairSemaphore<H> {
         FairShare::with_reserve(self.max.load(Ordering::Relaxed), self.piece)
     }
 
-    /// The bound on all portions together.
+    /// Returns the maximal amount of all portions together.
     pub fn max(&self) -> usize {
         self.share().max()
     }
 
-    /// The amount of all holders.
+    /// Returns the amount of all portions together.
     pub fn used(&self) -> usize {
         self.shares.lock().total()
     }
 
-    /// The number of refusals since the start, of all semaphores with the same metrics.
+    /// Returns the number of refusals since the start, of all semaphores with the same metrics.
     pub fn refused(&self) -> u64 {
         self.metrics.refused.get()
     }
 
-    /// Takes an amount. It may be 0, to grow later.
+    /// Takes an amount for a holder. The amount may be 0, to grow later.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -103,17 +105,17 @@ impl<H: ShareHolder> FairSemaphore<H> {
 }
 
 impl<H: ShareHolder> Portion<H> {
-    /// The holder of this portion.
+    /// Returns the holder of this portion.
     pub fn holder(&self) -> H {
         self.holder
     }
 
-    /// The amount, in units of the bound.
+    /// Returns the amount, in the units of the semaphore.
     pub fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Takes so much more. After an error the amount is the same as before.
+    /// Takes `more` in addition. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -123,7 +125,7 @@ impl<H: ShareHolder> Portion<H> {
         })
     }
 
-    /// As [`grow`](Self::grow), for a caller with an alternative: a failure does not count as a refusal.
+    /// Like [`grow`](Self::grow), for a caller with an alternative: an error does not count as a refusal.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -141,7 +143,7 @@ impl<H: ShareHolder> Portion<H> {
         Ok(())
     }
 
-    /// Grows to this amount. After an error the amount is the same as before.
+    /// Grows to `amount`. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -149,8 +151,8 @@ impl<H: ShareHolder> Portion<H> {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Grows to this amount, and to the next multiple of `step` where there is as much: so a caller that needs little
-    /// at a time takes the lock once for each step. After an error the amount is the same as before.
+    /// Grows to the next multiple of `step` if possible, otherwise to `amount`. A caller with many small increments
+    /// thus takes the lock once per step. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -161,7 +163,7 @@ impl<H: ShareHolder> Portion<H> {
         self.grow_to(amount)
     }
 
-    /// Shrinks to this amount, and gives back the rest.
+    /// Shrinks to `amount`, and returns the difference to the semaphore.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_portion_is_counted_until_it_is_dropped() {
+    fn portion_counts_as_used_until_it_is_dropped() {
         let semaphore = FairSemaphore::new("requests in flight", 16, ShareMetrics::default());
         let held: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
         assert_eq!((held.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
@@ -220,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn a_portion_grows_and_shrinks() {
+    fn portion_grows_and_shrinks_within_the_semaphore() {
         let semaphore = FairSemaphore::new("bytes", 1_024, ShareMetrics::default());
         let mut portion = semaphore.acquire(User(1), 0).unwrap();
         assert!(portion.grow_in_steps_to(5, 100).is_ok() && portion.grow_in_steps_to(70, 100).is_ok());
         assert_eq!((portion.amount(), semaphore.used()), (100, 100));
-        // The next step is not there, and what is needed is.
+        // The full step exceeds the maximum, but the requested amount does not.
         assert!(portion.grow_in_steps_to(384, 1_000).is_ok());
         assert_eq!((portion.amount(), semaphore.refused()), (384, 0));
         assert!(portion.grow_to(385).is_err() && portion.grow_to(384).is_ok());
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_bound() {
+    fn semaphore_refusal_names_the_limit() {
         let semaphore = FairSemaphore::new("requests in flight", 10, ShareMetrics::default());
         let mut held = semaphore.acquire(User(1), 4).unwrap();
         assert_eq!(

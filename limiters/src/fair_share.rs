@@ -1,32 +1,33 @@
-//! The rule by which holders share a bounded amount: requests in flight, bytes, connections, places to wait in.
+//! The rule by which holders (users or connections, for instance) share a bounded amount: requests in flight, bytes,
+//! connections, waiting requests.
 //!
-//! A holder may have as much as it leaves to others (Choudhury and Hahne's dynamic thresholds, with a factor of one): a
-//! holder alone gets half, and each later one half of the rest. Nothing has to be configured per holder, and a holder
-//! may use what no other uses. Nobody is made to give back, so a dozen greedy holders leave nothing: therefore the end
-//! of most amounts is for holders of little.
+//! A holder may take as much as is still free for others (dynamic thresholds by Choudhury and Hahne, with a factor of
+//! one). The first holder gets half, and each later holder half of the remaining amount. No holder needs configuration,
+//! and a holder may use amounts that other holders leave free. No holder must return its amount early, so a dozen
+//! greedy holders could take everything. Therefore most amounts have a reserve for holders of small amounts.
 //!
-//! The rule alone does not bound a person who can create users. So holders may form groups: the users for whom one
-//! member cluster alone vouches, for instance. A holder of a group is bounded twice: among all holders, and by the same
-//! rule in the part of its group. Such a part is as much as the group leaves to other groups, and all groups together
-//! leave a quarter to holders without a group.
+//! The rule alone does not limit a person who can create users. So holders may form groups, for example all users whom
+//! one member cluster authenticates. Two limits apply to a holder in a group: the limit among all holders, and the same
+//! rule within the share of the group. The share of a group is as much as the group leaves to other groups. All groups
+//! together leave a quarter to holders without a group.
 
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// The part of an amount that a [`FairShare::with_reserve`] keeps for holders of little: a quarter.
+/// [`FairShare::with_reserve`] reserves one quarter of the amount for holders of small amounts.
 const RESERVE_PART: usize = 4;
 
-/// The part of an amount that is little there: a 256th, 15 requests of 4,000 and 512 KiB of 128 MiB. People and
-/// controllers have fewer requests under way; the reserve has room for 64 holders of little.
+/// A holder with at most a 256th of the amount may use the reserve: 15 requests of 4,000, or 512 KiB of 128 MiB. People
+/// and controllers have fewer requests in flight. The reserve suffices for 64 such holders.
 const LITTLE_PART: usize = 256;
 
-/// The part of an amount that groups leave to holders without a group: a quarter, 1,000 requests of 4,000. That is room
-/// for 64 such holders with little each. Not more: where the programs of a platform run as ServiceAccounts, groups hold
-/// nearly everything. One group alone has half of the other three quarters, as much as one holder without a group.
+/// Groups leave one quarter of the amount to holders without a group: 1,000 requests of 4,000, enough for 64 small
+/// holders. A larger part would waste capacity on platforms where nearly all clients are ServiceAccounts in groups. A
+/// single group gets half of the other three quarters, as much as a single holder without a group.
 const UNGROUPED_PART: usize = 4;
 
-/// A bounded amount, and the rule by which holders share it.
+/// A bounded amount with the rule by which holders share the amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairShare {
     max: usize,
@@ -34,34 +35,35 @@ pub struct FairShare {
     reserve: Reserve,
 }
 
-/// The end of an amount, which only holders of little may take.
+/// The part of an amount that only holders of small amounts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
-    /// No reserve: a holder of nothing may take the last piece.
+    /// No reserve: a holder without any amount may take the last piece.
     None,
-    /// A quarter, of which each holder may have a 256th.
+    /// A reserve of one quarter. Each holder may take a 256th of the whole amount from the reserve.
     Quarter,
 }
 
 impl FairShare {
-    /// Holders share all of `max`. The smallest amount that a holder takes is 1.
+    /// Creates an amount without a reserve. The smallest unit is 1.
     pub fn without_reserve(max: usize) -> Self {
         Self { max, piece: 1, reserve: Reserve::None }
     }
 
-    /// Holders share three quarters of `max`; the last quarter is for those that hold a 256th at most. Holders take
-    /// `piece` at a time, so that one piece is little, and there are two pieces at least: with fewer, either holders in
-    /// groups or the others would find none.
+    /// Creates an amount with a reserve: the last quarter is only for holders of at most a 256th. Holders take
+    /// multiples of `piece`, and one piece always counts as a small amount. The amount has at least two pieces, one for
+    /// holders in groups and one for other holders.
     pub fn with_reserve(max: usize, piece: usize) -> Self {
         Self { max: max.max(piece.saturating_mul(2)), piece, reserve: Reserve::Quarter }
     }
 
-    /// The whole amount, in units of the caller.
+    /// Returns the whole amount, in the caller's units.
     pub fn max(self) -> usize {
         self.max
     }
 
-    /// The most that a holder may have while other holders have `others`: half of the rest, or little.
+    /// Returns the maximal amount of one holder while other holders have `others`: half of the remaining amount, or the
+    /// small amount that the reserve allows.
     pub fn room(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
         (shared / 2).max(self.little().min(self.max.saturating_sub(others)))
@@ -82,32 +84,31 @@ impl FairShare {
         little.max(self.piece)
     }
 
-    /// The part that the holders of a group share while the other groups hold `other_groups`: half of the rest, and at
-    /// least little.
+    /// Returns the share of a group while the other groups have `other_groups`: half of the remaining amount, and at
+    /// least a small amount.
     fn part_of_group(self, other_groups: usize) -> Self {
-        // A single piece is for whoever comes first.
+        // An amount of a single piece has no part for holders without a group.
         let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
         let free = (self.max - ungrouped).saturating_sub(other_groups);
         Self { max: (free / 2).max(self.little().min(free)), ..self }
     }
 }
 
-/// A holder of a part of a shared amount.
+/// A holder of a part of a shared amount, for example a user.
 pub trait ShareHolder: Copy + Eq + Hash {
-    /// The group with which this holder shares a part. `None` for holders that nobody can create in numbers.
+    /// The group whose share also limits this holder. `None` for a holder that a person cannot create in large numbers.
     fn group(self) -> Option<u64>;
 }
 
 /// The amounts of all holders.
 ///
-/// A request takes of three amounts and gives back, and looks for its holder four times in each, under a lock that all
-/// requests share. So the hash is quick rather than safe against chosen keys: keys are keyed hashes, or connections of
-/// one person.
+/// A client's request takes and returns three amounts, with four lookups of the holder in each, under a lock that all
+/// requests share. So the hash function is fast, and not resistant to chosen keys. The keys are keyed hashes or
+/// connections of one person.
 #[derive(Clone, Debug)]
 pub struct Shares<H> {
     held: usize,
     by_holder: HashMap<H, usize>,
-    /// The amount of all groups.
     grouped: usize,
     by_group: HashMap<u64, usize>,
 }
@@ -118,36 +119,36 @@ impl<H> Default for Shares<H> {
     }
 }
 
-/// The reason why a holder may not take more: so much is held, of this bound.
+/// Error: a holder may not take more. The fields are the limit and the amounts in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The bound: that of all holders, or the part of a group.
+    /// The maximal amount: of all holders, or of the holder's group.
     pub max: usize,
-    /// Whether it is the part of a group.
+    /// Whether `max` is the share of the holder's group.
     pub is_of_group: bool,
     /// The amount of this holder.
     pub own: usize,
-    /// The amount of all other holders that share the bound.
+    /// The amount of all other holders to which `max` applies.
     pub others: usize,
 }
 
 impl<H: ShareHolder> Shares<H> {
-    /// The amount of all holders.
+    /// Returns the amount of all holders.
     pub fn total(&self) -> usize {
         self.held
     }
 
-    /// The amount of one holder.
+    /// Returns the amount of one holder.
     pub fn held_by(&self, holder: H) -> usize {
         self.by_holder.get(&holder).copied().unwrap_or(0)
     }
 
-    /// Whether nobody holds anything.
+    /// Returns whether every holder's amount is 0.
     pub fn is_empty(&self) -> bool {
         self.held == 0 && self.by_holder.is_empty() && self.grouped == 0 && self.by_group.is_empty()
     }
 
-    /// Checks that a holder may take `more`.
+    /// Checks that a holder may take `more`, without taking it.
     ///
     /// # Errors
     /// [`Shortage`].
@@ -179,7 +180,7 @@ impl<H: ShareHolder> Shares<H> {
         }
     }
 
-    /// Removes `less` from the amount of a holder, which is not smaller.
+    /// Subtracts `less` from the amount of a holder. `less` must not exceed the amount.
     pub fn remove(&mut self, holder: H, less: usize) {
         self.held -= less;
         lower(&mut self.by_holder, holder, less);
@@ -190,7 +191,7 @@ impl<H: ShareHolder> Shares<H> {
     }
 }
 
-/// Lowers a count, and removes it where nothing is left.
+/// Subtracts from a count, and removes an entry that reaches 0.
 fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, less: usize) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= less;
@@ -206,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// The users of group 0 are those without a group.
+    /// Users of group 0 have no group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct User {
         group: u64,
@@ -244,9 +245,9 @@ mod tests {
     }
 
     proptest! {
-        /// Users take and give back in any order.
+        /// A property test: users take and return amounts in any order.
         #[test]
-        fn each_user_leaves_as_much_as_it_holds_and_newcomers_find_little(
+        fn user_never_takes_more_than_it_leaves_to_others(
             share in shares(),
             steps in proptest::collection::vec((users(), any::<bool>(), 1_usize..200), 1..200),
         ) {
@@ -271,7 +272,7 @@ mod tests {
                 prop_assert!(own <= left || own <= share.little(), "{own} where {left} are left");
                 let groups_max = share.max - share.max.div_ceil(UNGROUPED_PART);
                 prop_assert!(share.max < 2 * share.piece || shares.grouped <= groups_max);
-                // A new holder finds a piece while the reserve is free.
+                // A new holder can take one piece while the reserve is not exhausted.
                 let newcomer = User { group: 0, name: 1_000 };
                 if own > share.little() {
                     prop_assert!(shares.check(share, newcomer, share.piece).is_ok());
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_alone_has_half_and_each_later_one_half_of_the_rest() {
+    fn each_user_gets_half_of_the_remaining_amount() {
         let (share, mut held) = (FairShare::without_reserve(200), Shares::default());
         assert_eq!([1, 2, 3, 4].map(|name| take_all(&mut held, share, user(name))), [100, 50, 25, 12]);
         let last: usize = (5..100).map(|name| take_all(&mut held, share, user(name))).sum();
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_one_group_share_a_part() {
+    fn users_of_one_group_share_one_part_of_the_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let grouped = |group, name| User { group, name };
         assert_eq!(take_all(&mut held, share, grouped(1, 0)), 562, "one user leaves some to its group");
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_groups_find_little_where_others_take_all_that_is_shared() {
+    fn users_in_groups_get_the_reserve_from_an_exhausted_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let others: usize = (0..32).map(|name| take_all(&mut held, share, user(name))).sum();
         assert!(others >= 3_000);
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_piece_counts_as_little_use() {
+    fn one_large_piece_counts_as_a_small_amount() {
         const PIECE: usize = 256 << 10;
         let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
         assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);

@@ -1,7 +1,7 @@
 //! A token bucket: the generic cell rate algorithm of the crate `governor`, with the time as an argument.
 //!
-//! A bucket is one time, at which it is full again. So a full bucket need not be kept, and callers keep buckets in the
-//! maps that they have. A bucket belongs to one rate: under another rate it begins anew.
+//! The state of a bucket is the time at which the bucket will be full. So full buckets need not be stored, and callers
+//! can store buckets in their own maps. After a change of the rate, a bucket must start anew.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -14,22 +14,22 @@ use governor::state::{NotKeyed, StateStore};
 use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep};
 
-/// The longest time in which a bucket fills: 146 years, a quarter of what `governor` can count in nanoseconds.
+/// The longest time in which a bucket fills: 146 years, a quarter of the range of `governor`'s nanoseconds.
 const FILL_TIME_MAX: Duration = Duration::from_nanos(u64::MAX / 4);
 
-/// The rate of a token bucket, and its size.
+/// The refill rate of a token bucket, and the size of the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRate(Quota);
 
 impl TokenRate {
-    /// Refills a token after each interval (at least 1 ns), up to `burst` tokens.
+    /// Creates a rate that refills one token per interval (at least 1 ns), up to `burst` tokens.
     pub fn with_interval(interval: Duration, burst: NonZeroU32) -> Self {
         let interval = interval.clamp(Duration::from_nanos(1), FILL_TIME_MAX / burst.get());
         Self(Quota::with_period(interval).unwrap_or(Quota::per_second(burst)).allow_burst(burst))
     }
 
-    /// Refills `tokens` in a second, up to `burst` tokens. The interval between two tokens is a whole number of
-    /// nanoseconds: up to a million tokens in a second, the rate is exact to a thousandth.
+    /// Creates a rate that refills `tokens` per second, up to `burst` tokens. The interval between two tokens is
+    /// rounded to nanoseconds. Up to a million tokens per second, the rate is exact to a thousandth.
     pub fn per_second(tokens: NonZeroU32, burst: NonZeroU32) -> Self {
         Self::with_interval(Quota::per_second(tokens).replenish_interval(), burst)
     }
@@ -39,10 +39,10 @@ impl TokenRate {
     }
 }
 
-/// The tokens that are missing in a bucket. A new bucket is full.
+/// The missing tokens of a bucket. A new bucket is full.
 #[derive(Clone, Debug, Default)]
 pub struct SpentTokens {
-    /// The time at which no token is missing.
+    /// The time at which the bucket is full; `None` for a new bucket.
     full_at: Option<Instant>,
 }
 
@@ -62,30 +62,30 @@ impl SpentTokens {
                 Ok(())
             }
             Ok(Err(until)) => Err(until.wait_time_from(Duration::ZERO)),
-            // Not reached: there are no more tokens than the size of the bucket.
+            // Unreachable: `tokens` is at most the size of the bucket.
             Err(_) => Err(rate.fill_time(tokens)),
         }
     }
 
-    /// Waits for a token and spends the token. Cancelling is safe: no token is spent before the end.
+    /// Waits for a token, then spends the token. Cancellation: a dropped future has spent no token.
     pub async fn spend_one(&mut self, rate: TokenRate) {
         while let Err(wait) = self.try_spend(rate, NonZeroU32::MIN, Instant::now()) {
             sleep(wait).await;
         }
     }
 
-    /// The time until the bucket has enough tokens.
+    /// Returns the time until the bucket has enough tokens.
     pub fn wait_for(&self, rate: TokenRate, tokens: NonZeroU32, now: Instant) -> Duration {
         self.clone().try_spend(rate, tokens, now).err().unwrap_or_default()
     }
 
-    /// Gives back `tokens`, without the tokens of the time since they were spent: time has refilled these.
+    /// Returns `tokens` to the bucket, except tokens that have refilled in the time `since_spent`.
     pub fn give_back(&mut self, rate: TokenRate, tokens: NonZeroU32, since_spent: Duration) {
         let missing = rate.fill_time(tokens).saturating_sub(since_spent);
         self.full_at = self.full_at.and_then(|full_at| full_at.checked_sub(missing));
     }
 
-    /// Whether no token is missing, so that the bucket may be forgotten.
+    /// Returns whether the bucket is full, so that its state can be removed.
     pub fn is_full(&self, now: Instant) -> bool {
         self.full_at.is_none_or(|full_at| full_at <= now)
     }
@@ -96,7 +96,7 @@ impl SpentTokens {
     }
 }
 
-/// The state of a bucket as `governor` takes it: the time until the bucket is full, where the time is [`Now`].
+/// Adapts the state of a bucket to `governor`: the time from [`Now`] until the bucket is full.
 struct TimeToFull(Cell<Nanos>);
 
 impl StateStore for TimeToFull {
@@ -112,7 +112,7 @@ impl StateStore for TimeToFull {
     }
 }
 
-/// The time of a decision: all others are relative to it.
+/// `governor`'s clock. All times are relative to the time of the decision, so the clock always returns 0.
 struct Now;
 
 impl Clock for Now {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_its_burst_and_then_its_rate() {
+    fn token_bucket_allows_its_burst_and_then_its_rate() {
         let (rate, start) = (TokenRate::per_second(number(10), number(3)), Instant::now());
         let mut bucket = SpentTokens::default();
         assert!((0..3).all(|_| bucket.try_spend(rate, ONE, start).is_ok()));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_are_waited_for() {
+    async fn spend_one_waits_for_the_next_token() {
         let (rate, mut bucket, start) =
             (TokenRate::per_second(number(10), number(3)), SpentTokens::default(), Instant::now());
         for _ in 0..3 {
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_come_back_are_there_once() {
+    fn returned_token_is_not_refilled_a_second_time() {
         let (rate, start) = (TokenRate::per_second(ONE, ONE), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut bucket = SpentTokens::default();
         assert!(bucket.try_spend(rate, ONE, start).is_ok() && bucket.try_spend(rate, ONE, at(1_000)).is_ok());
-        // Time has brought back the first token, and the second request has spent it.
+        // The first token has refilled, and the second request has spent the refilled token.
         bucket.give_back(rate, ONE, Duration::from_millis(1_100));
         assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Err(Duration::from_millis(900)));
         bucket.give_back(rate, ONE, Duration::from_millis(100));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_rates_are_clamped() {
+    fn extreme_token_rates_are_clamped() {
         let most = number(u32::MAX);
         for (rate, tokens) in [
             (TokenRate::per_second(most, most), most),

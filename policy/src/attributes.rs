@@ -1,4 +1,4 @@
-//! The attributes of a request that policies match.
+//! Attributes of a request that policies match.
 
 use std::borrow::Cow;
 
@@ -9,42 +9,42 @@ use tributary_apimachinery::{
 
 use crate::connections::connects;
 
-/// The maximum length of a user agent that policies match, in bytes. It is the length that kube-apiserver writes into
-/// its audit log (`maxUserAgentLength`). The text is kept for the duration of the request.
+/// Maximal length of a user agent that policies match, in bytes. kube-apiserver's audit log has the same limit
+/// (`maxUserAgentLength`). The text remains in memory for the duration of the request.
 const USER_AGENT_BYTES: usize = 1024;
 
-/// The beginning of a header `User-Agent` that policies match.
+/// Returns the beginning of a `User-Agent` header that policies match.
 pub fn user_agent(header: &str) -> &str {
     &header[..header.floor_char_boundary(USER_AGENT_BYTES)]
 }
 
-/// The attributes of a request that policies match.
+/// Attributes of a request that policies match.
 #[derive(Clone, Debug)]
 pub struct DispatchAttributes<'a> {
-    /// The user's name. For an impersonated request, the name of the impersonated user.
+    /// Name of the user. For an impersonated request, the name of the impersonated user.
     pub user: &'a str,
-    /// Every group of the user.
+    /// All groups of the user.
     pub groups: &'a [String],
-    /// The beginning of the header `User-Agent` ([`user_agent`]); empty without the header.
+    /// The beginning of the `User-Agent` header ([`user_agent`]); empty without the header.
     pub user_agent: &'a str,
-    /// The RBAC verb, or the method in lower case for a non-resource request. Subresources that connect to a workload
-    /// (`exec`, `attach`, `portforward`) have the verb `create`, whatever the method is.
+    /// RBAC verb, or for a non-resource request the HTTP method in lower case. Subresources that connect to a workload
+    /// (`exec`, `attach`, `portforward`) always have the verb `create`.
     pub verb: &'a str,
     /// The requested resource or path.
     pub target: DispatchTarget<'a>,
 }
 
-/// The target of a request.
+/// Target of a request: a resource or another path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchTarget<'a> {
     /// An object, a collection or a subresource.
     Resource(RequestedResource<'a>),
-    /// Any other path, with its escapes decoded, so that a rule matches every spelling of the path.
+    /// A non-resource path. Percent-encoding is decoded, so that a rule matches every spelling of the path.
     NonResource(Cow<'a, str>),
 }
 
 impl<'a> DispatchAttributes<'a> {
-    /// The attributes of a parsed request. Allocates only for a path with escapes.
+    /// Returns the attributes of a parsed request. Allocates only for a path with percent-encoding.
     pub fn from_request(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
         let user_agent = self::user_agent(user_agent);
         let (verb, target) = match &info.target {
@@ -61,14 +61,15 @@ impl<'a> DispatchAttributes<'a> {
         Self { user, groups, user_agent, verb, target }
     }
 
-    /// The ServiceAccount as `NAMESPACE:NAME`, if the user is one.
+    /// Returns `NAMESPACE:NAME` if the user is a ServiceAccount.
     pub(crate) fn service_account(&self) -> Option<&'a str> {
         ServiceAccount::of_user(self.user)?;
         self.user.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)
     }
 }
 
-/// The verb that policies match, for an RBAC verb. It is `create` for subresources that connect to a workload.
+/// Returns the verb that policies match, for an RBAC verb. The verb is `create` for subresources that connect to a
+/// workload.
 pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
     if connects(resource.subresource) { Verb::Create.as_str() } else { verb }
 }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_have_create_for_connecting_subresources() {
+    fn exec_and_port_forward_requests_have_the_verb_create() {
         let rows = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", ["get", "", "pods", "log", "a", "p"]),
             ("GET", "/api/v1/namespaces/a/pods/p/exec", ["create", "", "pods", "exec", "a", "p"]),
@@ -86,7 +87,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods/p/portforward", ["create", "", "pods", "portforward", "a", "p"]),
             ("GET", "/apis/apps/v1/deployments", ["list", "apps", "deployments", "", "", ""]),
             ("DELETE", "/api/v1/namespaces/a", ["delete", "", "namespaces", "", "a", "a"]),
-            // A method that does not fit the path has its usual verb.
+            // If the method does not fit the path, the verb is still the usual verb of the method.
             ("POST", "/api/v1/namespaces/a/pods/p", ["create", "", "pods", "", "a", "p"]),
             ("OPTIONS", "/api/v1/namespaces/a/pods/p", ["", "", "pods", "", "a", "p"]),
         ];
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_user_agent_is_cut() {
+    fn long_user_agent_is_truncated() {
         let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
         let long = format!("{}é{}", "a".repeat(USER_AGENT_BYTES - 1), "b".repeat(200_000));
         for (header, seen) in [("kubectl/v1", "kubectl/v1"), (&*long, &long[..USER_AGENT_BYTES - 1])] {

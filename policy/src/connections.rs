@@ -1,7 +1,8 @@
 //! Subresources that connect to a workload: `exec`, `attach` and `portforward`.
 //!
-//! WebSocket opens them with GET and SPDY with POST. Both do the same, so policies see one verb for both, `create`.
-//! kube-apiserver checks this RBAC verb in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
+//! A WebSocket client opens the connection with GET, and a SPDY client with POST. Policies match the verb `create` for
+//! both. Since 1.35 kube-apiserver also checks the RBAC verb `create` for both
+//! (`AuthorizePodWebsocketUpgradeCreatePermission`).
 
 use tributary_apimachinery::Verb;
 
@@ -14,14 +15,15 @@ pub(crate) fn connects(subresource: &str) -> bool {
     CONNECTING.contains(&subresource)
 }
 
-/// The connecting subresources that a rule names but never matches, because its verbs lack `create`.
+/// Connecting subresources (`exec`, for instance) of a rule that the rule never matches, because its verbs lack
+/// `create`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissedConnections {
-    /// The rule names no connecting subresource, or has the verb.
+    /// The rule has no connecting subresource, or has the verb `create`.
     Nothing,
     /// The rule never matches its connecting subresources, but may match other resources.
     Some,
-    /// All resources of the rule connect, so they never match.
+    /// All resources of the rule are connecting subresources, so the rule never matches a resource.
     All,
 }
 
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connecting_subresources_need_the_verb_create() {
+    fn rule_for_exec_without_the_verb_create_never_matches() {
         let entries = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         for (verbs, resources, expected) in [
             ("get", "pods/exec", All),

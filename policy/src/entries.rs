@@ -1,47 +1,43 @@
-//! The entries of one field of a rule.
+//! The entries of one field of a policy rule, for example `verbs`.
 
 use crate::explanation::Reason;
 use crate::names::{Name, is_of_spelling};
 use crate::pattern::{Pattern, TextPattern};
 
-/// The values that a field accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldEntries<P> {
-    /// Every value, because of the `*` at this index, or because the field is empty.
+    /// The field accepts every value, because of the `*` at this index, or because the field is empty.
     Any(Option<usize>),
-    /// Values that match an entry; no value if there are no entries.
+    /// The field accepts values that match an entry. Without entries, the field accepts no value.
     Only(Vec<Entry<P>>),
-    /// Values that match no entry.
+    /// The field accepts values that match no entry.
     AllBut(Vec<Entry<P>>),
 }
 
-/// A pattern with its index in the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<P> {
     pub(crate) place: usize,
     pub(crate) pattern: P,
 }
 
-/// The meaning of an empty field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
-    /// An empty field matches every value.
     Any,
-    /// An empty field matches no value.
     Nothing,
 }
 
-/// The number of values that a request has for a field.
+/// Number of values that a request has for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// A single value: for example the verb or the name.
+    /// One value, for example the verb.
     One,
     /// Any number of values: the groups of the user.
     Several,
 }
 
 impl<P: Pattern> FieldEntries<P> {
-    /// Parses a field. With a `*` the field matches everything. Entries without `-` make the inverted entries void.
+    /// Parses a field. An entry `*` matches every value. If the field has entries without `-`, its inverted entries
+    /// (`-x`) have no effect.
     pub(crate) fn parse(texts: &[String], empty: Empty) -> Self {
         if let Some(place) = texts.iter().position(|text| text == "*") {
             return Self::Any(Some(place));
@@ -56,20 +52,20 @@ impl<P: Pattern> FieldEntries<P> {
                 Some(text) => but.push((text, place)),
             }
         }
-        // A field with `-*` accepts no value.
+        // A field with the entry `-*` accepts no value.
         if !only.is_empty() || but.is_empty() || but.iter().any(|(text, _)| *text == "*") {
             return Self::Only(only);
         }
         Self::AllBut(but.into_iter().map(|(text, place)| Entry { place, pattern: P::parse(text) }).collect())
     }
 
-    /// Whether the field accepts a request, and the entry that decides.
+    /// Returns whether the field accepts the values of a request, and the index of the deciding entry.
     pub(crate) fn verdict<'a>(&self, asked: impl Iterator<Item = P::Asked<'a>> + Clone) -> Reason {
         let is_match = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
         self.verdict_by(is_match, is_match)
     }
 
-    /// As [`verdict`](Self::verdict), with separate matchers for entries and for inverted entries.
+    /// Like [`verdict`](Self::verdict), with separate matchers for entries and for inverted entries.
     fn verdict_by(&self, is_named: impl Fn(&P) -> bool, is_excluded: impl Fn(&P) -> bool) -> Reason {
         match self {
             Self::Any(None) => Reason::Empty,
@@ -79,7 +75,7 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Whether the field certainly accepts all values that `other` accepts. `false` means "unknown".
+    /// Returns `true` if the field certainly accepts all values that `other` accepts. `false` means "unknown".
     pub(crate) fn covers(&self, other: &Self, values: Values) -> bool {
         match (self, other) {
             (Self::Any(_), _) => true,
@@ -94,14 +90,13 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Whether the field accepts no value.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Only(entries) if entries.is_empty())
     }
 }
 
 impl FieldEntries<TextPattern> {
-    /// As [`verdict`](Self::verdict), for the name of the object, which may have several spellings.
+    /// Like [`verdict`](Self::verdict), for an object's name, which may have several spellings.
     pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
         let (wide, narrow) = (|entry: &TextPattern| name.is_wide(entry), |entry: &TextPattern| name.is_narrow(entry));
         match denies {
@@ -110,7 +105,7 @@ impl FieldEntries<TextPattern> {
         }
     }
 
-    /// Whether an entry contains a colon and so matches a spelling of the name.
+    /// Returns whether an entry contains a colon, and so matches a spelling in the path instead of the object's name.
     pub(crate) fn has_spellings(&self) -> bool {
         match self {
             Self::Any(_) => false,
@@ -121,7 +116,6 @@ impl FieldEntries<TextPattern> {
     }
 }
 
-/// The index of the first entry that matches.
 fn first<P>(entries: &[Entry<P>], is_match: impl Fn(&P) -> bool) -> Option<usize> {
     entries.iter().find(|entry| is_match(&entry.pattern)).map(|entry| entry.place)
 }

@@ -1,4 +1,4 @@
-//! Checks policies when they are loaded, and reports errors and useless parts with their paths.
+//! Checks policies when they are loaded. Reports errors and ineffective parts, with their paths in the configuration.
 
 mod fields;
 mod made_by_name;
@@ -14,32 +14,30 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
-/// The maximum number of rules in all policies of one object. Loading compares each pair of rules.
+/// Maximal number of rules in all policies of one configuration object. Loading compares each pair of rules.
 pub const RULES_MAX: usize = 4_096;
 
-/// The verbs of resource requests.
 fn resource_verbs() -> [&'static str; 8] {
     Verb::OF_RESOURCES.map(Verb::as_str)
 }
 
-/// The verbs of non-resource requests: HTTP methods in lower case.
 fn path_verbs() -> [&'static str; METHODS.len()] {
     METHODS.map(|(_, verb)| verb)
 }
 
-/// The requests to which policies apply.
+/// The requests to which a list of policies applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyScope {
     /// Requests to the merged view.
     MergedView,
     /// Requests to one cluster.
     Cluster,
-    /// All requests: these are the global policies.
+    /// All requests, for the global policies.
     Global,
 }
 
 impl PolicyScope {
-    /// The list in the configuration object that has the policies of this scope.
+    /// Returns the list in the configuration object with the policies of this scope.
     pub fn list(self) -> PolicyList {
         match self {
             Self::MergedView | Self::Cluster => PolicyList::Dispatch,
@@ -48,23 +46,23 @@ impl PolicyScope {
     }
 }
 
-/// The severity of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The policies are usable, but may not do what their author wants.
+    /// The policies are valid, but may not have the intended effect.
     Warning,
-    /// A part of the policies can never have an effect, so they must be corrected.
+    /// A part of the policies can never have an effect. The author must correct this part.
     Error,
 }
 
-/// A problem or a useless part in policies.
+/// A finding: an error or an ineffective part in policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the policies are usable in spite of the finding.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// The path of the value, for example `spec.dispatchPolicies[2].rules[0].verbs`.
+    /// Path of the value, for example `spec.dispatchPolicies[2].rules[0].verbs`.
     pub path: String,
-    /// The value, the problem and the remedy.
+    /// A message with the value, the problem and the remedy.
     pub message: String,
 }
 
@@ -81,12 +79,12 @@ impl Findings {
     }
 }
 
-/// Whether an entry can match some request in some scope. The entry comes without its `-`, and is not `*`.
+/// Returns whether an entry can match any request in any scope. The entry has no leading `-`, and is not `*`.
 pub fn can_match(field: RuleField, entry: &str) -> bool {
     fields::problem(field, entry).is_none()
 }
 
-/// Reports all findings, in the order of the policies.
+/// Returns all findings, in the order of the policies.
 pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
     let (list, mut findings) = (scope.list(), Findings::default());
@@ -120,8 +118,8 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     findings.0
 }
 
-/// Warns if the last enforced policy denies. The router answers 500 to each request that no policy matches, which the
-/// author of a denial rarely wants.
+/// Warns if the last enforced policy denies. The router answers 500 to a request that matches no policy. The author of
+/// a final denial rarely wants this.
 fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
     let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };
@@ -137,7 +135,7 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     findings.warning(PolicyList::Dispatch.policy_path(number), message);
 }
 
-/// Reports combinations of fields because of which the rule, or its part for resources or for paths, never matches.
+/// Reports combinations of fields that prevent a match: of the whole rule, or of its resources or paths.
 fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let path = |field: RuleField| format!("{place}.{}", field.as_str());
@@ -167,7 +165,7 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
         (false, false) => {}
     }
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
-    // An invalid verb has a finding of its own.
+    // An invalid verb has a separate finding.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.takes_resources() && !has_verb(&resource_verbs()) {
@@ -193,8 +191,8 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// Warns of denials that a request for many objects, or for all namespaces, passes because it has an empty name or
-/// namespace.
+/// Warns of denials by name or namespace. A request for many objects or for all namespaces evades such a denial,
+/// because its name or namespace is empty.
 fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();

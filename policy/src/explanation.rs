@@ -1,34 +1,34 @@
-//! The explanation why a rule matches a request or not.
+//! Explanation why a policy rule matches a request or not.
 
 use crate::place::RulePlace;
 
-/// A field of a rule.
+/// A field of a policy rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleField {
-    /// `verbs`
+    /// The field `verbs`.
     Verbs,
-    /// `users`
+    /// The field `users`.
     Users,
-    /// `serviceAccounts`
+    /// The field `serviceAccounts`.
     ServiceAccounts,
-    /// `userGroups`
+    /// The field `userGroups`.
     UserGroups,
-    /// `userAgents`
+    /// The field `userAgents`.
     UserAgents,
-    /// `apiGroups`
+    /// The field `apiGroups`.
     ApiGroups,
-    /// `resources`
+    /// The field `resources`.
     Resources,
-    /// `resourceNames`
+    /// The field `resourceNames`.
     ResourceNames,
-    /// `namespaces`
+    /// The field `namespaces`.
     Namespaces,
-    /// `nonResourceURLs`
+    /// The field `nonResourceURLs`.
     NonResourceUrls,
 }
 
 impl RuleField {
-    /// All fields.
+    /// All fields of a rule, in the order of this enum.
     pub const ALL: [Self; 10] = [
         Self::Verbs,
         Self::Users,
@@ -42,7 +42,7 @@ impl RuleField {
         Self::NonResourceUrls,
     ];
 
-    /// The name of the field in configuration files.
+    /// Returns the name of the field in configuration files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Verbs => "verbs",
@@ -59,59 +59,60 @@ impl RuleField {
     }
 }
 
-/// The reason why a field accepts a request or not. Numbers are indices of entries in the field.
+/// The reason why a field of a rule accepts or rejects a request. Numbers are indices of entries in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The field is empty, so every request is accepted.
+    /// The field is empty and accepts every request.
     Empty,
-    /// The entry with this index matches.
+    /// The field accepts the request, because the entry with this index matches.
     Entry(usize),
-    /// No inverted entry matches, so the field accepts the request.
+    /// The field accepts the request, because no inverted entry matches.
     NotExcluded,
-    /// No entry matches, so the field rejects the request.
+    /// The field rejects the request, because no entry matches.
     NoEntry,
-    /// The inverted entry with this index matches, so the field rejects the request.
+    /// The field rejects the request, because the inverted entry with this index matches.
     Excluded(usize),
 }
 
 impl Reason {
-    /// Whether the field accepts the request.
+    /// Returns whether the field accepts the request.
     pub fn accepts(self) -> bool {
         matches!(self, Self::Empty | Self::Entry(_) | Self::NotExcluded)
     }
 }
 
-/// The verdict of a field on a request.
+/// Verdict of one field of a rule on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldVerdict {
-    /// The field. For `users` and `serviceAccounts`, the one that accepts, or `users` if neither does.
+    /// The field. `users` and `serviceAccounts` share one verdict: the field that accepts the request, or `users` if
+    /// neither accepts.
     pub field: RuleField,
-    /// The reason for accepting or rejecting.
+    /// The reason for the verdict.
     pub reason: Reason,
 }
 
-/// The verdict of a rule on a request.
+/// Verdict of a rule on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleVerdict {
-    /// The verdicts of the fields that apply to this kind of request.
+    /// Verdicts of the fields that apply to the request: resource fields or `nonResourceURLs`, and the common fields.
     pub fields: Vec<FieldVerdict>,
 }
 
 impl RuleVerdict {
-    /// Whether the rule matches.
+    /// Returns whether the rule matches the request.
     pub fn matches(&self) -> bool {
         self.fields.iter().all(|verdict| verdict.reason.accepts())
     }
 
-    /// The fields that reject the request.
+    /// Returns the fields that reject the request.
     pub fn against(&self) -> impl Iterator<Item = &FieldVerdict> {
         self.fields.iter().filter(|verdict| !verdict.reason.accepts())
     }
 }
 
-/// The verdicts of the policies on a request, up to and including the rule that decides.
+/// Verdicts of the policy rules on a request, up to and including the deciding rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The verdict of each rule, in order.
+    /// The verdict of each rule, in the order of the rules.
     pub rules: Vec<(RulePlace, RuleVerdict)>,
 }

@@ -1,4 +1,4 @@
-//! Rules that match no request because an earlier rule takes all their requests.
+//! Rules that never match, because an earlier rule matches all their requests.
 
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
@@ -8,15 +8,15 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
 
-/// A rule that is certainly hidden, and the first rule that hides it.
+/// A rule that never matches, and the earlier rule that matches all its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
     pub(crate) rule: RulePlace,
     pub(crate) by: RulePlace,
 }
 
-/// The rules that are certainly hidden by a single rule, except rules that never match anyway. A rule that only several
-/// others together hide is not found. Compares each pair of rules.
+/// Returns the rules whose requests a single earlier rule certainly matches. Omits rules that can never match for
+/// another reason. Does not find rules that several earlier rules hide together. Compares each pair of rules.
 pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     let mut earlier: Vec<(RulePlace, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
             if !matches_something(&own.matcher) {
                 continue;
             }
-            // A rule in audit mode does not hide an enforced rule.
+            // A rule of a policy in audit mode does not hide a rule of an enforced policy.
             let hides = |(_, mode, by): &&(RulePlace, Mode, Compared)| {
                 (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &own)
             };
@@ -40,8 +40,8 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     found
 }
 
-/// Whether the enforced rules certainly match every request: a single rule matches all resource requests, and a single
-/// rule all non-resource requests.
+/// Returns `true` if the enforced rules certainly match every request: one rule all resource requests, and one rule all
+/// non-resource requests.
 pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     let all = || vec!["*".to_owned()];
     let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
@@ -67,19 +67,17 @@ impl Denials {
         Self(rules.collect())
     }
 
-    /// Whether a single denial certainly matches every request of a denying rule in this mode. Costs a comparison with
-    /// each denial.
+    /// Returns `true` if a single denial certainly matches every request of a rule in this mode. Cost: a comparison
+    /// with each denial.
     pub(crate) fn cover(&self, rule: &Rule, mode: Mode) -> bool {
         let rule = Compared { matcher: Matcher::new(rule), denies: true };
-        // A rule in audit mode does not deny anything for an enforced rule.
+        // A rule in audit mode denies nothing, so only rules in audit mode count such a rule.
         self.0.iter().any(|(own, by)| (*own == Mode::Enforce || mode == Mode::Audit) && covers(by, &rule))
     }
 }
 
-/// A rule, prepared for comparisons.
 struct Compared {
     matcher: Matcher,
-    /// Whether its policy denies.
     denies: bool,
 }
 
@@ -89,14 +87,14 @@ impl Compared {
     }
 }
 
-/// Whether every field can match something.
+/// Returns whether every field of the rule accepts some value.
 fn matches_something(rule: &Matcher) -> bool {
     let has_subject = !rule.users.is_nothing() || !rule.service_accounts.is_nothing();
     let has_rest = !rule.verbs.is_nothing() && !rule.user_groups.is_nothing() && !rule.user_agents.is_nothing();
     has_subject && has_rest && (rule.takes_resources() || rule.takes_paths())
 }
 
-/// Whether the rule `hiding` certainly matches all requests of the rule `hidden`.
+/// Returns `true` if the rule `hiding` certainly matches all requests of the rule `hidden`.
 fn covers(hiding: &Compared, hidden: &Compared) -> bool {
     let (by, rule) = (&hiding.matcher, &hidden.matcher);
     // Fields that differ most often come first, because every pair of rules is compared.
@@ -108,9 +106,9 @@ fn covers(hiding: &Compared, hidden: &Compared) -> bool {
         && covers_spellings(hiding, hidden)
 }
 
-/// Whether a rule whose names cover those of another rule also covers every spelling of a proxied name. A denying rule
-/// matches more spellings than it names, and any other rule fewer. If both deny or neither does, entries with a colon
-/// can still differ.
+/// Returns whether a rule whose object names cover another rule's names also covers every spelling of a proxied
+/// object's name. A denying rule matches more spellings than its names, and any other rule fewer. If both rules deny or
+/// both dispatch, entries with a colon can still differ.
 fn covers_spellings(by: &Compared, rule: &Compared) -> bool {
     let names_nothing = matches!(by.matcher.resource_names, FieldEntries::Any(_));
     let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();
@@ -137,7 +135,7 @@ fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
             || by.users.covers(&as_users(&rule.service_accounts), Values::One))
 }
 
-/// The ServiceAccounts as user names. Inverted entries stand for all ServiceAccounts.
+/// Returns the ServiceAccounts as user names. Inverted entries become all ServiceAccounts.
 fn as_users(accounts: &FieldEntries<ServiceAccountPattern>) -> FieldEntries<TextPattern> {
     let of = |text: &str| format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{text}").into_boxed_str();
     let user = |ServiceAccountPattern(text): &ServiceAccountPattern| match text {

@@ -1,9 +1,9 @@
-//! An index that finds the first matching rule without evaluating every rule.
+//! An index of policy rules. The index finds the first matching rule without a comparison with every rule.
 //!
-//! For each field and each text that occurs in it, the index has the set of rules that accept the text, with one bit
-//! per rule. The texts of a request select one set per field; the first bit in the intersection is the first matching
-//! rule. These are the bit vectors of Lakshman and Stiliadis (SIGCOMM 1998), kept sparse: a text has bits only in those
-//! blocks of 64 rules that contain it.
+//! For each field and each text in the field, the index has the set of rules that accept the text, with one bit per
+//! rule. The attributes of a request select one set per field. The first bit in the intersection of the sets is the
+//! first matching rule. These are the bit vectors of Lakshman and Stiliadis (SIGCOMM 1998), stored sparsely: a text has
+//! bits only in blocks of 64 rules that contain the text.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,17 @@ use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 use crate::policy::Mode;
 use crate::rule::Matcher;
 
-/// The number of rules in a block.
 const BLOCK: usize = u64::BITS as usize;
 
-/// The mentions of a request's texts in one field. More than 16, for a user in many named groups, are on the heap.
+/// The sets of rules for a request's values in one field. The capacity suffices without an allocation, unless the user
+/// is in more than 16 groups with entries.
 type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 
-/// The index of the rules, with one table per field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
-    /// The rules of enforced policies.
+    /// One bit per rule: the rule's policy is enforced.
     enforced: Vec<u64>,
-    /// The rules of policies that deny.
+    /// One bit per rule: the rule's policy denies.
     denying: Vec<u64>,
     verbs: Texts,
     users: Texts,
@@ -41,17 +40,15 @@ pub(crate) struct RuleIndex {
     non_resource_urls: Texts,
 }
 
-/// The numbers of the first matching rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstRules {
-    /// The first rule of an enforced policy.
     pub(crate) enforced: Option<usize>,
-    /// The first rule of a policy in audit mode, if it comes before the enforced rule.
+    /// First matching rule of a policy in audit mode, if this rule comes before the enforced rule.
     pub(crate) audited: Option<usize>,
 }
 
 impl RuleIndex {
-    /// Indexes rules in order; each comes with the mode of its policy, and whether the policy denies.
+    /// Indexes rules in their order. The mode and the flag describe the rule's policy; the flag is true for a denial.
     pub(crate) fn new(rules: &[(Matcher, Mode, bool)]) -> Self {
         let mut index = Self::default();
         for (number, (rule, mode, denies)) in rules.iter().enumerate() {
@@ -97,7 +94,7 @@ impl RuleIndex {
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
-            // After a few fields most blocks have no rule left. Groups come last because they are many.
+            // After a few fields, most blocks have no rule left. Groups come last because a user has many groups.
             let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
             let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
             if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
@@ -106,7 +103,7 @@ impl RuleIndex {
         for (block, enforced) in self.enforced.iter().enumerate() {
             let left = matching(block);
             let (acting, told) = (left & enforced, left & !enforced);
-            // The bits below the first enforced rule; all bits if there is none.
+            // The bits below the first enforced rule; all bits without an enforced rule.
             let before = (acting & acting.wrapping_neg()).wrapping_sub(1);
             first.audited = first.audited.or(lowest(told & before, block));
             first.enforced = lowest(acting, block);
@@ -117,14 +114,14 @@ impl RuleIndex {
         first
     }
 
-    /// The rules that match the name of the object, for each reading of its spellings.
+    /// Returns the rules that match the object's name, for each spelling of the name.
     fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
         let Some(own) = name.own else {
             return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
         let wide = self.resource_names.match_values([name.written, own]);
-        // Entries with a colon match the name as written. A prefix without a colon must match the object's own name,
-        // too.
+        // Entries with a colon match the name in the path. A prefix without a colon must also match the object's own
+        // name.
         let mut narrow = self.resource_names.match_values([]);
         let is_match = |text: &str| is_of_spelling(text) || own.starts_with(text);
         narrow.hits.extend(self.resource_names.hits(name.written, is_match));
@@ -132,12 +129,10 @@ impl RuleIndex {
     }
 }
 
-/// The number of the rule of the lowest bit.
 fn lowest(bits: u64, block: usize) -> Option<usize> {
     (bits != 0).then(|| block * BLOCK + bits.trailing_zeros() as usize)
 }
 
-/// The bit of a rule.
 #[derive(Clone, Copy, Debug)]
 struct Bit {
     block: usize,
@@ -150,10 +145,10 @@ impl Bit {
     }
 }
 
-/// The rules with an entry for a text, and with an inverted entry for it.
+/// Rules with an entry for one text, and rules with an inverted entry for the text.
 #[derive(Clone, Debug, Default)]
 struct Mentions {
-    /// Sorted by block.
+    /// Blocks of 64 rules, sorted by block number.
     blocks: Vec<MentionedIn>,
 }
 
@@ -166,7 +161,7 @@ struct MentionedIn {
 
 impl Mentions {
     fn add(&mut self, rule: Bit, mention: Mention) {
-        // Rules are added in order, so the block of this rule is the last one.
+        // Rules are added in order, so the rule belongs to the last block or to a new block.
         if self.blocks.last().is_none_or(|last| last.block != rule.block) {
             self.blocks.push(MentionedIn { block: rule.block, ..MentionedIn::default() });
         }
@@ -184,16 +179,13 @@ impl Mentions {
     }
 }
 
-/// The kind of an entry.
+/// Kind of an entry: ordinary or inverted (`-x`).
 #[derive(Clone, Copy, Debug)]
 enum Mention {
-    /// An ordinary entry.
     Only,
-    /// An inverted entry.
     But,
 }
 
-/// The part of a text that an entry must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Whole,
@@ -207,7 +199,7 @@ fn extent(text: &TextPattern) -> (&str, Extent) {
     }
 }
 
-/// Whether a field accepts texts without an entry, and its entries.
+/// Returns whether a field accepts a text that no entry matches, and the field's entries.
 fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Mention)>) {
     let (by_default, entries, mention) = match entries {
         FieldEntries::Any(_) => (true, &[][..], Mention::Only),
@@ -217,7 +209,7 @@ fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Me
     (by_default, entries.iter().map(move |entry| (&entry.pattern, mention)))
 }
 
-/// The rules that accept a text without an entry for the text.
+/// One bit per rule: the field accepts a text that no entry matches.
 #[derive(Clone, Debug, Default)]
 struct ByDefault(Vec<u64>);
 
@@ -230,13 +222,13 @@ impl ByDefault {
     }
 }
 
-/// The index of a field with texts.
+/// Index of a field with texts, for example `verbs`.
 #[derive(Clone, Debug, Default)]
 struct Texts {
     by_default: ByDefault,
     whole: HashMap<Box<str>, Mentions>,
     beginnings: HashMap<Box<str>, Mentions>,
-    /// The distinct lengths of the prefixes, sorted.
+    /// Distinct lengths of the prefixes, sorted.
     lengths: Vec<usize>,
 }
 
@@ -259,7 +251,7 @@ impl Texts {
         }
     }
 
-    /// The rules that match a request with these values.
+    /// Returns the rules that match any of these values.
     fn match_values<'a, 'b>(&'a self, values: impl IntoIterator<Item = &'b str>) -> FieldMatches<'a> {
         let mut hits = Hits::new();
         for value in values {
@@ -268,8 +260,7 @@ impl Texts {
         FieldMatches { by_default: &self.by_default, hits }
     }
 
-    /// The entries that match a value as a whole or as a prefix, restricted to entries for which `is_match` returns
-    /// true.
+    /// Returns the entries that match a value as a whole or as a prefix, if `is_match` returns true for the entry.
     fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_match: F) -> impl Iterator<Item = &'a Mentions> {
         let whole = Some(value).filter(|value| is_match(value)).and_then(|value| self.whole.get(value));
         let lengths = self.lengths.iter().take_while(move |length| **length <= value.len());
@@ -279,13 +270,13 @@ impl Texts {
     }
 }
 
-/// The index of the field for resources and subresources.
+/// Index of the field `resources`, with subresources.
 #[derive(Clone, Debug, Default)]
 struct Resources {
     by_default: ByDefault,
-    /// The entries by resource, then by subresource.
+    /// Entries by resource, then by subresource.
     named: HashMap<Box<str>, HashMap<Box<str>, Mentions>>,
-    /// The entries for all resources, by subresource.
+    /// Entries for all resources (`*/status`), by subresource.
     of_all: HashMap<Box<str>, Mentions>,
 }
 
@@ -309,20 +300,20 @@ impl Resources {
     }
 }
 
-/// The rules that match a request in one field.
+/// The rules whose entries in one field match a request.
 struct FieldMatches<'a> {
     by_default: &'a ByDefault,
     hits: Hits<'a>,
 }
 
 impl FieldMatches<'_> {
-    /// The rules of a block that accept the request.
+    /// Returns the rules of a block that accept the request.
     fn block(&self, block: usize) -> u64 {
         let MentionedIn { only, but, .. } = self.in_block(block);
         (self.by_default.0[block] | only) & !but
     }
 
-    /// The rules of a block that have an entry for the request.
+    /// Returns the rules of a block that have an entry for the request.
     fn in_block(&self, block: usize) -> MentionedIn {
         let mut all = MentionedIn { block, ..MentionedIn::default() };
         for hit in &self.hits {
@@ -334,16 +325,16 @@ impl FieldMatches<'_> {
     }
 }
 
-/// The rules that match the name of the object, which may have several spellings.
+/// The rules that match the object's name, which may have several spellings.
 struct AskedName<'a> {
-    /// Entries that match any spelling.
+    /// Entries that match any spelling of the name.
     wide: FieldMatches<'a>,
-    /// If there are several spellings: the entries that certainly match, and the rules of denying policies.
+    /// For a name with several spellings: entries that match all spellings, and the bits of denying rules.
     narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 
 impl AskedName<'_> {
-    /// The rules of a block that accept the request.
+    /// Returns the rules of a block that accept the request.
     fn block(&self, block: usize) -> u64 {
         let Some((narrow, denying)) = &self.narrow else { return self.wide.block(block) };
         let (wide, narrow, denying) = (self.wide.in_block(block), narrow.in_block(block), denying[block]);

@@ -1,11 +1,11 @@
-//! Kubernetes' own groups and resources, used to find names in policies that match no request.
+//! Names of Kubernetes' built-in groups and resources. Policies with an unknown name in these groups match no request.
 //!
-//! The table has no resources of other groups, so a name in another group is never reported.
+//! Groups of custom resources are not in the table, so names in such groups are never reported.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_apimachinery::built_in::{all_built_in, built_in, served_by_default};
 
-/// Short names of Kubernetes' own resources.
+/// Group, plural name and short name of built-in resources.
 ///
 /// Source: `kubectl api-resources` of Kubernetes 1.36.
 const SHORT_NAMES: [(&str, &str, &str); 27] = [
@@ -38,8 +38,8 @@ const SHORT_NAMES: [(&str, &str, &str); 27] = [
     ("storage.k8s.io", "storageclasses", "sc"),
 ];
 
-/// Explains why no cluster has an API group of this name, and what to write; `None` if a cluster may have the group.
-/// Custom resources are in groups with a dot (apiextensions-apiserver
+/// Explains why no cluster has an API group of this name, and suggests a name. `None` if a cluster may have the group:
+/// groups of custom resources contain a dot (apiextensions-apiserver
 /// `pkg/apis/apiextensions/validation/validation.go`).
 pub fn group_doubt(group: &str) -> Option<String> {
     if let Some((group, _)) = group.split_once('/') {
@@ -55,8 +55,8 @@ pub fn group_doubt(group: &str) -> Option<String> {
     })
 }
 
-/// Explains why no cluster has a resource of this name in one of these groups, and suggests names; `None` if a cluster
-/// may have the resource. A group that [`group_doubt`] corrects counts as corrected.
+/// Explains why no cluster has a resource of this name in one of these groups, and suggests names. `None` if a cluster
+/// may have the resource. A misspelled group counts as the group that [`group_doubt`] suggests.
 pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
     let groups: Vec<_> = groups.iter().map(|group| meant_group(group)).collect();
     if groups.is_empty() || !groups.iter().all(|group| is_built_in(group)) {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_doubt_suggests_names() {
+    fn unknown_resource_name_gets_a_suggestion() {
         for (groups, resource, expected) in [
             (&[""][..], "pods", ""),
             (&[""], "pods/exec", ""),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn group_doubt_suggests_a_correction() {
+    fn unknown_api_group_gets_a_suggestion() {
         for (group, expected) in [
             ("", ""),
             ("apps", ""),

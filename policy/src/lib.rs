@@ -1,16 +1,16 @@
-//! Dispatch policies: they decide whether a request is dispatched or denied, and with which limits.
+//! Dispatch policies decide whether a request is dispatched or denied, and which limits apply.
 //!
 //! ```text
-//! Policy (as written) ─┬─▶ examine            reports errors and useless parts, each with its path
+//! Policy (as written) ─┬─▶ examine            reports errors and ineffective parts, each with its path
 //!                      └─▶ DispatchPolicies ─┬─▶ decide   finds the first matching rule, with an index
 //!                                            └─▶ explain  compares rule by rule, field by field, for people
 //! ```
 //!
-//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`). If its
-//! code differs from its documentation, the documentation counts: several inverted entries exclude everything that they
-//! name.
+//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`). Where
+//! KubeGateway's code differs from its documentation, this crate follows the documentation: several inverted entries
+//! (`-x`) exclude all their values.
 //!
-//! The crate has only values: no I/O, no tasks, no clock.
+//! The crate has no I/O, no tasks and no clock.
 
 mod attributes;
 mod connections;

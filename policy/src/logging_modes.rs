@@ -1,4 +1,4 @@
-//! Which requests are written, by what the configuration says.
+//! Decides which requests appear in the access log, from the configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,44 +7,47 @@ use tributary_apimachinery::ClusterName;
 
 use crate::outcome::LogMode;
 
-/// An answer that takes longer is written, unless nothing is to be (KubeGateway's bound).
+/// A response that takes longer than 5 s is logged, unless logging is disabled. KubeGateway has the same limit.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// The same, of a list.
+/// A list that takes longer than 30 s is logged, unless logging is disabled.
 const SLOW_LIST: Duration = Duration::from_secs(30);
 
-/// What `spec.logging.mode` says, of each place that a configuration object describes.
+/// `spec.logging.mode` of the merged view and of each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggingModes {
-    /// Of the merged view; `None` where no MergedEndpoint describes it.
+    /// Setting of the merged view; `None` without a MergedEndpoint.
     pub merged: Option<PlaceLogging>,
-    /// Of clusters that an UpstreamCluster describes.
+    /// Setting of each cluster with an UpstreamCluster object.
     pub clusters: BTreeMap<ClusterName, PlaceLogging>,
 }
 
-/// What one object says.
+/// Access-log setting of one configuration object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceLogging {
-    /// `spec.logging.mode`, where it is given.
+    /// `spec.logging.mode`; `None` if the field is absent.
     pub mode: Option<LogMode>,
 }
 
-/// What an answer came to.
+/// Facts about a response that decide whether the request is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerOutcome {
-    /// The status; 0 for none.
+    /// HTTP status code; 0 without a response.
     pub status: u16,
-    /// How long it took, to its end.
+    /// Time until the end of the response.
     pub took: Duration,
-    /// Whether it lasts by itself: a watch, exec.
+    /// Whether the request is long-running, for example a watch or an exec.
     pub is_long_running: bool,
-    /// Whether it is a list.
+    /// Whether the request is a list.
     pub is_list: bool,
 }
 
 impl LoggingModes {
-    /// Whether a request is written: at a cluster (`None`: the merged view), of this policy. At a place that no object
-    /// describes each is. Elsewhere one is that is asked for, and one that fails or is slow unless it is not to be.
+    /// Returns whether a request to a cluster (`None`: the merged view) appears in the access log.
+    ///
+    /// Without a configuration object for the cluster, every request is logged unless its policy disables logging. With
+    /// an object, a request is logged if a setting enables logging. A failed or slow request is logged unless a setting
+    /// disables logging.
     pub fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: AnswerOutcome) -> bool {
         let place = match cluster {
             Some(cluster) => self.clusters.get(cluster),
@@ -70,7 +73,7 @@ mod tests {
     const FINE: AnswerOutcome =
         AnswerOutcome { status: 200, took: Duration::from_secs(1), is_long_running: false, is_list: false };
 
-    /// Case 25 of the gateways' contract, and what KubeGateway writes in any case.
+    /// Case 25 of the gateways' contract, and KubeGateway's rule for failed requests.
     #[test]
     fn log_modes_of_objects_decide_which_requests_are_logged() {
         let eu = ClusterName::new("eu").unwrap();
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_requests_are_logged_and_long_running_ones_are_not_slow() {
+    fn slow_requests_are_logged_unless_they_are_long_running() {
         let modes = LoggingModes { merged: Some(PlaceLogging::default()), ..LoggingModes::default() };
         let is_written = |seconds, is_list, is_long_running| {
             let took = Duration::from_secs(seconds);
@@ -101,7 +104,7 @@ mod tests {
         assert_eq!([is_written(4, false, false), is_written(6, false, false)], [false, true]);
         assert_eq!([is_written(6, true, false), is_written(31, true, false)], [false, true]);
         assert!(!is_written(3_600, false, true));
-        // Exec and port-forward are switched to another protocol, which is no failure.
+        // The response to exec and port-forward is 101, which is no failure.
         for (status, is_long_running, expected) in
             [(101, true, false), (503, true, true), (0, true, true), (0, false, true)]
         {

@@ -1,8 +1,8 @@
-//! The name of a requested object, which a path can spell in several ways.
+//! Name of a requested object. A path can spell the name of a proxied object in several ways.
 //!
-//! The name of a proxied object has the form `[scheme:]name:port`: `web`, `web:80` and `https:web:` all lead to the
-//! service `web`. An entry without a colon is compared with the object's name, and an entry with a colon with the
-//! spelling in the path. The rules below ensure that no spelling evades a denial:
+//! The name of a proxied object has the form `[scheme:]name:port`. For example `web`, `web:80` and `https:web:` refer
+//! to the service `web`. An entry without a colon is compared with the object's name, and an entry with a colon with
+//! the spelling in the path. These rules ensure that no spelling evades a denial:
 //!
 //! ```text
 //!                        an entry matches          an inverted entry excludes
@@ -15,20 +15,19 @@ use tributary_apimachinery::request_info::requested_resource::proxied_name;
 
 use crate::pattern::{Pattern, TextPattern};
 
-/// The character that marks an entry for the spelling in the path.
+/// An entry with this character is compared with the spelling in the path.
 const COLON: char = ':';
 
-/// The resources of the core group that can be proxied.
+/// Resources of the core group that have the subresource `proxy`.
 pub(crate) const PROXIED: [&str; 3] = ["nodes", "pods", "services"];
 
 pub(crate) const PROXY: &str = "proxy";
 
-/// The name of a requested object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     /// The name as written in the path.
     pub(crate) written: &'a str,
-    /// The name of the object itself, if it differs.
+    /// The name of the object, if it differs from the spelling in the path.
     pub(crate) own: Option<&'a str>,
 }
 
@@ -41,19 +40,18 @@ impl<'a> Name<'a> {
         Self { written, own }
     }
 
-    /// Whether an entry matches any spelling.
     pub(crate) fn is_wide(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) || self.own.is_some_and(|own| entry.matches(own))
     }
 
-    /// Whether an entry matches the name as written, and also the object's own name unless the entry has a colon:
-    /// `http*` does not match `http:web:80`.
+    /// Returns whether an entry matches the name in the path, and also the object's name unless the entry has a colon.
+    /// For example `http*` does not match `http:web:80`.
     pub(crate) fn is_narrow(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) && self.own.is_none_or(|own| is_of_spelling(entry.text()) || entry.matches(own))
     }
 }
 
-/// Whether an entry is for the spelling in the path: names of objects contain no colon.
+/// Returns whether an entry is compared with the spelling in the path. Names of objects contain no colon.
 pub(crate) fn is_of_spelling(entry: &str) -> bool {
     entry.contains(COLON)
 }

@@ -1,31 +1,31 @@
-//! The outcome of a policy for the requests that it matches.
+//! Outcome of a policy for matching requests.
 
 use tributary_apimachinery::AuditLevel;
 
-/// The outcome of a policy for a request that it matches.
+/// Outcome of a policy for a matching request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the request is dispatched or denied.
     pub action: Action,
-    /// Whether the request is written into the access log; `None` leaves it to the cluster.
+    /// Whether the request appears in the access log; `None` uses the cluster's setting.
     pub log_mode: Option<LogMode>,
-    /// The audit level, if it differs from the audit policy's.
+    /// Audit level, if different from the audit policy's level.
     pub audit_level: Option<AuditLevel>,
 }
 
-/// The action for a request.
+/// Action for a request: dispatch or deny.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request is sent to a cluster.
     Dispatch {
-        /// The endpoints of the cluster to which the request may be sent; empty for all.
+        /// Endpoints of the cluster to which the request may be sent; empty for all endpoints.
         endpoints: Vec<String>,
-        /// The flow-control schema that limits the request; `None` for no limit.
+        /// Name of the flow-control schema that limits the request; `None` for no limit.
         flow_control_schema: Option<String>,
     },
     /// The request is denied.
     Deny {
-        /// The message for the client.
+        /// Message for the client.
         message: String,
     },
 }
@@ -36,7 +36,7 @@ impl Default for Action {
     }
 }
 
-/// Whether requests are written into the access log.
+/// Setting of the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMode {
     /// Requests appear in the access log.
@@ -46,8 +46,8 @@ pub enum LogMode {
 }
 
 impl LogMode {
-    /// Whether a request is logged, given the settings of its cluster and of the policy that matches it: at least one
-    /// setting must enable the log, and none may disable it.
+    /// Returns whether a request is logged, from the settings of its cluster and of the matching policy. At least one
+    /// setting must enable the log, and none may disable the log.
     pub fn is_logged(cluster: Option<Self>, policy: Option<Self>) -> bool {
         let said = [cluster, policy];
         said.contains(&Some(Self::Enabled)) && !said.contains(&Some(Self::Disabled))
@@ -58,9 +58,9 @@ impl LogMode {
 mod tests {
     use super::*;
 
-    /// Case 25 of the contract.
+    /// Case 25 of the gateways' contract.
     #[test]
-    fn case_25_log_modes_of_cluster_and_policy() {
+    fn case_25_a_disabled_log_setting_takes_precedence() {
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         for (cluster, policy, expected) in
             [(off, on, false), (on, off, false), (None, None, false), (on, None, true), (None, on, true)]

@@ -1,24 +1,24 @@
-//! Paths of the merged view that the endpoint answers itself, without policies. The same paths below a cluster's own
-//! path belong to the cluster and are subject to its policies.
+//! Paths of the merged view that Tributary answers itself, without policies. The same paths below `/clusters/NAME`
+//! belong to the cluster, and policies of the cluster apply.
 
-/// The first segments of health-check paths.
+/// First segments of health-check paths.
 const HEALTH_CHECKS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// Paths besides health checks at which the endpoint itself answers.
+/// Paths besides health checks that Tributary answers itself.
 pub const OWN_PATHS: [&str; 3] = ["/metrics", "/tributary/status", "/tributary/policy-test"];
 
-/// Whether a path of the merged view is a health check.
+/// Returns whether a path of the merged view is a health check.
 pub fn is_health_check(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next();
     first.is_some_and(|first| HEALTH_CHECKS.contains(&first))
 }
 
-/// Whether the endpoint answers a path of the merged view without policies.
+/// Returns whether Tributary answers this path of the merged view itself, without policies.
 pub fn passes_no_policies(path: &str) -> bool {
     is_health_check(path) || OWN_PATHS.contains(&path)
 }
 
-/// Whether the endpoint answers every path of the merged view with this prefix without policies.
+/// Returns whether Tributary answers every path of the merged view with this prefix itself, without policies.
 pub(crate) fn all_below_pass_no_policies(beginning: &str) -> bool {
     is_health_check(beginning) && beginning.trim_start_matches('/').contains('/')
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_paths_pass_no_policies() {
+    fn policies_do_not_apply_to_tributarys_own_paths() {
         for (path, expected) in [
             ("/healthz", true),
             ("/readyz/cluster/eu", true),

@@ -1,19 +1,18 @@
-//! The pattern of an entry, without the `-` of an inverted entry.
+//! Pattern of a rule's entry, without the `-` of an inverted entry.
 
 /// A pattern that matches values and can be compared with another pattern.
 pub(crate) trait Pattern: Sized {
-    /// The type of the values.
     type Asked<'a>: Copy;
-    /// Parses an entry. The caller handles a lone `*`, which matches everything.
+    /// Parses an entry. The caller handles the entry `*`, which matches every value.
     fn parse(text: &str) -> Self;
     fn matches(&self, asked: Self::Asked<'_>) -> bool;
-    /// Whether this pattern matches all values of `other`.
+    /// Returns whether this pattern matches all values of `other`.
     fn covers(&self, other: &Self) -> bool;
-    /// Whether some value may match both patterns.
+    /// Returns whether some value may match both patterns.
     fn overlaps(&self, other: &Self) -> bool;
 }
 
-/// A literal word, such as a verb or an API group.
+/// A literal word, for example a verb or an API group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) Box<str>);
 
@@ -37,17 +36,15 @@ impl Pattern for Word {
     }
 }
 
-/// A literal text, or a prefix if it ends with `*`.
+/// A literal text, or a prefix if the entry ends with `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TextPattern {
-    /// Matches the whole text.
     Exact(Box<str>),
-    /// Matches the beginning of a text.
     Prefix(Box<str>),
 }
 
 impl TextPattern {
-    /// The text without the `*` at its end.
+    /// Returns the text without a `*` at its end.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Exact(text) | Self::Prefix(text) => text,
@@ -85,7 +82,7 @@ impl Pattern for TextPattern {
     }
 }
 
-/// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`, stored in the form of the user name: `NAMESPACE:NAME`.
+/// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`. The stored form is that of user names, `NAMESPACE:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceAccountPattern(pub(crate) TextPattern);
 
@@ -112,14 +109,13 @@ impl Pattern for ServiceAccountPattern {
 /// A resource: `pods`, `pods/status` or `*/status`. `pods` does not match `pods/status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePattern {
-    /// The resource; `None` matches all.
+    /// The resource; `None` matches all resources.
     pub(crate) resource: Option<Box<str>>,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: Box<str>,
 }
 
 impl Pattern for ResourcePattern {
-    /// The resource and the subresource.
     type Asked<'a> = (&'a str, &'a str);
 
     fn parse(text: &str) -> Self {

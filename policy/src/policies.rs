@@ -1,4 +1,4 @@
-//! A list of policies; the first policy that matches a request decides.
+//! A compiled list of policies. The first policy that matches a request decides.
 
 use crate::attributes::DispatchAttributes;
 use crate::explanation::Explanation;
@@ -8,49 +8,46 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
-/// The decision of the policies on a request.
+/// Decision of the policies on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyDecision<'a> {
-    /// The decision of the enforced policies.
+    /// Decision of the enforced policies.
     pub verdict: Verdict<'a>,
-    /// The rule of a policy in [`Mode::Audit`] that would have decided if the policy were enforced. Metrics count it.
+    /// The rule of a policy in [`Mode::Audit`] that would decide if the policy were enforced. Metrics count such rules.
     pub audited: Option<RulePlace>,
 }
 
-/// The decision of the enforced policies on a request.
+/// Decision of the enforced policies on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// The request passes: no policy is enforced, or no global policy takes the request.
+    /// The request passes: no policy is enforced, or no global policy matches.
     Ungoverned,
     /// A rule matches, and its policy decides.
     Taken {
         /// The rule that matches the request.
         place: RulePlace,
-        /// The outcome of its policy.
+        /// Outcome of the rule's policy.
         outcome: &'a Outcome,
     },
-    /// There are enforced policies, but no rule matches: the request is not dispatched.
+    /// Some policies are enforced, but no rule matches. The request is not dispatched.
     Unmatched,
 }
 
 /// Compiled policies.
 ///
-/// A decision costs about ten hash lookups and a few words of bits per 64 rules. It allocates nothing, unless the user
-/// is in more than sixteen groups that rules name.
+/// A decision costs about ten hash lookups, and a few 64-bit operations for each 64 rules. A decision allocates only
+/// for a user in more than sixteen groups with entries.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
-    /// The list that contains the policies.
     list: PolicyList,
-    /// The positions of all rules, in order.
     places: Vec<RulePlace>,
     index: RuleIndex,
-    /// Whether any policy is enforced.
     is_governed: bool,
 }
 
 impl DispatchPolicies {
-    /// Compiles the policies of one place. A rule that [`crate::examine`] reports as an error is compiled literally and
+    /// Compiles the policies of the merged view or of a cluster. A rule that [`crate::examine`] reports as an error
     /// matches nothing.
     pub fn new(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Dispatch, policies)
@@ -74,12 +71,12 @@ impl DispatchPolicies {
         Self { index: RuleIndex::new(&rules), policies, list, places, is_governed }
     }
 
-    /// The policies in their original form.
+    /// Returns the policies as written.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// Whether these are the global policies.
+    /// Returns whether this is the list of global policies.
     pub fn is_global(&self) -> bool {
         self.list == PolicyList::Global
     }
@@ -96,7 +93,7 @@ impl DispatchPolicies {
         PolicyDecision { verdict, audited }
     }
 
-    /// Explains the decision on a request, rule by rule. For people: it compares the request with every entry.
+    /// Explains the decision on a request, rule by rule, for people. Slow: compares the request with every entry.
     pub fn explain(&self, asked: &DispatchAttributes<'_>) -> Explanation {
         let mut rules = Vec::new();
         for place in &self.places {

@@ -1,32 +1,31 @@
-//! A policy in its original form.
+//! A policy as written in the configuration.
 
 use crate::outcome::{Action, Outcome};
 use crate::rule::Rule;
 
-/// A policy: an outcome for the requests that its rules match.
+/// A policy: rules for matching requests, and the outcome for a matching request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// The policy matches a request that any of these rules matches.
+    /// Rules of the policy. The policy matches a request if any rule matches.
     pub rules: Vec<Rule>,
     /// Whether the policy is enforced or only audited.
     pub mode: Mode,
-    /// The outcome for matching requests.
+    /// Outcome for matching requests.
     pub outcome: Outcome,
 }
 
 impl Policy {
-    /// Whether the policy denies the requests that it matches.
     pub(crate) fn denies(&self) -> bool {
         matches!(self.outcome.action, Action::Deny { .. })
     }
 }
 
-/// Whether a policy is enforced.
+/// Mode of a policy: enforced or only audited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The policy decides on requests.
     #[default]
     Enforce,
-    /// The policy decides nothing; the requests that it would have matched are only counted.
+    /// The policy does not decide. Metrics count the requests that the policy would match.
     Audit,
 }

@@ -1,4 +1,4 @@
-//! A rule in its original form, and its compiled matcher.
+//! A policy rule as written, and its compiled matcher.
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::{Empty, FieldEntries};
@@ -6,43 +6,45 @@ use crate::explanation::{FieldVerdict, Reason, RuleField, RuleVerdict};
 use crate::names::{Name, PROXIED, PROXY};
 use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 
-/// A condition for requests. A request matches if every field that applies to it matches: the resource fields apply to
-/// resource requests, and `non_resource_urls` to all others.
+/// A policy rule: a condition for requests. A request matches if every applicable field matches. The resource fields
+/// apply to resource requests, and `non_resource_urls` to all other requests.
 ///
-/// In every field, `*` matches everything, and `-x` everything except `x`; several inverted entries exclude all that
-/// they name. An entry without `-` makes inverted entries in the same field void.
+/// In every field, `*` matches every value, and `-x` (an inverted entry) every value except `x`. Several inverted
+/// entries exclude all their values. If a field has an entry without `-`, its inverted entries have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// RBAC verbs, and HTTP methods in lower case for non-resource requests. Empty: none.
+    /// RBAC verbs, and HTTP methods in lower case for non-resource requests. An empty list matches none.
     pub verbs: Vec<String>,
-    /// API groups; the empty string is the core group. Empty: none.
+    /// API groups; the empty string is the core group. An empty list matches none.
     pub api_groups: Vec<String>,
-    /// Resources: `pods`, `pods/status`, `*/status`. Empty: none.
+    /// Resources: `pods`, `pods/status`, `*/status`. An empty list matches none.
     pub resources: Vec<String>,
-    /// Names of objects; `x*` matches a prefix, and the empty string matches requests without a name. Empty: all. The
-    /// name of a proxied object can have several spellings (`web:80`), and an entry without a colon is compared with
-    /// the object's own name: in a denying policy it matches every spelling, and in any other policy only names that
-    /// also match as written. For inverted entries it is the other way round.
+    /// Names of objects; `x*` matches a prefix, and the empty string matches requests without a name. An empty list
+    /// matches all.
+    ///
+    /// The path can spell the name of a proxied object in several ways (`web`, `web:80`). An entry without a colon is
+    /// compared with the object's name. In a denying policy, an entry matches if any spelling matches. In any other
+    /// policy, the name as written in the path must match, too. For inverted entries the two rules are exchanged.
     pub resource_names: Vec<String>,
-    /// Namespaces; `x*` matches a prefix, and the empty string matches cluster-scoped requests and requests for all
-    /// namespaces. Empty: all.
+    /// Namespaces; `x*` matches a prefix. The empty string matches cluster-scoped requests and requests for all
+    /// namespaces. An empty list matches all.
     pub namespaces: Vec<String>,
-    /// Users; `x*` matches a prefix. Empty: all, unless there are `service_accounts`.
+    /// User names; `x*` matches a prefix. An empty list matches all users, unless `service_accounts` has entries.
     pub users: Vec<String>,
-    /// ServiceAccounts, in addition to `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No entry, not even an inverted one,
-    /// matches other users.
+    /// ServiceAccounts, in addition to `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. These entries, including inverted
+    /// entries, match only ServiceAccounts.
     pub service_accounts: Vec<String>,
-    /// Groups; `x*` matches a prefix. The user must be in one of them, and for inverted entries in none of them. Empty:
-    /// all.
+    /// Groups; `x*` matches a prefix. The user must be in one of these groups, and for inverted entries in none of
+    /// these groups. An empty list matches all.
     pub user_groups: Vec<String>,
-    /// Paths of non-resource requests; `x*` matches a prefix. Empty: none.
+    /// Paths of non-resource requests; `x*` matches a prefix. An empty list matches none.
     pub non_resource_urls: Vec<String>,
-    /// Values of the header `User-Agent`; `x*` matches a prefix. Empty: all.
+    /// Values of the `User-Agent` header; `x*` matches a prefix. An empty list matches all.
     pub user_agents: Vec<String>,
 }
 
 impl Rule {
-    /// The entries of a field.
+    /// Returns the entries of a field.
     pub fn entries(&self, field: RuleField) -> &[String] {
         match field {
             RuleField::Verbs => &self.verbs,
@@ -59,7 +61,6 @@ impl Rule {
     }
 }
 
-/// A compiled rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Matcher {
     pub(crate) verbs: FieldEntries<Word>,
@@ -76,7 +77,7 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Self {
-        // Users and ServiceAccounts are alternatives; the rule matches all users only if both fields are empty.
+        // Users and ServiceAccounts are alternatives. The rule matches all users only if both fields are empty.
         let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
         Self {
             verbs: FieldEntries::parse(&rule.verbs, Empty::Nothing),
@@ -92,30 +93,28 @@ impl Matcher {
         }
     }
 
-    /// Whether the rule can match resource requests.
     pub(crate) fn takes_resources(&self) -> bool {
         !self.api_groups.is_nothing() && !self.resources.is_nothing()
     }
 
-    /// Whether the rule can match non-resource requests.
     pub(crate) fn takes_paths(&self) -> bool {
         !self.non_resource_urls.is_nothing()
     }
 
-    /// Whether the rule can match requests to a proxied object.
+    /// Returns whether the rule can match requests to the subresource `proxy`.
     pub(crate) fn takes_proxied(&self) -> bool {
         let is_named = |resource: &&str| self.resources.verdict(one((*resource, PROXY))).accepts();
         self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
     }
 
-    /// Returns whether the rule matches a request, by comparing each field. `denies` tells whether the policy denies.
-    /// The index gives the same result for many rules in one step.
+    /// Compares each field of the rule with a request. `denies` is true for a rule of a denying policy. The index in
+    /// `index.rs` gives the same result for many rules at once.
     pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
         let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
-        // A match of users or serviceAccounts is enough; the explanation shows the matching field.
+        // A match of `users` or `serviceAccounts` suffices. The explanation shows the matching field.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },

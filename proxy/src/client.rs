@@ -1,4 +1,4 @@
-//! A member as the rest of Tributary sees it: [`ClusterClient`].
+//! The client of one member cluster: [`ClusterClient`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,56 +38,58 @@ use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
 
-/// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
+/// A transport to one member. Only path and query of a request's URI count. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
-/// The time a health check may take. A kube-apiserver that needs longer for `/readyz` is not healthy.
+/// Time limit of a health check. A kube-apiserver that needs longer for `/readyz` is not healthy.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a health check's answer that are kept.
 const HEALTH_DETAIL_LIMIT: usize = 4096;
 
 /// Client of one cluster. Cheap to clone; all clones share connections, credentials and the state of the cluster.
 ///
-/// The last clone's drop closes idle connections; requests in flight and tunnels go on, until
+/// Dropping the last clone closes idle connections. Requests in flight and tunnels continue until
 /// [`ClientTuning::shutdown`].
 #[derive(Clone)]
 pub struct ClusterClient {
     member: Arc<ClientInner>,
-    /// A second client without credentials, for users' own tokens.
+    /// A second client with separate connections and without Tributary's credentials. Requests with users' own tokens
+    /// use this client.
     without_credentials: Option<Arc<ClientInner>>,
 }
 
-/// The answer of a member's `/readyz`.
+/// Result of a request to a member's `/readyz`.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Whether the cluster says that it is ready. Also true if it forbids the question (403): it answers requests.
+    /// Whether the cluster reports that it is ready. Also true for a response 403, because the cluster answers
+    /// requests.
     pub ready: bool,
-    /// The status of the answer.
+    /// Status code of the response.
     pub status: StatusCode,
-    /// The first bytes of the answer: `ok`, or which checks fail.
+    /// First bytes of the response body: `ok`, or the names of the failing checks.
     pub detail: String,
 }
 
 impl ClusterClient {
-    /// Makes a client from a kubeconfig's cluster and user. Sends nothing: the cluster need not be reachable, and
+    /// Creates a client from a kubeconfig's cluster and user. Sends nothing: the cluster may be unreachable, and
     /// credential plugins run with the first request.
     ///
-    /// Without a certificate authority the system's roots are trusted, as in kubectl, otherwise Mozilla's; certificates
-    /// are unchecked only if the configuration says so. A plain `http://` server (kubectl proxy) uses HTTP/1.1. Files
-    /// and keys are read off the runtime's workers.
+    /// Without a certificate authority, the client trusts the system's root certificates as kubectl does, or Mozilla's
+    /// if the system has none. The client skips certificate checks only if the configuration disables them. The client
+    /// uses HTTP/1.1 for an `http://` server (kubectl proxy). Files and keys are read outside of the runtime's worker
+    /// threads.
     ///
     /// # Errors
-    /// [`ConnectError`] for a configuration that cannot work.
+    /// [`ConnectError`] for an invalid configuration.
     pub async fn connect(name: ClusterName, config: kube::Config, tuning: ClientTuning) -> Result<Self, ConnectError> {
         Self::new(name, config, &[], tuning, None).await
     }
 
-    /// Like [`connect`](Self::connect), for a cluster with further addresses: all lead to the same cluster, with the
-    /// same credentials and authorities. The configuration's proxy is for its own address only. Requests are spread
-    /// over the reachable addresses.
+    /// Like [`connect`](Self::connect), for a cluster with several addresses. All addresses lead to the same cluster,
+    /// with the same credentials and certificate authorities. The proxy of the configuration applies only to the
+    /// configuration's own address. Requests are spread over the reachable addresses.
     ///
     /// # Errors
-    /// [`ConnectError`] for a configuration that cannot work.
+    /// [`ConnectError`] for an invalid configuration.
     pub async fn connect_to_all(
         name: ClusterName,
         config: kube::Config,
@@ -97,12 +99,12 @@ impl ClusterClient {
         Self::new(name, config, further, tuning, None).await
     }
 
-    /// As [`connect`](Self::connect), over byte streams of the caller's instead of TCP: for a member in this process.
+    /// Like [`connect`](Self::connect), over the caller's byte streams instead of TCP, for a member in this process.
     ///
-    /// To a server named `http://` HTTP/2 is spoken without negotiation, except for upgrades.
+    /// The client uses HTTP/2 without negotiation for an `http://` server, except for upgrades.
     ///
     /// # Errors
-    /// [`ConnectError`] for a configuration that cannot work.
+    /// [`ConnectError`] for an invalid configuration.
     pub async fn connect_through(
         connector: Connector,
         name: ClusterName,
@@ -112,10 +114,10 @@ impl ClusterClient {
         Self::new(name, config, &[], tuning, Some(connector)).await
     }
 
-    /// As [`connect_through`](Self::connect_through), to a member that can be reached at further addresses as well.
+    /// Like [`connect_through`](Self::connect_through), for a member with several addresses.
     ///
     /// # Errors
-    /// [`ConnectError`] for a configuration that cannot work.
+    /// [`ConnectError`] for an invalid configuration.
     pub async fn connect_to_all_through(
         connector: Connector,
         name: ClusterName,
@@ -126,8 +128,8 @@ impl ClusterClient {
         Self::new(name, config, further, tuning, Some(connector)).await
     }
 
-    /// Lets the client forward users' own tokens ([`RequestIdentity::Own`]), on separate connections. The arguments are
-    /// those of this client; the user is ignored.
+    /// Enables requests with users' own tokens ([`RequestIdentity::Own`]), on separate connections. The arguments must
+    /// be the arguments of this client; the configuration's user is ignored.
     ///
     /// # Errors
     /// [`ConnectError`] for a cluster without https, or with an unchecked certificate.
@@ -147,7 +149,7 @@ impl ClusterClient {
         Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
     }
 
-    /// Whether users' own tokens are passed on.
+    /// Returns whether the client forwards users' own tokens.
     pub fn passes_tokens(&self) -> bool {
         self.without_credentials.is_some()
     }
@@ -171,7 +173,7 @@ impl ClusterClient {
         connector: Option<Connector>,
         known: Option<Arc<KnownCluster>>,
     ) -> Result<ClientInner, ConnectError> {
-        // Without a process-wide provider rustls panics on first use if several are compiled in.
+        // If several crypto providers are compiled in, rustls panics on first use without a process-wide provider.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
@@ -216,18 +218,19 @@ impl ClusterClient {
         })
     }
 
-    /// Name of the cluster.
+    /// Returns the name of the cluster.
     pub fn name(&self) -> &ClusterName {
         &self.member.name
     }
 
-    /// Replaces the user: credentials and `as` fields. The rest of the configuration is ignored.
+    /// Replaces the user of the configuration: credentials and `as` fields. Ignores the other parts of the
+    /// configuration.
     ///
-    /// New requests have the new user. Requests in flight and open streams keep the old one until they end. Connections
-    /// stay if they show the same client certificate.
+    /// New requests use the new user. Requests in flight and open streams keep the previous user. Connections with the
+    /// same client certificate stay open.
     ///
     /// # Errors
-    /// [`ConnectError`] for a user that cannot be used; the old one stays then.
+    /// [`ConnectError`] for an invalid user. The previous user remains.
     pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
         let (before, tuning) = (self.member.user.load_full(), self.member.tuning.credentials());
         let user = MemberUser::new(&self.member.name, config, &tuning, Some(&before)).await?;
@@ -239,16 +242,16 @@ impl ClusterClient {
         Ok(())
     }
 
-    /// Replaces the addresses, the configuration's and further ones, of the same cluster. Of the configuration only the
-    /// user may have changed as well ([`set_user`](Self::set_user)).
+    /// Replaces the addresses of the cluster. Apart from addresses, only the user of the configuration may have changed
+    /// ([`set_user`](Self::set_user)).
     ///
-    /// An address that stays keeps its connections and state. A removed one gets no new requests; its open ones may
-    /// end, within an hour, the longest time that a kube-apiserver lets a watch last. Returns false, without a change,
-    /// if none of the addresses stays, because nothing shows then that it is the same cluster, or if the client was
-    /// made for a single address.
+    /// A remaining address keeps its connections and state. A removed address gets no new requests, and its requests in
+    /// flight may end within an hour. No kube-apiserver lets a watch last longer. Returns false without a change if no
+    /// address remains, because the new addresses could belong to another cluster. Also returns false for a client that
+    /// was created with a single address.
     ///
     /// # Errors
-    /// [`ConnectError`] for an address that cannot be used; the old ones stay then.
+    /// [`ConnectError`] for an invalid address. The previous addresses remain.
     pub async fn set_addresses(&self, config: &kube::Config, further: &[Address]) -> Result<bool, ConnectError> {
         if !self.member.set_addresses(config, further).await? {
             return Ok(false);
@@ -264,110 +267,118 @@ impl ClusterClient {
         Ok(true)
     }
 
-    /// Sets the drained endpoints, also among later addresses ([`set_addresses`](Self::set_addresses)).
+    /// Sets the drained endpoints. The set also applies to addresses of later calls of
+    /// [`set_addresses`](Self::set_addresses).
     ///
-    /// A drained endpoint gets no new requests but probes; its open ones may end, within an hour. If all endpoints are
-    /// drained, requests fail as [`ForwardError::NoEndpoint`], and the cluster does not count as unreachable.
+    /// A drained endpoint gets probes but no new requests. Its requests in flight may end within an hour. If all
+    /// endpoints are drained, requests fail with [`ForwardError::NoEndpoint`], and the cluster does not count as
+    /// unreachable.
     pub fn set_drained(&self, drained: &EndpointSubset) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.set_drained(drained);
         }
     }
 
-    /// Whether all of its endpoints are drained.
+    /// Returns whether all endpoints of the cluster are drained.
     pub fn is_drained(&self) -> bool {
         self.member.endpoints.all().iter().all(|endpoint| endpoint.is_drained())
     }
 
-    /// Lets each new connection ask for the uid of the namespace kube-system before it carries a request, and expects
-    /// this uid; `None` accepts the first one. A connection to a different cluster is closed, and its requests fail as
-    /// [`ForwardError::AnotherCluster`]. Connections with users' own tokens do not ask: the cluster checks the tokens.
-    /// Cost: one small request for each connection.
+    /// Enables the check of the cluster's uid: each new connection first reads the uid of the namespace kube-system.
+    /// `None` accepts the first uid as the expected uid.
+    ///
+    /// A connection with another uid is closed, and its requests fail with [`ForwardError::AnotherCluster`].
+    /// Connections for users' own tokens do not read the uid, because the cluster checks the tokens. Cost: one small
+    /// request per connection.
     pub fn expect_cluster(&self, uid: Option<ClusterUid>) {
         if let Some(known) = &self.member.known {
             known.expect(uid);
         }
     }
 
-    /// uid of the cluster; `None` until the cluster has reported it, or if the client may not read it.
+    /// Returns the uid of the cluster. `None` until the cluster has reported the uid, or if the client may not read the
+    /// namespace kube-system.
     pub fn cluster_uid(&self) -> Option<ClusterUid> {
         self.member.known.as_ref()?.uid()
     }
 
-    /// Compares a uid that the cluster has reported on an open connection.
+    /// Compares the expected uid with a uid that the cluster reported on an open connection.
     pub fn compare_cluster(&self, told: &ClusterUid) -> UidMatch {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
     }
 
-    /// The other cluster that answers at the member's addresses by now.
+    /// Returns the new cluster that answers at the member's addresses instead of the expected cluster.
     pub fn successor(&self) -> Option<Successor> {
         self.member.known.as_ref()?.successor()
     }
 
-    /// Whether a connection has proved that it leads to the expected cluster.
+    /// Returns whether a connection has reported the expected uid.
     pub fn is_cluster_confirmed(&self) -> bool {
         self.member.known.as_ref().is_some_and(|known| known.is_confirmed())
     }
 
-    /// Refuses each new connection, and each request that has none yet, until a cluster is
-    /// [expected](Self::expect_cluster) again: the name is about to mean another cluster.
+    /// Refuses each new connection, and each request without a connection, until the next
+    /// [`expect_cluster`](Self::expect_cluster). For a member whose name will refer to another cluster.
     pub fn close_cluster(&self) {
         if let Some(known) = &self.member.known {
             known.close();
         }
     }
 
-    /// Notified when another cluster answers at the member's addresses.
+    /// Returns a receiver of notifications that another cluster answers at the member's addresses.
     pub fn cluster_changes(&self) -> Option<ClusterChanges> {
         self.member.known.as_ref().map(|known| known.changes())
     }
 
-    /// Closes all connections with their streams: watches, logs, tunnels.
+    /// Closes all connections with their streams: watches, logs and tunnels.
     pub fn break_off(&self) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.cut();
         }
     }
 
-    /// Number of times that the cluster has seen new credentials, renewed ones or a new user's. The next request after
-    /// a change shows whether the cluster allows different requests.
+    /// Returns the number of changes of the credentials, by renewal or by a new user. After a change, the cluster may
+    /// allow different requests.
     pub fn renewals(&self) -> u64 {
         self.member.user.load().credentials.renewals()
     }
 
-    /// Fault of the renewal of credentials, for people and without secrets; the current ones may still be valid.
+    /// Returns the error of the renewal of credentials, for people, without secrets. The current credentials may still
+    /// be valid.
     pub fn credentials_problem(&self) -> Option<String> {
         self.member.user.load().credentials.problem()
     }
 
-    /// Transport with the client's own credentials ([`RequestIdentity::Member`]), for discovery and for cachers of
-    /// whole collections. It has its own connections over HTTP/2, and at least a quarter of those over HTTP/1.1. Read
-    /// its answers at once, because they share a connection's window. The request determines the time limit of its
-    /// answer.
+    /// Returns a transport with the client's own credentials ([`RequestIdentity::Member`]), for discovery and for
+    /// cachers of whole collections.
+    ///
+    /// The transport has separate connections over HTTP/2, and at least a quarter of the connections over HTTP/1.1.
+    /// Read responses without delay, because responses share a connection's flow-control window. The class of the
+    /// request determines the time limit.
     pub fn transport(&self) -> Transport {
         self.transport_for(Asker::Ourselves, RequestIdentity::Member, None)
     }
 
-    /// As [`transport`](Self::transport), for cachers of single namespaces, of which there may be any number because
-    /// clients ask for them: they have connections of their own as well, and leave as many over HTTP/1.1 to clients and
-    /// to whole collections.
+    /// Like [`transport`](Self::transport), for cachers of single namespaces. Clients can cause any number of such
+    /// cachers. So these cachers have separate connections over HTTP/2, and over HTTP/1.1 a separate quarter of the
+    /// connections.
     pub fn transport_for_namespaces(&self) -> Transport {
         self.transport_for(Asker::Namespaces, RequestIdentity::Member, None)
     }
 
-    /// Like [`transport`](Self::transport), to the endpoint with this index in the configuration, in any state: for
+    /// Like [`transport`](Self::transport), to the endpoint with this index in the configuration, in any state. For
     /// facts that differ between the servers of a cluster.
     pub fn transport_to(&self, endpoint: usize) -> Transport {
         self.transport_for(Asker::Ourselves, RequestIdentity::Member, Some(endpoint))
     }
 
-    /// Whether one of its servers' addresses has a path: something stands before the cluster then, and may judge
-    /// requests by itself.
+    /// Returns whether a server URL has a path. Then a gateway in front of the cluster may apply its own authorization.
     pub fn has_base_path(&self) -> bool {
         self.member.endpoints.all().iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
-    /// Proofs of the servers behind the addresses.
+    /// Returns evidence of the servers behind the addresses: the addresses themselves, and certificates of checked
+    /// handshakes. The evidence shows whether two members share a server.
     pub fn proofs(&self) -> &ServerProofs {
         &self.member.proofs
     }
@@ -377,7 +388,6 @@ impl ClusterClient {
         self.transport_for(Asker::Ourselves, RequestIdentity::Nameless, Some(endpoint))
     }
 
-    /// Transport with this identity, to one endpoint by its index, or to any.
     fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
@@ -389,27 +399,29 @@ impl ClusterClient {
         }))
     }
 
-    /// Sends a request and streams the response back.
+    /// Sends a request and streams the response.
     ///
-    /// Only path and query of the URI count. See [`crate::headers::prepare_request`] for removed headers; the context
-    /// has the identity at the cluster, and the class, which determines the time limit. An identity alone is a context,
-    /// too. Bodies are streamed.
+    /// Only path and query of the URI count. [`crate::headers::prepare_request`] lists the removed headers. The context
+    /// has the identity at the cluster, and the request class, which determines the time limit. An identity converts
+    /// into a context. Bodies are streamed.
     ///
-    /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server makes. After
-    /// a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies bytes both
-    /// ways. Any other answer is an ordinary response; a user may have 64 of these at once, and four a second, except
-    /// for kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`).
+    /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server
+    /// provides. After a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies
+    /// bytes in both directions. For an upgrade without a 101 in response, a user has 64 tokens, and four more per
+    /// second. kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`) need no token.
     ///
-    /// A request that the cluster has certainly not processed is sent again, and so is a GET or HEAD without a body
-    /// after a broken connection, at most twice, and within a fifth of the requests of the last 10 s. A short GET or
-    /// HEAD that one endpoint answers with 429 or 503 and Retry-After goes to a second endpoint. A body is sent again
-    /// if at most 64 KiB of it were sent. To drop the future or the response body cancels the request at the cluster; a
-    /// short one over HTTP/2 only if its answer does not end soon ([`ClientTuning::given_up_patience`]), and until then
-    /// it occupies the permit of the context.
+    /// A request that the cluster has certainly not processed is retried. A GET or HEAD without a body is also retried
+    /// after a broken connection. Limits: two retries per request, and retries for one fifth of the requests of the
+    /// last 10 s. If an endpoint answers a watch, or a short GET or HEAD, with 429 or 503 and Retry-After, the request
+    /// goes to a second endpoint. A request with a body is retried if at most 64 KiB of the body were sent.
+    ///
+    /// Cancellation: dropping the future or the response body cancels the request at the cluster. Over HTTP/2, a short
+    /// request is cancelled only if its response does not end within [`ClientTuning::given_up_patience`]. Until then the
+    /// request occupies the permit of the context.
     ///
     /// # Errors
-    /// [`ForwardError`] by the step that failed. An error status of the cluster is no error, except a 401 to the
-    /// client's own credentials, and redirects.
+    /// [`ForwardError`], by the failed step. An error status of the cluster is not an error, except redirects, and a
+    /// 401 to the client's own credentials.
     pub fn forward(
         &self,
         request: Request<Body>,
@@ -423,7 +435,7 @@ impl ClusterClient {
         request: Request<Body>,
         mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
-        // One user for the whole request, even if it is replaced meanwhile.
+        // The request uses one user to its end, even after a replacement of the user.
         let (member, user) = match &context.identity {
             RequestIdentity::Own(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
@@ -453,11 +465,12 @@ impl ClusterClient {
         ForwardError::Credentials { cluster: self.member.name.clone(), message }
     }
 
-    /// Like [`forward`](Self::forward), for a question of this process, with any identity: it finds a connection
-    /// although clients use all of theirs. Read its answer at once, as those of [`transport`](Self::transport).
+    /// Like [`forward`](Self::forward), for a request by Tributary itself, with any identity. Such a request gets a
+    /// connection even if clients' requests use all their connections. Read the response without delay, as a response
+    /// of [`transport`](Self::transport).
     ///
     /// # Errors
-    /// Those of [`forward`](Self::forward).
+    /// The errors of [`forward`](Self::forward).
     pub async fn send_question(
         &self,
         request: Request<Body>,
@@ -466,10 +479,10 @@ impl ClusterClient {
         self.forward(request, ForwardContext::for_ourselves(identity)).await
     }
 
-    /// Asks the member's `/readyz`, for at most 10 s.
+    /// Requests the member's `/readyz`, with a time limit of 10 s.
     ///
     /// # Errors
-    /// [`ForwardError`] where there is no answer.
+    /// [`ForwardError`] without a response.
     pub async fn health(&self) -> Result<Health, ForwardError> {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
@@ -489,21 +502,24 @@ impl ClusterClient {
         Ok(Health { ready: status.is_success() || status == StatusCode::FORBIDDEN, status, detail })
     }
 
-    /// State of the cluster by its own traffic. The channel changes with the state only; each change is logged once.
+    /// Returns the reachability of the cluster, as its traffic shows. The channel changes only with the state; each
+    /// change is logged once.
     pub fn reachability(&self) -> watch::Receiver<Reachability> {
         self.member.observer.subscribe()
     }
 
-    /// Time since the cluster's last sign of life: an answer, or more bytes of one that this process reads. `None`
-    /// before its first answer.
+    /// Returns the time since the cluster last sent a response head or bytes of a body. `None` before the first
+    /// response.
     pub fn since_last_answer(&self) -> Option<Duration> {
         self.member.observer.heard_at().map(|heard| heard.elapsed())
     }
 
-    /// Asks each endpoint for `/readyz`, every 5 s, and every second while it is out of reach, while the future is
-    /// polled. [`reachability`](Self::reachability) then shows silence within 9 s, and a recovery at once. Requests on
-    /// connections to a silent endpoint break off. Cost: a small request on an open connection; one more, without
-    /// credentials, on those for users' own tokens.
+    /// Probes `/readyz` of each endpoint every 5 s, and every second while the endpoint is unreachable, as long as the
+    /// future is polled.
+    ///
+    /// [`reachability`](Self::reachability) then shows a silent endpoint within 9 s, and a recovery at once. Requests
+    /// on connections to a silent endpoint fail. Cost: a small request on an open connection. Connections for users'
+    /// own tokens get an additional probe without credentials.
     pub async fn watch_over(&self) {
         let of_tokens = async {
             if let Some(member) = &self.without_credentials {
@@ -513,37 +529,37 @@ impl ClusterClient {
         tokio::join!(probing::run(Arc::clone(&self.member)), of_tokens);
     }
 
-    /// Current content of the pools of all endpoints.
+    /// Returns statistics of the connection pools of all endpoints.
     pub fn pool_statistics(&self) -> PoolStatistics {
         let endpoints = self.member.endpoints.all();
         let statistics = endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
-    /// Numbers of repeated requests.
+    /// Returns the numbers of retried requests.
     pub fn retries(&self) -> RetryStatistics {
         self.member.retries.statistics()
     }
 
-    /// Number of HTTP/2 connections made so far. While it is unchanged, the same servers answer.
+    /// Returns the number of HTTP/2 connections so far. While the number is unchanged, the same servers answer.
     pub fn connections_made(&self) -> u64 {
         self.member.endpoints.connections_made()
     }
 
-    /// Long-running requests of all clients (followed logs, and watches without connections of their own) that the
-    /// connections to the cluster carry at once, as far as known: it depends on the cluster's version of HTTP.
+    /// Returns how many long-running requests of clients the connections to the cluster can carry at once: followed
+    /// logs, and watches without separate connections. An estimate, which depends on the cluster's HTTP version.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::Opaque)
     }
 
-    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for watches; `None` if they share the places
-    /// of other long-running requests, over HTTP/1.1.
+    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for watches. `None` over HTTP/1.1, where
+    /// watches share the connections of other long-running requests.
     pub fn watches_for_clients(&self) -> Option<usize> {
         let have_their_own = self.member.endpoints.all().iter().all(|endpoint| !endpoint.pool.speaks_http1());
         have_their_own.then(|| self.for_clients(LaneKind::Watch))
     }
 
-    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for short requests; at most the limit of
+    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for short requests. At most the limit of
     /// requests in flight ([`BreakerTuning`](crate::BreakerTuning)). Changes with the endpoints and their state.
     pub fn short_for_clients(&self) -> usize {
         let carried = self.for_clients(LaneKind::Short);
@@ -554,12 +570,12 @@ impl ClusterClient {
         self.member.endpoints.all().iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
     }
 
-    /// The member's endpoints as they are now, in the order of the configuration.
+    /// Returns the current status of the member's endpoints, in the order of the configuration.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.member.endpoints.statuses()
     }
 
-    /// Removed endpoints with open requests.
+    /// Returns the status of removed endpoints with requests in flight.
     pub fn leaving_endpoints(&self) -> Vec<EndpointStatus> {
         self.member.endpoints.leaving()
     }
@@ -580,11 +596,11 @@ mod tests {
     use super::*;
     use crate::ReachabilityState;
 
-    /// Memory of a request until its answer begins, in bytes, without HTTP/2's part.
+    /// Maximal memory of a request before its response, in bytes, without HTTP/2's part.
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]
-    async fn a_request_in_flight_is_small() {
+    async fn forward_future_takes_at_most_6_kib() {
         let name = ClusterName::new("a").unwrap();
         let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
         let client = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
@@ -592,9 +608,9 @@ mod tests {
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 
-    /// The cluster loses its last endpoint between two checks of the observing task.
+    /// The cluster loses its last endpoint between two checks of the task that observes the endpoint.
     #[tokio::test]
-    async fn loss_of_the_last_endpoint_is_noticed_however_short() {
+    async fn brief_loss_of_the_last_endpoint_is_detected() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));
@@ -622,9 +638,8 @@ mod tests {
         assert!(!is_lost());
     }
 
-    /// If one endpoint is ready, the cluster is; the others come last.
     #[tokio::test(start_paused = true)]
-    async fn a_member_is_as_ready_as_its_readiest_endpoint() {
+    async fn member_is_ready_if_one_endpoint_is_ready() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));

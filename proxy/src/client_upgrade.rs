@@ -1,20 +1,20 @@
-//! The client's side of a request that may be switched to another protocol.
+//! The client's connection of a request that may be switched to another protocol (HTTP Upgrade).
 
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::permit::TunnelPermits;
 
-/// The client's connection, if the connection can be switched, and the permits that a switched request keeps. Clones
-/// are of the same connection.
+/// The client's connection and the permits that the tunnel keeps after the switch of protocols. All clones refer to the
+/// same connection.
 #[derive(Clone, Debug)]
 pub struct ClientUpgrade {
-    /// The connection, after hyper has sent the 101.
+    /// The connection. hyper resolves the future after it has sent the 101.
     pub connection: OnUpgrade,
-    /// Kept until the tunnel ends.
+    /// Permits that are kept until the tunnel ends.
     pub permits: TunnelPermits,
 }
 
 impl ClientUpgrade {
-    /// A connection without permits.
+    /// Creates an upgrade without permits.
     pub fn new(connection: OnUpgrade) -> Self {
         Self { connection, permits: TunnelPermits::default() }
     }

@@ -1,10 +1,10 @@
-//! Identity of the cluster behind the addresses, by the uid of the namespace kube-system.
+//! Identity of the cluster behind the addresses: the uid of the namespace kube-system.
 //!
-//! An address can begin to lead to a different cluster: a standby takes over, or a cluster is created anew behind the
-//! same name. Objects, tokens and versions of the earlier cluster must not meet the rights of its successor. So each
-//! new connection asks for the uid before it carries a request (`pool/uid_question.rs`), and a connection to a
-//! different cluster is never used. The caller learns of the successor ([`ClusterChanges`](crate::ClusterChanges)),
-//! forgets the earlier cluster, and then expects the successor
+//! An address can start to lead to a different cluster: a standby cluster takes over, or a cluster is created anew
+//! under the same name. The new cluster's rights must not apply to objects, tokens and versions of the previous
+//! cluster. So each new connection reads the uid before its first request (`pool/uid_question.rs`). A connection to a
+//! different cluster is never used. The caller is notified ([`ClusterChanges`](crate::ClusterChanges)), forgets the
+//! previous cluster, and then expects the new cluster
 //! ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
 
 use std::sync::Arc;
@@ -12,63 +12,62 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
-/// The uid of the namespace kube-system.
+/// The uid of the namespace kube-system, which identifies a cluster.
 pub type ClusterUid = Arc<String>;
 
-/// The longest uid that is taken, in bytes. Kubernetes' own have 36 (RFC 4122).
+/// Maximal length of a uid, in bytes. Uids of Kubernetes have 36 bytes (RFC 4122).
 const UID_BYTES_MAX: usize = 128;
 
-/// Whether a text can be a uid. A cluster may report any text, and uids are logged and stored.
+/// Returns whether a text may be a uid. A cluster may report any text, and Tributary logs and stores uids.
 pub fn is_uid(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
 }
 
 /// Time for which servers of a known cluster may refuse to report the uid (403, 404). Afterwards the cluster counts as
-/// a different one. Two minutes: a kube-apiserver that has just started forbids everything until it has read its roles,
-/// and rights that were removed by mistake are back by then.
+/// a different cluster. Two minutes: a starting kube-apiserver forbids every request until it has read its roles.
+/// Rights that an operator removed by mistake are usually restored by then.
 const WITHHELD_MAX: Duration = Duration::from_secs(120);
 
-/// A cluster that answers at the addresses of a client in the place of the known cluster.
+/// A cluster that answers at the client's addresses instead of the known cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// The successor has reported this uid.
+    /// The new cluster has reported this uid.
     Uid(ClusterUid),
-    /// The successor refuses to report its uid. The known cluster may have removed the right.
+    /// The servers refuse to report a uid. Perhaps the known cluster has removed the right to read the uid.
     Withheld,
 }
 
-/// Result of the comparison with the known cluster.
+/// Result of the comparison of a reported uid with the expected uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UidMatch {
-    /// The connection leads to the cluster that the client knows, or to the first cluster of the client.
+    /// The connection leads to the expected cluster, or no cluster was expected before.
     Same,
     /// The connection leads to another cluster.
     Other,
 }
 
-/// The cluster that a client knows; shared by all connections of the client.
+/// The expected cluster of a client. All connections of the client share this state.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster(watch::Sender<UidState>);
 
 #[derive(Clone, Debug, Default)]
 struct UidState {
-    /// Whether connections ask for the uid. A client does not until its caller wants it.
+    /// Whether new connections read the uid. False until the first `expect`.
     is_asked: bool,
-    /// Whether every connection is refused: the name is about to mean another cluster.
+    /// Whether every connection is refused, because the name will refer to another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
-    /// Whether a connection has reported the uid.
     is_confirmed: bool,
     successor: Option<Successor>,
-    /// Time since which servers have refused to report the known uid.
+    /// Time of the first of several refusals to report the known uid.
     withheld_since: Option<Instant>,
-    /// Raised when the name begins to mean another cluster.
+    /// Number of times that the name has started to refer to another cluster.
     generation: u64,
 }
 
 impl KnownCluster {
-    /// Has each new connection ask for the uid, and expects this one; `None` expects the first that comes.
+    /// Makes each new connection read the uid. `None` accepts the first reported uid.
     pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
         self.0.send_modify(|known| {
             let generation = known.generation;
@@ -76,7 +75,7 @@ impl KnownCluster {
         });
     }
 
-    /// Refuses every connection until a cluster is [expected](Self::expect).
+    /// Refuses every connection until the next [`expect`](Self::expect).
     pub(crate) fn close(&self) {
         self.0.send_modify(|known| {
             (known.is_asked, known.is_closed) = (true, true);
@@ -84,33 +83,31 @@ impl KnownCluster {
         });
     }
 
-    /// Whether connections ask for the uid.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.borrow().is_asked
     }
 
-    /// Number of times that the name has changed its cluster.
+    /// Returns how often the name has started to refer to another cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.0.borrow().generation
     }
 
-    /// Whether a cluster without a uid counts as the expected one: no uid is known.
+    /// Returns whether a server without a uid counts as the expected cluster, because no uid is known.
     pub(crate) fn is_open_to_any(&self) -> bool {
         let known = self.0.borrow();
         known.uid.is_none() && !known.is_closed
     }
 
-    /// uid of the cluster; `None` until it is reported.
     pub(crate) fn uid(&self) -> Option<ClusterUid> {
         self.0.borrow().uid.clone()
     }
 
-    /// Whether a connection has proved that it leads to the expected cluster.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.0.borrow().is_confirmed
     }
 
-    /// Compares a reported uid with that of the known cluster, and takes over the first one.
+    /// Compares a reported uid with the expected uid. Without an expected uid, the reported uid becomes the expected
+    /// uid.
     pub(crate) fn compare(&self, told: &ClusterUid) -> UidMatch {
         let mut compared = UidMatch::Same;
         self.0.send_if_modified(|known| {
@@ -139,7 +136,6 @@ impl KnownCluster {
         compared
     }
 
-    /// Records that a server has refused to report the uid.
     pub(crate) fn note_withheld(&self) {
         self.0.send_if_modified(|known| {
             if known.uid.is_none() || known.is_closed || known.successor.is_some() {
@@ -153,24 +149,21 @@ impl KnownCluster {
         });
     }
 
-    /// The other cluster that answers at the addresses by now.
     pub(crate) fn successor(&self) -> Option<Successor> {
         self.0.borrow().successor.clone()
     }
 
-    /// Notified when another cluster answers at the addresses.
     pub(crate) fn changes(&self) -> ClusterChanges {
         ClusterChanges(self.0.subscribe())
     }
 }
 
-/// Notified when another cluster answers at a client's addresses.
+/// A receiver of notifications that another cluster answers at a client's addresses.
 #[derive(Debug)]
 pub struct ClusterChanges(watch::Receiver<UidState>);
 
 impl ClusterChanges {
-    /// Waits until another cluster answers at the addresses. Pends for ever once the client is gone. Cancel: nothing is
-    /// lost.
+    /// Waits until another cluster answers at the addresses. Pends for ever after the client is dropped. Cancel-safe.
     pub async fn succeeded(&mut self) {
         if self.0.wait_for(|known| known.successor.is_some()).await.is_err() {
             std::future::pending::<()>().await;
@@ -183,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_with_another_uid_is_a_successor() {
+    fn cluster_with_another_uid_counts_as_a_new_cluster() {
         let known = KnownCluster::default();
         assert!(!known.is_asked());
         known.expect(None);
@@ -203,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_withholds_its_uid_for_long_counts_as_another() {
+    async fn cluster_that_withholds_its_uid_for_minutes_counts_as_new() {
         let known = KnownCluster::default();
         known.expect(None);
         known.note_withheld();
@@ -223,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_is_short_and_plain() {
+    fn cluster_uid_must_be_short_plain_text() {
         assert!(is_uid("0b4c7a2e-8f6d-4c4e-9d53-0d6c3f1e2a11"));
         for text in ["", "a b", "a\nb", "\u{e4}", &"a".repeat(UID_BYTES_MAX + 1)] {
             assert!(!is_uid(text), "{text:?}");

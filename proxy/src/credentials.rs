@@ -1,5 +1,7 @@
-//! The member's own credentials: the `Authorization` header of the next request, and the client certificate of the next
-//! connection. Renewed before they expire, and on demand after a 401; the request path only loads a pointer.
+//! Tributary's own credentials at a member: the `Authorization` header of the next request, and the client certificate
+//! of the next connection.
+//!
+//! A renewal runs before the expiry, and after a 401. A request usually only loads a pointer.
 
 pub(crate) mod certificate;
 mod chosen;
@@ -34,38 +36,37 @@ use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
 
-/// Time for which a header from one of kube's auth layers is used before the layer is asked again. The layer itself
-/// manages the token and its expiry (with a margin of 10 s or more).
+/// Time for which the header of a kube auth layer is used before the next call of the layer. The layer itself manages
+/// the token and its expiry, with a margin of 10 s or more.
 const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 
-/// kube's authentication layer, around a service that hands the finished header back.
+/// kube's authentication layer, around a service that returns the `Authorization` header.
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
 enum CredentialSource {
-    /// A client certificate in the configuration, a static token, a user and password, or nothing.
+    /// A client certificate, a static token, a user name with password, or no credentials.
     Static,
     TokenFile(PathBuf),
     Exec(Arc<Plugin>),
-    /// `auth-provider` (OIDC, GCP).
+    /// `auth-provider` of a kubeconfig (OIDC, GCP).
     Provider(AuthLayer),
 }
 
-/// Credentials at a moment.
 pub(crate) struct Current {
-    /// The `Authorization` header.
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Certificate,
-    /// Changes when the client certificate may have changed: connections of another version take no new requests.
+    /// Number that changes when the client certificate may have changed. Connections with an older number take no new
+    /// requests.
     pub(crate) version: u64,
     renew_at: Option<Instant>,
-    /// By the wall clock, which goes on while a laptop sleeps.
+    /// Expiry by the wall clock, because a monotonic clock may stop while a machine sleeps.
     expires: Option<SystemTime>,
-    /// Number of the plugin run that gave them.
+    /// Number of the plugin run that returned these credentials.
     run: Option<u64>,
 }
 
 impl Current {
-    /// Sets the member's own `Authorization`.
+    /// Sets Tributary's own `Authorization` header.
     pub(crate) fn authorize(&self, headers: &mut HeaderMap) {
         match &self.authorization {
             Some(value) => headers.insert(AUTHORIZATION, value.clone()),
@@ -73,7 +74,7 @@ impl Current {
         };
     }
 
-    /// Whether a cluster sees the same credentials.
+    /// Returns whether both values have the same header and the same certificate version.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.authorization == other.authorization && self.version == other.version
     }
@@ -87,25 +88,22 @@ impl Current {
     }
 }
 
-/// Why credentials are renewed.
+/// Reason for a renewal of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// There are no credentials, or they are about to expire.
+    /// The credentials are missing or expire soon.
     Due,
-    /// The cluster rejected the current credentials.
     Rejected,
 }
 
-/// The last try to renew.
 #[derive(Default)]
 struct LastTry {
     at: Option<Instant>,
     error: Option<String>,
-    /// Rejections of a plugin's credentials by this cluster.
     rejections: Rejections,
 }
 
-/// Counters of all users of one client.
+/// Counters of all users of one client, past and current.
 #[derive(Default)]
 struct Counters {
     versions: AtomicU64,
@@ -118,14 +116,14 @@ impl Counters {
     }
 }
 
-/// The credentials of one configured user.
+/// Tributary's credentials as one configured user of a member.
 pub(crate) struct UserCredentials {
     source: CredentialSource,
     /// Remedy for rejected credentials, for people.
     remedy: &'static str,
-    /// The certificate that the configuration has, and the version under which connections show it first.
+    /// The client certificate of the configuration, and its version.
     configured: (Certificate, u64),
-    /// Certificate of connections before this user.
+    /// The certificate of connections that were opened for the previous user.
     shown_before: Option<(Certificate, u64)>,
     counters: Arc<Counters>,
     current: ArcSwapOption<Current>,
@@ -135,7 +133,6 @@ pub(crate) struct UserCredentials {
     retry_interval: Duration,
 }
 
-/// The part of [`ClientTuning`](crate::ClientTuning) that credentials need.
 pub(crate) struct CredentialTuning {
     pub(crate) token_file_interval: Duration,
     pub(crate) exec_timeout: Duration,
@@ -144,8 +141,8 @@ pub(crate) struct CredentialTuning {
 }
 
 impl UserCredentials {
-    /// Reads static credentials; runs no plugin. `before` are those of the replaced user: connections stay if they show
-    /// the same certificate.
+    /// Reads static credentials without running a plugin. `before` are the credentials of the replaced user:
+    /// connections with the same certificate stay open.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -182,7 +179,7 @@ impl UserCredentials {
         }))
     }
 
-    /// A copy with this `Authorization` header.
+    /// Returns a copy with this `Authorization` header.
     pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
         let (certificate, version) = self.shown();
         let shown = certificate.clone();
@@ -208,7 +205,7 @@ impl UserCredentials {
         })
     }
 
-    /// Current certificate and its version.
+    /// Returns the certificate of current connections, with its version.
     fn shown(&self) -> (Certificate, u64) {
         match &*self.current.load() {
             Some(current) => (current.certificate.clone(), current.version),
@@ -216,27 +213,23 @@ impl UserCredentials {
         }
     }
 
-    /// The certificate that the configuration has.
     pub(crate) fn configured_certificate(&self) -> &Certificate {
         &self.configured.0
     }
 
-    /// Number of times that the cluster has seen new credentials, by renewal or by a new user.
     pub(crate) fn renewals(&self) -> u64 {
         self.counters.renewals.load(Ordering::Relaxed)
     }
 
-    /// Notes that members see other credentials from now on.
     pub(crate) fn note_renewal(&self) {
         self.counters.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remedy for rejected credentials: the field of the configuration that has them, for people.
     pub(crate) fn remedy(&self) -> &'static str {
         self.remedy
     }
 
-    /// Fault of the renewal, for people; the current credentials may still be valid.
+    /// Returns the error of the renewal, for people. The current credentials may still be valid.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.source {
             CredentialSource::Exec(plugin) => plugin.problem(),
@@ -244,8 +237,8 @@ impl UserCredentials {
         }
     }
 
-    /// Credentials for a request. Usually one atomic load. Waits for a plugin if there are no valid credentials;
-    /// otherwise the plugin runs in the background.
+    /// Returns credentials for a request. Cost: usually one atomic load. Waits for a plugin only without valid
+    /// credentials; otherwise the plugin runs in the background.
     ///
     /// # Errors
     /// The reason for missing credentials, for people.
@@ -262,8 +255,8 @@ impl UserCredentials {
         self.renew(Why::Due, None).await
     }
 
-    /// After a 401: gets credentials other than `seen`, unless that was tried a moment ago. Returns whether there are
-    /// some.
+    /// Requests credentials other than `seen` after a 401, unless the last attempt was a moment ago. Returns whether
+    /// other credentials are available.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<Current>) -> bool {
         if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
@@ -278,16 +271,17 @@ impl UserCredentials {
         if !self.renewing_in_background.swap(true, Ordering::AcqRel) {
             let (credentials, seen) = (self.clone(), seen.clone());
             tokio::spawn(async move {
-                // The plugin logs its failure; the old credentials are still valid.
+                // The plugin logs its failure, and the old credentials are still valid.
                 let _ = credentials.renew(Why::Due, Some(&seen)).await;
                 credentials.renewing_in_background.store(false, Ordering::Release);
             });
         }
     }
 
-    /// Renews, one caller at a time. With `seen`, only while those credentials are the current ones.
+    /// Renews the credentials. Concurrent callers wait for one renewal. With `seen`, renews only if `seen` are the
+    /// current credentials.
     async fn renew(self: &Arc<Self>, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
-        // In a task, because a plugin may wait for its user after the request was dropped.
+        // In a task, because a plugin may wait for a person after the request was dropped.
         let (credentials, seen) = (self.clone(), seen.cloned());
         let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
         task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
@@ -306,7 +300,7 @@ impl UserCredentials {
             return Ok(current.clone());
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        // A plugin has its own rule for the next run.
+        // A plugin has a separate rule for the time of the next run.
         if recent && !matches!(self.source, CredentialSource::Exec(_)) && (why == Why::Rejected || last.error.is_some())
         {
             return match (&last.error, current) {
@@ -343,12 +337,12 @@ impl UserCredentials {
         };
         let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
-            // Only certificate files can have changed: the next connection reads them again.
+            // Only certificate files may have changed. The next connection reads the files again.
             CredentialSource::Static => Ok(own(before(), self.counters.next_version(), None)),
             CredentialSource::TokenFile(path) => {
                 let header = match (read_token(path).await, before()) {
                     (Ok(header), _) => header,
-                    // Token files are sometimes removed after the start, to limit exposure (kubernetes#68164).
+                    // Some operators remove token files after the start, to limit exposure (kubernetes#68164).
                     (Err(_), Some(header)) => header,
                     (Err(error), None) => return Err(error),
                 };
@@ -368,7 +362,7 @@ impl UserCredentials {
         }
     }
 
-    /// Credentials of a plugin, for existing connections if they show the same certificate.
+    /// Converts a plugin's output. The certificate version stays the same if the certificate is unchanged.
     fn apply_plugin_output(&self, given: &PluginCredentials) -> Current {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (shown, version) = self.shown();
@@ -384,7 +378,8 @@ impl UserCredentials {
     }
 }
 
-/// Source of the credentials, with the `Authorization` header if it is constant (`Some(None)`: no header is sent).
+/// Returns the source of the credentials, with the `Authorization` header if the header is constant. `Some(None)` sends
+/// no header.
 async fn source(
     config: &kube::Config,
     tuning: &CredentialTuning,
@@ -397,7 +392,7 @@ async fn source(
             (CredentialSource::Static, Some(header))
         }
         Chosen::Token(token) => {
-            // kube's layer panics where a token is no header.
+            // kube's layer panics if the token is not a valid header value.
             let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
             (CredentialSource::Static, Some(Some(header)))
         }
@@ -415,8 +410,8 @@ async fn source(
     })
 }
 
-/// kube's authentication for a user with an auth-provider. It may run a command (GCP), so it runs off the runtime's
-/// workers.
+/// Returns kube's authentication layer for a user with an auth-provider. The layer may run a command (GCP), so it is
+/// created outside of the runtime's worker threads.
 async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || layer(&config))
@@ -424,7 +419,7 @@ async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
         .map_err(|error| format!("its credentials were not read: {error}"))?
 }
 
-/// kube's authentication for this user. Does no I/O for a password.
+/// Returns kube's authentication layer for this user. Without I/O for a password.
 fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let layer = config
         .auth_layer()
@@ -441,7 +436,7 @@ async fn fetch_authorization(layer: &AuthLayer) -> Result<Option<HeaderValue>, B
     layer.clone().oneshot(request).await.map(Response::into_body)
 }
 
-/// Reads a token file; white space around the token does not count.
+/// Reads a token file. Ignores white space around the token.
 async fn read_token(path: &Path) -> Result<HeaderValue, String> {
     let text = tokio::fs::read_to_string(path)
         .await

@@ -1,14 +1,14 @@
-//! Addresses of one cluster, and the choice among them for a request.
+//! Endpoints (addresses) of one cluster, and the choice of an endpoint for a request.
 //!
-//! Each endpoint has a state (`health/state.rs`). Requests go to ready endpoints, with a growing part to those on
-//! probation; endpoints that are not ready, or answer Tributary's own questions with errors, get requests only if no
-//! better one is left. If no endpoint can be reached, all are tried at once, except those with an open circuit breaker.
-//! Of two endpoints of the same rank the one with less load gets the request (`load.rs`), watches and short requests
-//! apart. A drained endpoint gets probes only.
+//! Each endpoint has a state (`health/state.rs`). Requests go to ready endpoints; an endpoint on probation gets a
+//! growing part. Endpoints that are not ready, or that fail Tributary's own requests, get requests only if no better
+//! endpoint is left. If all endpoints are unreachable, a request tries all endpoints at once, except endpoints with an
+//! open circuit breaker. Of two endpoints of the same rank, the endpoint with less load gets the request (`load.rs`).
+//! Watches and short requests are compared separately. A drained endpoint gets only probes.
 //!
-//! tower's `Balance` needs `&mut self`, so every request would pass through one task; it asks services whether they are
-//! ready, while connections here open on demand; and it forgets a failed service. Its `PeakEwma` takes the longest
-//! answer for the latency of all, while one client's list takes a thousand times as long as the rest.
+//! This module does not use tower's `Balance`, which needs `&mut self`, so that every request would pass through one
+//! task. `Balance` also polls services for readiness, while connections here open on demand, and drops a failed
+//! service. Its `PeakEwma` uses the peak latency: one client's long list would count for all requests.
 
 pub(crate) mod candidates;
 pub(crate) mod destination;
@@ -46,46 +46,45 @@ use crate::obstacle::Obstacle;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
-/// Time for which a request waits for a connection to one endpoint while a second one may have one. Longer than a
-/// handshake with a server on another continent. A client waits that long once; then the endpoint is left out.
+/// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. Longer
+/// than a handshake with a server on another continent. Only one request waits that long; then the endpoint counts as
+/// unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Factor on the duration of the last dial, if the product is longer: slow handshakes are no fault. 2: their duration
-/// varies.
+/// The wait is this multiple of the duration of the last dial, if that is longer, because slow handshakes are no fault.
+/// Their duration varies by less than a factor of 2.
 const TIMES_AS_LONG: u32 = 2;
 
-/// Time limit of open requests at a drained endpoint. 1 h: the longest that a kube-apiserver lets a watch last, twice
-/// its `--min-request-timeout`.
+/// Time limit of requests in flight at a drained endpoint. 1 h: the longest duration of a watch at a kube-apiserver,
+/// twice the default of `--min-request-timeout`.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Interval of checks for open requests there.
+/// Interval of checks for requests in flight at a drained endpoint.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The endpoints in the order of the configuration; at least one.
 type EndpointList = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
 
-/// All addresses of one member.
 pub(crate) struct Endpoints {
     cluster: ClusterName,
     all: EndpointList,
-    /// Observer of the whole cluster.
     member: Arc<Observer>,
-    /// Whether the configuration had several endpoints at the beginning. Then the state of one is not the state of the
-    /// cluster, and the list may change.
+    /// Whether the configuration had several endpoints at the start. Then each endpoint has a separate state, and the
+    /// list may change.
     are_of_a_list: bool,
-    /// Start index of the next choice, so that equal endpoints take turns.
+    /// Start index of the next choice, so that equal endpoints are used alternately.
     turn: AtomicUsize,
-    /// Notifies about changes of the list.
     changes: watch::Sender<()>,
-    /// Drained endpoints, also of later lists.
+    /// Drained endpoints, which may also appear in later lists.
     drained: Mutex<EndpointSubset>,
     leaving: Mutex<Vec<Weak<Endpoint>>>,
-    /// Connections to endpoints that are gone, plus the number of removals.
+    /// Connections to removed endpoints, plus the number of removed endpoints.
     made_before: AtomicU64,
 }
 
 impl Endpoints {
-    /// Takes the endpoints, and observes each of several while they live. `observer` is the cluster's.
+    /// Creates the list. If the list has several endpoints, a task observes each endpoint. `observer` is the observer
+    /// of the cluster.
     pub(crate) fn new(all: Vec<Arc<Endpoint>>, cluster: &ClusterName, observer: &Arc<Observer>) -> Self {
         let endpoints = Self {
             cluster: cluster.clone(),
@@ -104,7 +103,6 @@ impl Endpoints {
         endpoints
     }
 
-    /// Starts a task that observes an endpoint.
     fn tend(&self, endpoint: &Arc<Endpoint>) {
         let tended = Tended {
             cluster: self.cluster.clone(),
@@ -120,18 +118,16 @@ impl Endpoints {
         self.all.load_full()
     }
 
-    /// Notifies about changes of the list.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Whether the list may change.
     pub(crate) fn are_of_a_list(&self) -> bool {
         self.are_of_a_list
     }
 
-    /// Replaces the list. Removed endpoints get no new requests, and their open ones may end. New ones start on
-    /// probation.
+    /// Replaces the list. Removed endpoints get no new requests, and their requests in flight may end. New endpoints
+    /// start on probation.
     pub(crate) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let before = self.all();
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
@@ -159,7 +155,7 @@ impl Endpoints {
         self.changes.send_replace(());
     }
 
-    /// Sets the drained endpoints: they get no new requests but probes, and their open ones may end.
+    /// Sets the drained endpoints. A drained endpoint gets only probes, and its requests in flight may end.
     pub(crate) fn set_drained(&self, drained: &EndpointSubset) {
         let mut before = self.drained.lock();
         if *before == *drained {
@@ -173,7 +169,7 @@ impl Endpoints {
         }
     }
 
-    /// Drains these endpoints if they are in the set, and ends the drain of the others.
+    /// Drains the endpoints in the set, and ends the drain of all other endpoints.
     fn drain(&self, endpoints: &[Arc<Endpoint>], drained: &EndpointSubset) {
         for endpoint in endpoints {
             let is_drained = drained.includes(&endpoint.target);
@@ -190,7 +186,7 @@ impl Endpoints {
                     tokio::select! {
                         () = emptied(cluster, endpoint) => {}
                         () = given_up.is_drained_no_longer() => {}
-                        // An endpoint that has left is emptied elsewhere.
+                        // A removed endpoint has a separate task that waits for its requests in flight.
                         () = given_up.gone.cancelled() => {}
                     }
                 });
@@ -200,7 +196,7 @@ impl Endpoints {
         }
     }
 
-    /// Marks the cluster as lost if none of the replaced endpoints can be reached.
+    /// Marks the cluster as lost if no endpoint is reachable.
     fn note_lost(&self, reason: &str) {
         let all = self.all();
         if are_lost(&all) && !self.member.is_unreachable() {
@@ -213,33 +209,33 @@ impl Endpoints {
         self.all.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Closes the connections to all endpoints, also removed ones, with their streams.
+    /// Closes the connections and streams of all endpoints, including removed endpoints.
     pub(crate) fn cut(&self) {
         self.all().iter().for_each(|endpoint| endpoint.pool.cut());
         self.leaving.lock().iter().filter_map(Weak::upgrade).for_each(|endpoint| endpoint.pool.cut());
     }
 
-    /// Removed endpoints with open requests.
     pub(crate) fn leaving(&self) -> Vec<EndpointStatus> {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Number of HTTP/2 connections made so far, plus one for each removed endpoint.
+    /// Returns the number of HTTP/2 connections so far, plus one for each removed endpoint.
     pub(crate) fn connections_made(&self) -> u64 {
         let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
         now + self.made_before.load(Ordering::Relaxed)
     }
 
-    /// Whether a request's path can be joined to each endpoint's.
+    /// Checks that the request's path can be appended to the URL of each endpoint.
     pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
         self.all.load().iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
-    /// Opens a connection or stream at the best endpoint, or at the next one if it cannot be reached or has left
-    /// meanwhile.
+    /// Opens a connection or stream at the best endpoint. Tries the next endpoint if the best one is unreachable or was
+    /// removed.
     ///
     /// # Errors
-    /// That of the only endpoint; [`ForwardError::NoEndpoint`] if there are several, or if a policy chooses.
+    /// The error of the only endpoint. [`ForwardError::NoEndpoint`] for several endpoints, or for endpoints that a
+    /// policy chose.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         (kind, asker): (LaneKind, Asker),
@@ -251,14 +247,14 @@ impl Endpoints {
         loop {
             let all = self.all();
             match self.open_among(&all, wanted, &open).await {
-                // The list was replaced meanwhile.
+                // The list was replaced during the attempt, so the new list is tried.
                 Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
                 opened => return opened,
             }
         }
     }
 
-    /// Like [`open`](Self::open), among these endpoints, which may leave meanwhile.
+    /// Like [`open`](Self::open), among these endpoints, which may be removed during the attempts.
     async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         all: &Arc<Vec<Arc<Endpoint>>>,
@@ -279,7 +275,7 @@ impl Endpoints {
             (Destination::At(place), all) => {
                 let endpoint = &all[(*place).min(all.len() - 1)];
                 return begin(endpoint).await.map_err(|error| {
-                    // A fault of one of several endpoints is no fault of the cluster.
+                    // A fault of one of several endpoints is not a fault of the cluster.
                     let mut failures = Failures::new(&self.cluster);
                     failures.add_failure(endpoint, error);
                     failures.into_error(&self.all.load(), &self.member, false)
@@ -297,7 +293,7 @@ impl Endpoints {
                 None => candidates.postpone(endpoint),
             }
         }
-        // After a change of the list, new endpoints are better than the remaining ones.
+        // After a change of the list, the new endpoints are better than the remaining old endpoints.
         let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.remaining() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
             rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
@@ -311,7 +307,7 @@ impl Endpoints {
         Err(failures.into_error(&self.all.load(), &self.member, is_chosen))
     }
 
-    /// Opens at one of several endpoints, if its breaker lets the request in.
+    /// Opens a connection at one of several endpoints, unless the endpoint's circuit breaker refuses.
     async fn begin<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -323,24 +319,25 @@ impl Endpoints {
             return Err(failures::open_breaker(&self.cluster, endpoint, count));
         }
         let held = endpoint.begin_request(wanted.kind);
-        // The request counts as in flight already, so an endpoint that leaves now waits for it.
+        // The request already counts as in flight, so a drain that starts now waits for the request.
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         let opened = open(Arc::clone(endpoint)).await?;
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         Ok((held, opened))
     }
 
-    /// Whether answers to this asker change the load: requests of clients, at several endpoints.
+    /// Returns whether responses to requests of this origin change the measured load. True for clients' requests, with
+    /// several endpoints.
     pub(crate) fn are_compared_by(&self, asker: Asker) -> bool {
         asker == Asker::Client && self.are_of_a_list
     }
 
-    /// A request by which they [are compared](Self::are_compared_by) was answered so by an endpoint after so long;
-    /// without a status it broke off there.
+    /// Records the response to a request that counts for the load of an endpoint, with its duration. No status means a
+    /// broken connection.
     pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
         debug_assert!(self.are_compared_by(claim.asker), "nobody compares them by what {claim:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // Every endpoint would refuse a watch for other reasons.
+        // For all other statuses, every endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(claim.lane).answers, Instant::now());
@@ -353,12 +350,12 @@ impl Endpoints {
             }
             LaneKind::Short => answers.lock().note_success(took, now),
             LaneKind::Watch if is_of_server => answers.lock().note_refused_watch(now),
-            // A workload may cause these errors.
+            // A workload may cause such errors.
             LaneKind::Watch | LaneKind::Opaque => {}
         }
     }
 
-    /// The mean latency of a short request at the endpoints that have answered one lately, in seconds.
+    /// Returns the mean latency of short requests, in seconds, over endpoints with a recent response.
     fn usual_latency(&self, now: Instant) -> Option<f64> {
         let all = self.all.load();
         let known = all.iter().filter_map(|endpoint| endpoint.traffic(LaneKind::Short).answers.lock().latency(1, now));
@@ -366,7 +363,7 @@ impl Endpoints {
         (count > 0.0).then(|| (sum / count).exp())
     }
 
-    /// Whether a second endpoint without known faults could take this request.
+    /// Returns whether a second endpoint without known faults could take this request.
     pub(crate) fn has_another(
         &self,
         than: &Arc<Endpoint>,
@@ -388,8 +385,8 @@ impl Endpoints {
         })
     }
 
-    /// Limit of short requests in flight at all endpoints, if the configuration has one: for the cluster, or for each
-    /// endpoint that takes requests. Endpoints with an open breaker do not count.
+    /// Returns the configured limit of short requests in flight at all endpoints. The limit is set for the cluster, or
+    /// for each endpoint that takes requests. Endpoints with an open circuit breaker do not count.
     pub(crate) fn short_max(&self) -> Option<usize> {
         let all = self.all.load();
         let tuning = &all.first()?.observer.tuning;
@@ -400,10 +397,10 @@ impl Endpoints {
         tuning.max_in_flight.into_iter().chain(at_each).min()
     }
 
-    /// Whether the member has room for another request.
+    /// Checks the cluster's limit of requests in flight.
     ///
     /// # Errors
-    /// `Full`.
+    /// [`ForwardError::Full`].
     fn check_load(&self, all: &[Arc<Endpoint>], kind: LaneKind) -> Result<(), ForwardError> {
         let Some(limit) = all.first().and_then(|endpoint| endpoint.observer.tuning.max_in_flight) else {
             return Ok(());
@@ -417,7 +414,7 @@ impl Endpoints {
         }
     }
 
-    /// Records whether one of several endpoints is ready. The observer of an only one has it already.
+    /// Records whether any of several endpoints is ready. A single endpoint shares its observer with the cluster.
     pub(crate) fn note_ready(&self, member: &Observer) {
         if self.are_of_a_list {
             let all = self.all.load();
@@ -429,8 +426,8 @@ impl Endpoints {
     }
 }
 
-/// Waits for an endpoint, no longer than its patience if there is a second one. `None` after that time: the endpoint
-/// counts as unreachable, unless it gave a sign of life meanwhile.
+/// Waits for a connection to an endpoint. If there is a second endpoint, the wait is limited. `None` at the timeout:
+/// the endpoint counts as unreachable, unless it sent bytes during the wait.
 async fn opened_in_time<T>(
     endpoint: &Endpoint,
     has_another: bool,
@@ -444,8 +441,8 @@ async fn opened_in_time<T>(
     if let Ok(opened) = timeout(patience, opening).await {
         return Some(opened);
     }
-    // Many connections are made one after the other, and a handshake for an upgrade or HTTP/1.1 may be slow while other
-    // streams carry answers.
+    // A new connection may take long although the endpoint is alive. Many connections open one after the other, and
+    // other streams may carry responses during a slow handshake.
     let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
     if !was_heard && endpoint.pool.dialed() == dialed {
         let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
@@ -454,14 +451,14 @@ async fn opened_in_time<T>(
     None
 }
 
-/// Patience for an endpoint with this duration of the last dial, while a second one may have a connection. No longer
-/// than a probe may take, because a longer silence is detected by the probe.
+/// Returns the maximal wait for an endpoint whose last dial took this long. At most the time limit of a probe, because
+/// the probe detects longer silence.
 fn patience(last_dial_took: Duration) -> Duration {
     (last_dial_took * TIMES_AS_LONG).clamp(PATIENCE, ANSWER_WITHIN)
 }
 
-/// Waits for the open requests of an endpoint without new ones, then closes its connections. Breaks the rest off after
-/// the time limit.
+/// Waits for the requests in flight of a drained or removed endpoint, then closes its connections. Aborts the remaining
+/// requests after the time limit.
 async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
@@ -472,22 +469,20 @@ async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     endpoint.pool.cut();
 }
 
-/// State of the task that observes one of several endpoints.
 struct Tended {
     cluster: ClusterName,
     all: Weak<ArcSwap<Vec<Arc<Endpoint>>>>,
     address: Arc<str>,
-    /// Cancelled when the endpoint leaves the list.
+    /// Cancelled when the endpoint is removed from the list.
     gone: CancellationToken,
-    /// Observer of the whole cluster.
     member: Arc<Observer>,
 }
 
 impl Tended {
-    /// Logs the loss and the return of the endpoint, and marks the cluster as lost if no endpoint is left. Ends with
-    /// the endpoints.
+    /// Logs the loss and the return of the endpoint. Marks the cluster as lost if no endpoint is reachable. Ends when
+    /// the endpoints are dropped.
     ///
-    /// Fast changes count as one: the check looks at the current state of all endpoints.
+    /// Several fast changes count as one change, because each check reads the current state of all endpoints.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {
         let mut is_told = false;
         loop {
@@ -543,7 +538,7 @@ mod tests {
     use crate::tuning::ClientTuning;
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_with_an_open_breaker_adds_no_request_places() {
+    async fn endpoint_with_an_open_breaker_lowers_the_request_limit() {
         let cluster = ClusterName::new("a").unwrap();
         let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

@@ -1,4 +1,4 @@
-//! Errors between a request and a cluster's response, by the step that failed.
+//! Errors between a request and a cluster's response, by the failed step.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use tributary_apimachinery::ClusterName;
 use crate::left_out::LeftOut;
 use crate::obstacle::Obstacle;
 
-/// A shared cause: several requests wait for one dial, and each of them reports its failure.
+/// A shared cause: several requests wait for one connection attempt, and each request reports the same failure.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
 
-/// Reason for which a client cannot be made: a fault of its configuration. The cluster is not asked.
+/// Reason why a client cannot be created: an invalid configuration. The cluster is not contacted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The server URL cannot be used.
+    /// The server URL is invalid.
     #[error(
         "cluster {cluster}: server {server:?} cannot be used: {problem}; set clusters[].cluster.server to \
          https://HOST[:PORT][/PATH]"
@@ -24,22 +24,22 @@ pub enum ConnectError {
     Server {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The URL as configured.
+        /// The URL in the configuration.
         server: String,
-        /// Fault of the header.
+        /// The problem with the URL.
         problem: &'static str,
     },
-    /// The proxy URL cannot be used.
+    /// The proxy URL is invalid.
     #[error(
         "cluster {cluster}: proxy-url cannot be used: {problem}; allowed are http://, https://, socks5:// and socks5h://"
     )]
     ProxyUrl {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Fault of the URL. The URL itself may contain a password.
+        /// The problem with the URL. The URL itself is omitted, because it may contain a password.
         problem: &'static str,
     },
-    /// The certificate authority, the client certificate or its key cannot be used.
+    /// The certificate authority, the client certificate or its key is invalid.
     #[error(
         "cluster {cluster}: TLS cannot be set up: {source}; check certificate-authority, client-certificate and client-key"
     )]
@@ -50,7 +50,7 @@ pub enum ConnectError {
         #[source]
         source: SharedError,
     },
-    /// The credentials of the configuration's user cannot be used.
+    /// The credentials of the configuration's user are invalid.
     #[error("cluster {cluster}: its credentials cannot be used: {message}")]
     Credentials {
         /// Name of the cluster.
@@ -58,31 +58,31 @@ pub enum ConnectError {
         /// The cause and the remedy, without any secret.
         message: String,
     },
-    /// A header that the configuration adds to requests, or the user that it impersonates, is not valid.
+    /// An extra request header of the configuration, or its impersonated user, is invalid.
     #[error("cluster {cluster}: {field} cannot be sent as a header: {problem}")]
     Header {
         /// Name of the cluster.
         cluster: ClusterName,
         /// The field of the configuration.
         field: &'static str,
-        /// Fault of the credentials.
+        /// The problem with the value.
         problem: String,
     },
 }
 
-/// Whether a failed request can have reached the member.
+/// Whether a failed request may have reached the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The member has certainly not acted on it: it may be sent again.
+    /// The member has certainly not acted on the request. A retry is safe.
     No,
-    /// The member may have acted on it.
+    /// The member may have acted on the request.
     Maybe,
 }
 
-/// Reason for which a request got no response from its cluster.
+/// Reason why a request got no response from its cluster.
 ///
-/// `Display` is meant for the `message` of a metav1.Status: it names the cluster, the cause and the remedy, and
-/// contains no secret. [`ForwardError::status_code`] is the HTTP status.
+/// The `Display` text is meant for the `message` of a metav1.Status: it has the cluster, the cause and the remedy, and
+/// no secret. [`ForwardError::status_code`] is the HTTP status.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The request's target is not a path that may be forwarded.
@@ -90,20 +90,21 @@ pub enum ForwardError {
     Path {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Path of the client.
+        /// Path of the client's request.
         path: String,
-        /// Fault of the path.
+        /// The problem with the path.
         problem: &'static str,
     },
-    /// The client requested a protocol other than websocket and SPDY/3.1, or made the request in an invalid way.
+    /// The client requested an upgrade to an unsupported protocol (neither websocket nor SPDY/3.1), or the upgrade
+    /// request is invalid.
     #[error("cluster {cluster}: the upgrade cannot be forwarded: {problem}; websocket and SPDY/3.1 over HTTP/1.1 can")]
     UpgradeRefused {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Fault of the request.
+        /// The problem with the request.
         problem: String,
     },
-    /// Both the caller and the kubeconfig want to impersonate.
+    /// Both the caller and the kubeconfig request impersonation.
     #[error(
         "cluster {cluster}: its kubeconfig user already impersonates somebody (as, as-groups, as-uid, \
          as-user-extra), so requests cannot be sent in another user's name; remove these fields"
@@ -112,7 +113,7 @@ pub enum ForwardError {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// The member's own credentials could not be had: a plugin failed, a token file cannot be read.
+    /// Tributary's own credentials are not available: for example, a plugin failed or a token file is unreadable.
     #[error("cluster {cluster}: no credentials: {message}")]
     Credentials {
         /// Name of the cluster.
@@ -120,20 +121,20 @@ pub enum ForwardError {
         /// The cause and the remedy, without any secret.
         message: String,
     },
-    /// There are no credentials, because this machine lacks a resource for a plugin or a file. The cluster is not at
-    /// fault.
+    /// Tributary's own credentials are not available, because this machine lacks a resource for a plugin or a file. The
+    /// cluster is not at fault.
     #[error("cluster {cluster}: no credentials, because {what}: {message}; the cluster is not at fault: {remedy}")]
     CredentialsExhausted {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Name of the exhausted resource.
+        /// The lack of the resource, as a clause: `this machine has no memory for it`.
         what: &'static str,
         /// The cause, without any secret.
         message: String,
         /// Remedy, in the imperative.
         remedy: &'static str,
     },
-    /// No connection could be made.
+    /// No connection was established.
     #[error(
         "cluster {cluster} cannot be reached at {address}: {source}; check that the address is right and the network allows it"
     )]
@@ -142,7 +143,7 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// Cause of the failure.
+        /// Cause of the failed connection attempt.
         #[source]
         source: SharedError,
     },
@@ -156,15 +157,15 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// Name of the exhausted resource.
+        /// The lack of the resource, as a clause: `this machine has no memory for it`.
         what: &'static str,
-        /// Cause of the failure.
+        /// Cause of the failed connection attempt.
         #[source]
         source: SharedError,
         /// Remedy, in the imperative.
         remedy: &'static str,
     },
-    /// A connection was not ready in time.
+    /// A connection was not ready within the time limit.
     #[error(
         "cluster {cluster} cannot be reached at {address}: no {step} within {after:?}; check the network, firewalls and proxy-url"
     )]
@@ -173,34 +174,35 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// Step that took too long: `TCP connection`, `TLS handshake`, `HTTP handshake`.
+        /// The slow step: `TCP connection`, `TLS handshake` or `HTTP handshake`.
         step: &'static str,
-        /// The time limit of the whole dial.
+        /// Time limit of the whole connection attempt.
         after: Duration,
     },
-    /// No endpoint that the request may use takes it.
+    /// No endpoint that the request may use takes the request.
     #[error("{}", no_endpoint(cluster, *is_chosen, left_out))]
     NoEndpoint {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Whether a policy chose the endpoints.
         is_chosen: bool,
-        /// Their hosts and ports, and why each is left out; empty where a policy names none that the cluster has.
+        /// Host and port of each endpoint, and the reason for its omission. Empty if the policy's endpoints do not
+        /// exist in the cluster.
         left_out: Arc<[(Arc<str>, LeftOut)]>,
-        /// Time until one of them may be tried again.
+        /// Time until an endpoint may be tried again.
         retry_after: Duration,
     },
-    /// The last connection failed, and a new one is not there yet.
+    /// The last connection attempt failed, and no new connection exists yet.
     #[error("{reason}; unreachable for {} s", .age.as_secs())]
     Unreachable {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Cause of the last failed attempt; names the cluster.
+        /// Cause of the last failed attempt, with the name of the cluster.
         reason: Arc<str>,
-        /// Duration of the failure.
+        /// Time since the failure began.
         age: Duration,
     },
-    /// A limit is reached.
+    /// A limit of connections or requests is reached.
     #[error(
         "cluster {cluster}: all {limit} {what} are in use; the request was not sent: try again when some have ended"
     )]
@@ -212,7 +214,7 @@ pub enum ForwardError {
         /// Value of the limit.
         limit: usize,
     },
-    /// Too many upgrades of the user ended without 101: each took a connection.
+    /// Too many upgrade requests of the user ended without a 101. Each request took a separate connection.
     #[error(
         "cluster {cluster} did not switch protocols for too many of this user's last requests that asked for it \
          (Upgrade), and each of them took a connection of its own; the request was not sent: try again in {} s, or \
@@ -222,7 +224,7 @@ pub enum ForwardError {
     UpgradesInVain {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Time until the user's next token.
+        /// Time until the user's next token for an upgrade.
         retry_after: Duration,
     },
     /// The TLS handshake failed.
@@ -232,17 +234,17 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// The name that the certificate was checked against.
+        /// The expected server name of the certificate.
         server_name: Arc<str>,
-        /// Cause of the failure.
+        /// Cause of the failed handshake.
         #[source]
         source: SharedError,
         /// Remedy, in the imperative.
         remedy: &'static str,
-        /// The class of the failure, for `tributary status`.
+        /// Class of the failure, for `tributary status`.
         obstacle: Obstacle,
     },
-    /// The connection was made, but HTTP could not be started on it.
+    /// A connection was established, but the HTTP handshake failed.
     #[error(
         "cluster {cluster} at {address} does not speak HTTP: {source}; check that the server URL is kube-apiserver's"
     )]
@@ -251,11 +253,11 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// Cause of the failure.
+        /// Cause of the failed handshake.
         #[source]
         source: SharedError,
     },
-    /// A new connection leads to another cluster than before.
+    /// A new connection leads to another cluster than the expected cluster.
     #[error(
         "the name {cluster} means another cluster by now (the uid of its namespace kube-system is another), or none; the \
          request was not sent: try again in some seconds"
@@ -264,7 +266,7 @@ pub enum ForwardError {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// A new connection has not reported which cluster it leads to.
+    /// A new connection has not reported the uid of its cluster.
     #[error(
         "cluster {cluster} at {address} has not told which cluster it is (the uid of its namespace kube-system): \
          {problem}; the request was not sent: try again"
@@ -274,7 +276,7 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// The answer or error that came instead of the uid.
+        /// The response or error instead of the uid.
         problem: Arc<str>,
         /// Whether the server has answered.
         is_answered: bool,
@@ -287,7 +289,7 @@ pub enum ForwardError {
     Send {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Cause with its own causes, as text.
+        /// Text of the error with all its sources.
         cause: Arc<str>,
         /// Cause of the failure.
         #[source]
@@ -295,14 +297,14 @@ pub enum ForwardError {
         /// Whether the member may have acted on the request.
         sent: Sent,
     },
-    /// The member took too long to answer.
+    /// The member sent no response head within the time limit.
     #[error(
         "cluster {cluster} did not answer within {after:?}; the request may have been carried out: check before you try again"
     )]
     HeadTimeout {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Time limit of the step.
+        /// Time limit of the response head.
         after: Duration,
     },
     /// The member answered with a redirect.
@@ -312,15 +314,15 @@ pub enum ForwardError {
     Redirect {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Status of the redirect.
+        /// Status code of the redirect.
         status: StatusCode,
     },
-    /// The member answered with a status that is none of an answer.
+    /// The member answered with a status that does not end a request, for example an unrequested 101.
     #[error("cluster {cluster} answered {status}, though nothing was asked that such an answer could announce")]
     Informational {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The status: 101 above all.
+        /// The status code, usually 101.
         status: StatusCode,
     },
     /// The cluster switched to a protocol that was not requested.
@@ -328,20 +330,20 @@ pub enum ForwardError {
     BadUpgrade {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Fault of the answer.
+        /// The problem with the response.
         problem: String,
     },
-    /// The member answered 401 to the configuration's own user.
+    /// The member answered 401 to Tributary's own credentials.
     #[error("cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); {remedy}")]
     Unauthorized {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Remedy: the field of the configuration that has the credentials.
+        /// Remedy: the configuration field with the credentials.
         remedy: &'static str,
     },
-    /// An API server did not know Tributary's account, and refused before it acted, although the cluster does not
-    /// reject the credentials: they were replaced meanwhile, the cluster knows them by now, or an API server behind it
-    /// does not trust it.
+    /// An API server answered 401 to Tributary's credentials before it acted, although the cluster accepts the
+    /// credentials. Possible causes: the credentials were replaced during the request, the cluster learned of them a
+    /// moment later, or an aggregated API server does not trust them.
     #[error(
         "cluster {cluster}, or the API server behind it, did not know this endpoint's own credentials (401 \
          Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
@@ -354,7 +356,7 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
-    /// The cluster that the request was for.
+    /// Returns the target cluster of the request.
     pub fn cluster(&self) -> &ClusterName {
         match self {
             Self::Path { cluster, .. }
@@ -383,8 +385,8 @@ impl ForwardError {
         }
     }
 
-    /// HTTP status for the client: 400 for the client's own faults, 429 for a limit, 503 if a retry may help, 504 for a
-    /// silent cluster, 502 for a wrong answer, 500 for a contradictory configuration.
+    /// Returns the HTTP status for the client: 400 for the client's own errors, 429 for a limit, 503 if a retry may
+    /// help, 504 for a silent cluster, 502 for an invalid response, 500 for a contradictory configuration.
     pub fn status_code(&self) -> StatusCode {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
@@ -412,7 +414,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether the member can have acted on the request.
+    /// Returns whether the member may have acted on the request.
     pub fn sent(&self) -> Sent {
         match self {
             Self::Send { sent, .. } => *sent,
@@ -423,7 +425,7 @@ impl ForwardError {
         }
     }
 
-    /// Cause at the endpoint, in one line without the names of cluster and endpoint.
+    /// Returns the cause at the endpoint, in one line without the names of cluster and endpoint.
     pub(crate) fn at_endpoint(&self) -> String {
         match self {
             Self::Dial { source, .. } => source.to_string(),
@@ -442,7 +444,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether a connection failed for a reason other than a resource of this machine.
+    /// Returns whether a connection attempt failed, for a reason other than a lack of resources on this machine.
     pub(crate) fn is_of_dial(&self) -> bool {
         matches!(
             self,
@@ -454,7 +456,7 @@ impl ForwardError {
         )
     }
 
-    /// Time until a retry may succeed, if known.
+    /// Returns the time until a retry may succeed, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::NoEndpoint { retry_after, .. } | Self::UpgradesInVain { retry_after, .. } => Some(*retry_after),
@@ -462,8 +464,8 @@ impl ForwardError {
         }
     }
 
-    /// Whether a second endpoint may succeed: no connection was made, or none had room. Local ports are exhausted for
-    /// each address alone.
+    /// Returns whether a second endpoint may succeed: no connection was established, or the endpoint was at its limit.
+    /// Exhausted local ports count, because each server address has separate ports.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
@@ -481,7 +483,6 @@ impl ForwardError {
         )
     }
 
-    /// Classifies the failure for `tributary status`.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
             Self::Tls { obstacle, .. } => *obstacle,
@@ -491,7 +492,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether this failure means that the member cannot be reached, rather than that one request went wrong.
+    /// Returns whether this failure means that the member is unreachable. False for a failure of a single request.
     pub(crate) fn means_unreachable(&self) -> bool {
         self.is_of_dial() || matches!(self, Self::Credentials { .. } | Self::Unauthorized { .. })
     }

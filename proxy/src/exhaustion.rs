@@ -1,5 +1,5 @@
-//! Resources of this machine that a connection or credentials need. Their exhaustion is no fault of the cluster, and
-//! must not make clusters count as unreachable.
+//! Resources of this machine that connections or credentials need, for example file descriptors. A lack of such a
+//! resource is not the cluster's fault, and must not make a cluster unreachable.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -11,16 +11,16 @@ use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
 
-/// Time limit for a second resolution of a name. 1 s: the name was resolved a moment ago, and a request waits.
+/// Time limit for the second resolution of a host name. 1 s: the first resolution just succeeded, and a request waits.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Port for the search of a source address. Nothing is sent; this is the discard port.
+/// Port for the search of a source address: the discard port. No packet is sent.
 const ANY_PORT: u16 = 9;
 
-/// A shortage of this machine's. Both go into a message.
+/// A lack of a resource on this machine, with the remedy. Both texts appear in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhaustion {
-    /// Exhausted resource, as a clause: `this machine has no memory for it`.
+    /// The lack of the resource, as a clause: `this machine has no memory for it`.
     pub(crate) what: &'static str,
     /// Remedy for an operator, in the imperative: `raise fs.file-max`.
     pub(crate) remedy: &'static str,
@@ -45,10 +45,11 @@ const MEMORY: Exhaustion = Exhaustion {
 };
 
 impl Exhaustion {
-    /// Exhausted resource in an error or its causes. A lack of local ports has to be [confirmed](Self::shown).
+    /// Returns the exhausted resource in an error or its causes. The caller must [confirm](Self::shown) a lack of local
+    /// ports.
     ///
-    /// Without an error number, a test socket is opened: the resolver needs descriptors and drops the system's error,
-    /// and connectors through a SOCKS proxy do not report it.
+    /// For an error without an OS error number, the function opens a test socket. The resolver needs file descriptors
+    /// and drops the system's error, and SOCKS connectors do not report it.
     pub(crate) fn from_error(
         error: &(dyn Error + 'static),
         try_socket: impl FnOnce() -> io::Result<()>,
@@ -68,16 +69,16 @@ impl Exhaustion {
         if is_told { None } else { Self::of_trial(try_socket()) }
     }
 
-    /// Exhausted resource in the text of an error: `std` ends the system's message with its number. A plugin with such
-    /// a text lacks it on this machine, too.
+    /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. The
+    /// number in a plugin's error text also concerns this machine.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
-        // Plugins and files need no ports.
+        // Plugins and files need no local ports.
         Self::of_io(&error).filter(|short| *short != PORTS)
     }
 
-    /// Error for missing credentials, with the exhausted resource if there is one.
+    /// Returns the error for missing credentials, with the exhausted resource if any.
     pub(crate) fn without_credentials(found: Option<Self>, cluster: &ClusterName, message: String) -> ForwardError {
         let cluster = cluster.clone();
         match found {
@@ -86,18 +87,19 @@ impl Exhaustion {
         }
     }
 
-    /// Resource that a test socket lacks.
     fn of_trial(tried: io::Result<()>) -> Option<Self> {
-        // No TCP connection needs UDP's ports.
+        // UDP ports are separate from TCP ports, so a lack of UDP ports does not count.
         tried.err().and_then(|error| Self::of_io(&error)).filter(|short| *short != PORTS)
     }
 
-    /// Confirms the exhaustion for a dialed address or name. EADDRNOTAVAIL means that there is no free local port, or
-    /// that this machine has no source address (IPv6 is off), which is permanent. For a name with addresses of both
-    /// kinds the error may belong to either. So ports count as exhausted only if each address has a source address.
+    /// Confirms a lack of local ports for an address or host name.
     ///
-    /// Resolves a name again, within a second and before the deadline, and opens a UDP socket for each address.
-    /// Cancellation is safe.
+    /// EADDRNOTAVAIL means that no local port is free, or that this machine has no source address (IPv6 is off), which
+    /// is permanent. For a host name with IPv4 and IPv6 addresses, the error may concern one kind only. So ports count
+    /// as exhausted only if each address has a source address.
+    ///
+    /// Resolves a host name again, within a second and before the deadline, and opens a UDP socket for each address.
+    /// Cancel-safe.
     pub(crate) async fn shown(self, host: &str, deadline: Instant) -> Option<Self> {
         if self != PORTS {
             return Some(self);
@@ -105,31 +107,32 @@ impl Exhaustion {
         let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
         match timeout_at(until, lookup_host((host, ANY_PORT))).await {
             Ok(Ok(addresses)) => Self::by_sources(addresses.map(find_source)),
-            // The name could be resolved a moment ago.
+            // The host name was resolved a moment ago, so the resolver may lack a resource now.
             Ok(Err(_)) => Self::of_trial(try_socket()),
             Err(_) => None,
         }
     }
 
-    /// Exhausted resource by the search of a source address for each address.
+    /// Returns the exhausted resource from the search of a source address for each server address.
     fn by_sources(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
         let mut shown = None;
         for source in found {
             shown = match source {
                 Ok(()) => shown.or(Some(PORTS)),
-                // That no socket can be opened is a shortage of its own.
+                // If no socket can be opened, another resource than ports is exhausted.
                 Err(error) => Some(Self::of_io(&error).filter(|short| *short != PORTS)?),
             };
         }
         shown
     }
 
-    /// EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM: errors of `socket` and `connect` about this machine.
+    /// Recognizes EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM, the errors of `socket` and `connect` about this
+    /// machine.
     fn of_io(error: &io::Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::AddrNotAvailable => Some(PORTS),
             ErrorKind::OutOfMemory => Some(MEMORY),
-            // The other numbers have no kind.
+            // The other error numbers have no `ErrorKind`.
             _ => match error.raw_os_error()? {
                 libc::EMFILE => Some(FILES_OF_PROCESS),
                 libc::ENFILE => Some(FILES_OF_MACHINE),
@@ -148,8 +151,8 @@ pub(crate) fn try_socket() -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop)
 }
 
-/// Whether this machine has an address from which to reach another. A UDP socket is connected without a packet, and
-/// needs none of TCP's ports.
+/// Checks that this machine has a source address for a server address. Connects a UDP socket, which sends no packet and
+/// needs no TCP port.
 fn find_source(address: SocketAddr) -> io::Result<()> {
     let any = match address {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -162,13 +165,13 @@ fn find_source(address: SocketAddr) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// As a connector wraps the system's error.
+    /// An error that wraps the system's error, as connectors do.
     #[derive(Debug, thiserror::Error)]
     #[error("tcp connect error")]
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn error_numbers_distinguish_local_shortages_from_remote_faults() {
+    fn os_error_numbers_distinguish_local_shortages_from_remote_faults() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
             let bare = Exhaustion::from_error(&error, untried);
@@ -194,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn test_socket_shows_a_shortage_that_the_error_hides() {
-        /// As the connector of a SOCKS proxy reports it, without a cause.
+    fn test_socket_detects_a_shortage_without_an_os_error_number() {
+        /// An error without a cause, as the connector of a SOCKS proxy reports.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
         struct Untold;
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn error_text_shows_a_shortage_by_its_error_number() {
+    fn os_error_number_in_a_text_shows_a_local_shortage() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
             Exhaustion::of_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_short_only_if_each_address_has_a_source() {
+    fn ports_count_as_exhausted_only_if_addresses_have_sources() {
         let shown = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
@@ -266,10 +269,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shortage_of_ports_alone_needs_confirmation() {
+    async fn only_a_shortage_of_local_ports_needs_confirmation() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(PORTS.shown("127.0.0.1", deadline).await, Some(PORTS));
-        // A link-local address without its link has a source nowhere.
+        // A link-local address without an interface has no source address.
         assert_eq!(PORTS.shown("fe80::1", deadline).await, None);
         assert_eq!(PORTS.shown("", deadline).await, None, "nothing that can be resolved");
         assert_eq!(FILES_OF_PROCESS.shown("fe80::1", deadline).await, Some(FILES_OF_PROCESS));

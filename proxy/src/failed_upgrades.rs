@@ -1,11 +1,11 @@
-//! Limits upgrades of a user that end without 101.
+//! Limits each user's upgrade requests that end without a 101.
 //!
-//! An upgrade request has a connection of its own. If the cluster does not switch, a TLS handshake was in vain, and two
-//! more headers cause that at any path. So each user has a token bucket for such requests; a token is returned when the
-//! cluster switches.
+//! An upgrade request needs a separate connection. If the cluster does not switch protocols, the TLS handshake was
+//! wasted. Two additional headers suffice to cause such a request at any path. So each user has a token bucket for
+//! upgrade requests. The token is returned when the cluster switches protocols.
 //!
-//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token: kubectl retries a
-//! forbidden one, and one at a server without WebSockets.
+//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token, because kubectl
+//! retries after a 403, and after a response of a server without WebSockets.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,38 +19,36 @@ use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::credentials::identity::RequestIdentity;
 
-/// Tokens of a user. 64: a user who opens the consoles of as many virtual machines at once, all of which fail, gets the
-/// reason from the cluster.
+/// Size of a user's token bucket. 64: a user may open the consoles of 64 virtual machines at once. If all fail, the
+/// user gets each error from the cluster.
 const BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
-/// The time after which a token comes back. 250 ms, so four a second: a handshake is about a millisecond of a
-/// kube-apiserver's core, and a user has less than a hundredth of one.
+/// Interval between two new tokens: 250 ms, four per second. A handshake takes about 1 ms of a kube-apiserver's core,
+/// so a user can cause less than a hundredth of a core.
 const REFILL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Users with buckets of their own. 256, a few KiB: more users have spent tokens in the last seconds only if someone
-/// creates users, and those share one bucket.
+/// Maximal number of users with separate buckets. 256 buckets take a few KiB. More users with spent tokens exist only
+/// if someone creates users. Such users share one bucket.
 const USERS_MAX: usize = 256;
 
-/// Limit for users that the cluster itself creates. Half: an account that can create ServiceAccounts makes any number,
-/// and leaves the rest to other users.
+/// Maximal number of separate buckets for users that the cluster authenticates. Half: an account that can create
+/// ServiceAccounts can create any number of users, and must leave buckets to other users.
 const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 
-/// The owner of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BucketOwner {
-    /// A user, by a hash.
     User(u64),
-    /// All users that the cluster creates, above the limit.
+    /// All users that the cluster authenticates, beyond the maximum.
     MembersUsers,
-    /// All other users, once the bound of users is reached.
+    /// All other users, beyond the maximum.
     Others,
 }
 
-/// The upgrades of one member that are not taken up.
+/// Token buckets for one member's upgrade requests without a 101.
 pub(crate) struct UpgradeLimiter {
     hasher: RandomState,
     rate: TokenRate,
-    /// The buckets that may not be full.
+    /// Buckets that may not be full.
     buckets: Mutex<HashMap<BucketOwner, SpentTokens>>,
 }
 
@@ -60,8 +58,8 @@ impl UpgradeLimiter {
         Self { hasher: RandomState::new(), rate, buckets: Mutex::default() }
     }
 
-    /// Takes a token for an upgrade with this identity; `None` if it needs none. In personal mode all requests have one
-    /// user, also with impersonation.
+    /// Takes a token for an upgrade request with this identity. `None` if the request needs no token. In personal mode
+    /// all requests count as one user, including impersonated requests.
     ///
     /// # Errors
     /// The time until the next token.
@@ -86,7 +84,7 @@ impl UpgradeLimiter {
     }
 }
 
-/// Finds the bucket of a user: the user's own, or a shared one once the bound of users is reached.
+/// Returns the owner of a user's bucket: the user, or a shared bucket beyond the maximum.
 fn bucket_owner(
     buckets: &mut HashMap<BucketOwner, SpentTokens>,
     user: u64,
@@ -107,7 +105,7 @@ fn bucket_owner(
     own
 }
 
-/// The name of a user or their token, and whether the member itself makes such users.
+/// Returns the name or token of a user, and whether the member itself authenticates such users.
 fn name_user(identity: &RequestIdentity) -> (Option<&[u8]>, bool) {
     match identity {
         RequestIdentity::Member | RequestIdentity::AsGiven(_) | RequestIdentity::Nameless => (None, false),
@@ -123,7 +121,7 @@ fn is_service_account(name: &[u8]) -> bool {
     std::str::from_utf8(name).ok().and_then(ServiceAccount::of_user).is_some()
 }
 
-/// Whether a kube-apiserver switches the connection itself, for a kubelet or a workload.
+/// Returns whether a kube-apiserver switches the connection itself, for a kubelet or a workload.
 fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     let Some(request) = info.resource().filter(|request| request.resource.group.is_empty()) else { return false };
@@ -133,7 +131,7 @@ fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
     )
 }
 
-/// A token for one upgrade. Dropping an unspent token gives the token back to the user.
+/// A token for one upgrade request. Dropping an unspent token returns the token to the user.
 #[must_use]
 pub(crate) struct UpgradeToken<'a> {
     limiter: &'a UpgradeLimiter,
@@ -142,12 +140,12 @@ pub(crate) struct UpgradeToken<'a> {
 }
 
 impl UpgradeToken<'_> {
-    /// Spends the token after a connection was made, also if the client does not wait for the answer.
+    /// Spends the token after a connection was established, even if the client does not wait for the response.
     pub(crate) fn spend(&mut self) {
         self.is_spent = true;
     }
 
-    /// The member has switched.
+    /// Returns the token to the user, because the member has switched protocols.
     pub(crate) fn give_back(mut self) {
         self.is_spent = false;
     }
@@ -168,14 +166,14 @@ mod tests {
 
     const BURST: usize = super::BURST.get() as usize;
 
-    /// Spends all tokens of a user on upgrades that the cluster does not switch. Returns the number of tokens.
+    /// Spends all tokens of a user on upgrades without a 101. Returns the number of tokens.
     fn spend_all(limiter: &UpgradeLimiter, user: u64, is_members: bool) -> usize {
         let spend = || limiter.acquire(user, is_members).map(|mut token| token.spend());
         std::iter::from_fn(|| spend().ok()).count()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_has_64_upgrades_at_once_and_four_a_second() {
+    async fn user_has_64_failed_upgrades_and_four_more_per_second() {
         let limiter = UpgradeLimiter::new();
         assert_eq!(spend_all(&limiter, 1, false), BURST);
         assert_eq!(limiter.acquire(1, false).err(), Some(REFILL_INTERVAL));
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn upgrades_that_are_taken_up_or_not_connected_cost_no_token() {
+    async fn successful_or_unconnected_upgrade_costs_no_token() {
         let limiter = UpgradeLimiter::new();
         for _ in 0..10 * BURST {
             let mut token = limiter.acquire(1, false).unwrap();
@@ -199,21 +197,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_beyond_the_bound_share_one_bucket() {
+    async fn users_beyond_the_maximum_share_one_token_bucket() {
         let (limiter, users) = (UpgradeLimiter::new(), USERS_MAX as u64);
         for user in 0..users {
             assert_eq!(spend_all(&limiter, user, false), BURST);
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
         assert_eq!((others, limiter.buckets.lock().len()), (BURST, USERS_MAX + 1));
-        // Full buckets are forgotten when there is room to be made.
+        // Full buckets are removed when a new bucket needs the space.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
         assert_eq!(limiter.buckets.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_of_a_member_take_no_upgrade_tokens_from_others() {
+    async fn users_of_a_member_leave_upgrade_tokens_to_others() {
         let (limiter, users) = (UpgradeLimiter::new(), 10 * USERS_MAX as u64);
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_that_a_kube_apiserver_switches_need_no_token() {
+    fn upgrades_that_kube_apiserver_switches_itself_need_no_token() {
         for (path, is_switched) in [
             ("/api/v1/namespaces/n/pods/p/exec?command=sh", true),
             ("/api/v1/namespaces/n/pods/p/attach", true),
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_and_users_with_own_tokens_belong_to_the_member() {
+    fn service_accounts_and_user_tokens_count_as_member_users() {
         let impersonated = |user| RequestIdentity::Impersonate(Impersonation::new(user, [], None, []).unwrap());
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),

@@ -1,4 +1,4 @@
-//! Path of a request: headers, identity, transfer, and a repetition after a change of credentials.
+//! Path of a forwarded request: headers, identity, transfer, and a retry after a change of credentials.
 
 mod bodiless;
 pub(crate) mod exchange;
@@ -33,8 +33,8 @@ use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Cleans the request's head and adds the identity and the headers of the cluster, except `Authorization` and the
-/// endpoint's.
+/// Removes unsafe headers, and adds the headers of the identity and of the cluster, except `Authorization` and the
+/// endpoint's headers.
 pub(crate) fn prepare(
     member: &ClientInner,
     request: &mut Request<Body>,
@@ -56,7 +56,7 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Connections for a class of requests. Limits for clients use the same class.
+/// Returns the kind of connections for a class of requests. Clients' limits use the same classes.
 fn lane(class: RequestClass) -> LaneKind {
     match class {
         RequestClass::Short => LaneKind::Short,
@@ -65,8 +65,8 @@ fn lane(class: RequestClass) -> LaneKind {
     }
 }
 
-/// Sends a prepared request without an upgrade; repeats it if the cluster rejects the credentials and there are new
-/// ones.
+/// Sends a prepared request without an upgrade. Retries the request if the cluster rejects the credentials and newer
+/// credentials are available.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
@@ -74,7 +74,7 @@ pub(crate) async fn forward(
     mut user: Arc<MemberUser>,
 ) -> Result<Response<Body>, ForwardError> {
     let (class, destination) = (context.class, context.destination());
-    // hyper's own.
+    // Removes hyper's extensions.
     request.extensions_mut().clear();
     if class == RequestClass::Watch {
         without_body(&mut request);
@@ -95,8 +95,8 @@ pub(crate) async fn forward(
             return member.finish(response);
         }
         let about = Box::pin(member.about(&credentials, &endpoint)).await;
-        // A change of credentials does not show who refused: a workload that has acted may wait for it, to get the
-        // request again.
+        // A change of credentials does not show which server refused. A malicious workload could act on the request,
+        // answer 401 after a change of credentials, and receive the request again.
         let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
         let is_worth_it = is_unknown_sender && may_repeat;
@@ -126,8 +126,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// Whether the cluster may accept a repeated request. Rejected credentials are renewed in any case; `is_worth_it` says
-/// whether the request would be repeated for an API server that did not know valid credentials.
+/// Returns whether the cluster may accept a retried request. Rejected credentials are renewed in any case.
+/// `is_worth_it` is true if the caller would retry after a 401 of a server that did not know valid credentials yet.
 async fn may_be_known(
     member: &ClientInner,
     about: About,
@@ -138,7 +138,7 @@ async fn may_be_known(
     match about {
         About::Us => user.credentials.renew_after_unauthorized(used).await,
         About::Replaced => true,
-        // The credentials may be invalid at a second server behind the address.
+        // A second server behind the same address may reject the credentials.
         About::Others => is_worth_it && member.retries.withdraw(Cause::Busy),
     }
 }

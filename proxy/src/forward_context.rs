@@ -1,4 +1,4 @@
-//! Facts about a request to a cluster that the request's head does not have.
+//! Facts about a request to a cluster that its head does not contain: identity, request class and permits.
 
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::permit::RequestPermit;
@@ -11,39 +11,38 @@ use crate::peer::Peer;
 use crate::places::Asker;
 use crate::tunnel_end::TunnelEnd;
 
-/// Facts about a request to a cluster that the request's head does not have. An identity alone stands for a short
-/// request to the API, at any endpoint, from an unknown connection.
+/// Facts about a request to a cluster that its head does not contain. An identity converts into the context of a short
+/// API request, to any endpoint, from an unknown connection.
 #[derive(Debug, Default)]
 pub struct ForwardContext {
     /// The identity that the cluster sees.
     pub identity: RequestIdentity,
-    /// Decides how long the answer may take, and which requests share a connection.
+    /// Request class. The class decides the time limit of the response, and which requests share a connection.
     pub class: RequestClass,
-    /// The reader of the headers.
+    /// Final recipient of the request headers: an API or a workload.
     pub recipient: Recipient,
-    /// The connection of the client.
+    /// Connection of the client.
     pub peer: Option<Peer>,
-    /// The endpoints that a policy allows; `None` for all.
+    /// Endpoints that a policy allows; `None` for all endpoints.
     pub endpoints: Option<EndpointSubset>,
-    /// Kept until the cluster has done with the request, which may be after the client has gone.
+    /// Permit that is kept until the cluster has finished the request, even if the client disconnects before.
     pub permit: Option<RequestPermit>,
-    /// The client's side of an upgrade; `None` if the client's connection cannot be switched.
+    /// The client's connection, for an upgrade. `None` if the connection cannot be switched.
     pub upgrade: Option<ClientUpgrade>,
-    /// Ends the tunnel of a switched request.
+    /// Signal that ends the tunnel of an upgraded request.
     pub tunnel_end: Option<TunnelEnd>,
-    /// The share of the connections that the request uses.
+    /// Origin of the request, which determines its part of the connections.
     pub(crate) asker: Asker,
-    /// The place of the only endpoint that may answer, in the configuration.
+    /// Index of the endpoint in the configuration, for a request to one endpoint only.
     pub(crate) endpoint: Option<usize>,
 }
 
 impl ForwardContext {
-    /// A short request of this process, with connections of its own.
+    /// Returns the context of a short request by Tributary itself, on separate connections.
     pub(crate) fn for_ourselves(identity: RequestIdentity) -> Self {
         Self { identity, asker: Asker::Ourselves, ..Self::default() }
     }
 
-    /// The endpoints that the request may be sent to.
     pub(crate) fn destination(&self) -> Destination {
         match (self.endpoint, &self.endpoints) {
             (Some(place), _) => Destination::At(place),

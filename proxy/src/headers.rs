@@ -1,25 +1,26 @@
-//! Filters for headers on the way to a cluster and back. Pure functions, tested by tables, because impersonation
+//! Filters for headers of requests and responses. Pure functions with table tests, because the safety of impersonation
 //! depends on them.
 //!
-//! Order matters (CVE-2021-31999): first the hop-by-hop headers and those that `Connection` names, then the client's
-//! credentials and claims of identity are removed; only afterwards does the caller set its own, so nothing that a
-//! client sends can remove or replace them.
+//! The order of the steps matters (CVE-2021-31999). First, hop-by-hop headers and the headers named by `Connection` are
+//! removed. Then the client's credentials and identity headers are removed. Finally the caller sets its own headers, so
+//! no client header can remove or replace them.
 
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, TE, UPGRADE};
 
-/// Subprotocol for a bearer token, because browsers cannot set `Authorization` on a websocket (apiserver
-/// `pkg/authentication/request/websocket/protocol.go`). It is a credential for Tributary, not for the cluster.
+/// WebSocket subprotocol with a bearer token, because browsers cannot set `Authorization` for a WebSocket (apiserver
+/// `pkg/authentication/request/websocket/protocol.go`). The token authenticates the client to Tributary, not to the
+/// cluster.
 pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Prefixes of headers that carry a claim of identity.
+/// Prefixes of headers that claim an identity.
 const IDENTITY_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];
 
-/// A protocol that a client may switch to.
+/// A protocol for an HTTP upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradeProtocol {
-    /// RFC 6455, with Kubernetes' channel subprotocols on top.
+    /// WebSocket (RFC 6455), with Kubernetes' channel subprotocols.
     Websocket,
-    /// The framing of exec, attach and port-forward before websockets.
+    /// SPDY/3.1, the older protocol of exec, attach and port-forward.
     Spdy,
 }
 
@@ -34,7 +35,7 @@ impl UpgradeProtocol {
         }
     }
 
-    /// The token in an `Upgrade` header.
+    /// Returns the protocol's name in an `Upgrade` header.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Websocket => "websocket",
@@ -43,11 +44,11 @@ impl UpgradeProtocol {
     }
 }
 
-/// Finds out whether a message asks for (or, as a 101, confirms) an upgrade: `Connection` names it and `Upgrade` holds
-/// exactly one known protocol. `Upgrade` alone is a hop-by-hop header without meaning.
+/// Returns the protocol of an upgrade request, or of a 101 response. `Connection` must contain `upgrade`, and `Upgrade`
+/// must contain exactly one known protocol. Without `Connection`, the `Upgrade` header has no meaning.
 ///
 /// # Errors
-/// The offending value, where the protocol is unknown (`h2c`) or there are several.
+/// The invalid value: an unknown protocol (`h2c`) or several protocols.
 pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, String> {
     if !headers.contains_key(UPGRADE) || !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade"))
     {
@@ -60,18 +61,18 @@ pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, 
     }
 }
 
-/// Final reader of a request.
+/// Final recipient of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipient {
-    /// The cluster's API, or a server in front of it.
+    /// The cluster's API, or a server in front of the API.
     #[default]
     Api,
-    /// A node or a workload, to which the member passes it on whole.
+    /// A node or a workload. The member forwards the complete request.
     Workload,
 }
 
-/// Headers that an API accepts; none of them is one that [`never_passes`]. An allow-list, because servers in front of
-/// clusters trust headers of their own (`X-SSL-Client-…`, `X-Teleport-…`).
+/// Headers that an API may receive; none of these headers is removed by [`never_passes`]. An allow-list, because
+/// servers in front of clusters trust their own headers (`X-SSL-Client-…`, `X-Teleport-…`).
 const OF_THE_API: [&str; 17] = [
     "accept",
     "accept-charset",
@@ -92,20 +93,20 @@ const OF_THE_API: [&str; 17] = [
     "user-agent",
 ];
 
-/// Prefixes of kubectl's headers about its command (KEP-859), and of upgrades: websockets, and SPDY streams
+/// Prefixes of kubectl's headers about its command (KEP-859), and of upgrade headers for WebSockets and SPDY streams
 /// (`k8s.io/apimachinery/pkg/util/httpstream`).
 const PREFIXES_OF_THE_API: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
 
-/// Prefixes of headers by which servers in front of a cluster pass on a client's identity. A workload may need any
-/// other header, so only these are removed for one.
+/// Prefixes of headers in which servers in front of a cluster forward a client's identity. Requests to a workload keep
+/// all other headers, because the workload may need them.
 const PREFIXES_OF_FRONTS: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
-/// Headers with a value of one message: its ID, and its place in a trace. HTTP/2 stores header values to send them
-/// again by a number (RFC 7541). These values would fill the table; h2 does not store a value that is marked sensitive.
+/// Headers whose values occur in one message only: IDs and trace positions. HTTP/2 stores header values in a table to
+/// send a short index later (RFC 7541). These values would fill the table. h2 does not store a value that is marked as
+/// sensitive.
 const OF_ONE_MESSAGE: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
 
-/// Whether a header may pass to this reader.
 fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
         Recipient::Api => is_of_the_api(name),
@@ -119,19 +120,19 @@ fn is_of_the_api(name: &str) -> bool {
     OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Removes headers from a client's request:
+/// Removes unsafe headers from a client's request:
 ///
-/// - for the API all unknown headers, for a workload those that servers in front of clusters trust;
-/// - hop-by-hop headers (RFC 9110 §7.6.1): `Connection` and those it names, `Keep-Alive`, `Proxy-*`, `TE` unless it is
-///   `trailers`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `HTTP2-Settings`;
-/// - `Host`, `Content-Length` and `Expect`, which the connection to the cluster sets (the length from the body itself,
-///   so that a rewritten body cannot disagree with it; `100 Continue` comes from Tributary's own server);
-/// - the client's credentials: `Authorization`, `Cookie`, bearer subprotocols of websockets;
-/// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, also with underscores for dashes;
+/// - for an API, all unknown headers; for a workload, headers that servers in front of clusters trust;
+/// - hop-by-hop headers (RFC 9110 §7.6.1): `Connection` and the headers named in it, `Keep-Alive`, `Proxy-*`, `TE`
+///   except `trailers`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `HTTP2-Settings`;
+/// - `Host`, `Content-Length` and `Expect`, which the connection to the cluster sets. The length comes from the body,
+///   so that a rewritten body is consistent. Tributary's own server sends `100 Continue`;
+/// - the client's credentials: `Authorization`, `Cookie`, bearer subprotocols of WebSockets;
+/// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, also with underscores instead of dashes;
 /// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`, which kube-apiserver would write into its audit log.
 ///
-/// For an upgrade, `Connection` and `Upgrade` are then set. Values of one message (`Audit-Id`, `Traceparent`) are
-/// marked sensitive, so that HTTP/2 does not store them.
+/// For an upgrade, the function then sets `Connection` and `Upgrade`. Values that occur in one message only
+/// (`Audit-Id`, `Traceparent`) are marked as sensitive, so that HTTP/2 does not store them.
 pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
@@ -146,10 +147,12 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
     }
 }
 
-/// Response headers about the whole origin, which all clusters and workloads share: they must not plant state in a
-/// client (`Set-Cookie`), redirect it (`Alt-Svc`), turn http off on all ports of localhost
-/// (`Strict-Transport-Security`), delete stored data (`Clear-Site-Data`), take over pages (`Service-Worker-Allowed`),
-/// report later requests (`NEL`, `Report-To`, `Reporting-Endpoints`), or ask for a password (`WWW-Authenticate`).
+/// Response headers that affect the whole origin, which all clusters and workloads share.
+///
+/// A response must not set cookies (`Set-Cookie`), redirect clients (`Alt-Svc`), disable http on all ports of localhost
+/// (`Strict-Transport-Security`) or delete stored data (`Clear-Site-Data`). Nor may a response take over pages
+/// (`Service-Worker-Allowed`), report later requests (`NEL`, `Report-To`, `Reporting-Endpoints`), or request a password
+/// (`WWW-Authenticate`).
 const OF_THE_ORIGIN: [&str; 9] = [
     "alt-svc",
     "clear-site-data",
@@ -162,9 +165,10 @@ const OF_THE_ORIGIN: [&str; 9] = [
     "www-authenticate",
 ];
 
-/// Removes headers from a cluster's response: hop-by-hop headers, and those about the whole origin: `Set-Cookie`,
-/// `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`, `Service-Worker-Allowed`, `WWW-Authenticate`. All other
-/// headers pass, also `Warning` and `Audit-Id`; the latter is marked sensitive, so that HTTP/2 does not store it.
+/// Removes unsafe headers from a cluster's response: hop-by-hop headers, and headers that affect the whole origin:
+/// `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`, `Service-Worker-Allowed`,
+/// `WWW-Authenticate`. All other headers pass, including `Warning` and `Audit-Id`. `Audit-Id` is marked as sensitive,
+/// so that HTTP/2 does not store its value.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
     keep_where(headers, |name| !is_hop_by_hop(name) && !OF_THE_ORIGIN.contains(&name));
@@ -174,12 +178,12 @@ pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol
     }
 }
 
-/// Whether a header is a client's impersonation: `Impersonate-*`.
+/// Returns whether the header is an impersonation header: `Impersonate-*`.
 pub fn is_impersonation(name: &HeaderName) -> bool {
     has_prefix_with_dashes(name.as_str(), IDENTITY_PREFIXES[0])
 }
 
-/// Whether a request's header is removed for every reader.
+/// Returns whether a request header is removed for every recipient.
 fn never_passes(name: &str) -> bool {
     is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
 }
@@ -199,8 +203,8 @@ fn is_credential_or_claim(name: &str) -> bool {
         || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
 }
 
-/// `starts_with`, with underscores as dashes, because some servers turn both into the same variable. Header names are
-/// in lower case.
+/// Like `starts_with`, with underscores equal to dashes, because some servers convert both to the same variable name.
+/// `name` must be in lower case.
 fn has_prefix_with_dashes(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len()
         && name
@@ -230,7 +234,8 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes unwanted headers, and marks values of one message. Copies no name if nothing is removed.
+/// Removes unwanted headers, and marks values that occur in one message only as sensitive. Allocates only if a header
+/// is removed.
 fn keep_where(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
     let mut unwanted: Vec<HeaderName> = Vec::new();
     for (name, value) in headers.iter_mut() {
@@ -252,7 +257,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;
     }
-    // Unreadable values are dropped: a token might hide in them.
+    // Unreadable values are removed, because such a value might contain a token.
     let kept: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -271,7 +276,6 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    /// Headers of a client.
     type Lines = &'static [(&'static str, &'static str)];
 
     fn map(lines: &[(&str, &str)]) -> HeaderMap {
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_lose_headers_that_must_not_reach_a_member() {
+    fn unsafe_request_headers_are_removed() {
         let table: &[(Lines, &[&str])] = &[
             (
                 &[("Accept", "application/json"), ("User-Agent", "kubectl"), ("Accept-Encoding", "gzip")],
@@ -315,7 +319,7 @@ mod tests {
                 &["impersonation: kept: another word", "x-remote: kept"],
             ),
             (&[("X-Remote-User", "a"), ("X-Remote-Group", "b"), ("X-REMOTE-EXTRA-s", "c"), ("x_remote_uid", "d")], &[]),
-            // CVE-2021-31999: headers that Connection names are removed, and cannot affect those that are set later.
+            // CVE-2021-31999: headers named by Connection are removed, and cannot affect headers that are set later.
             (
                 &[("Connection", "close, X-Secret, Impersonate-User"), ("X-Secret", "1"), ("X-Other", "2")],
                 &["x-other: 2"],
@@ -357,7 +361,7 @@ mod tests {
             let mut headers = map(given);
             prepare_request(&mut headers, None, Recipient::Workload);
             assert_eq!(lines(&headers), *expected, "{given:?}");
-            // Each header that is removed for a workload is removed for the API, too.
+            // Each header that is removed for a workload is also removed for an API.
             let mut headers = map(given);
             prepare_request(&mut headers, None, Recipient::Api);
             let words_of_the_api = ["accept", "sec-websocket-", "te: ", "user-agent"];
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn api_requests_carry_only_headers_of_the_api() {
+    fn unknown_headers_of_api_requests_are_removed() {
         let taken = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip"),
@@ -406,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_api_are_not_among_those_that_never_pass() {
+    fn allowed_api_headers_are_not_in_the_removal_list() {
         for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
             assert!(!never_passes(name) && may_pass(name, Recipient::Workload), "{name}");
         }
@@ -437,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Names of the headers with secret values, which HPACK must not put into its table.
+    /// Returns the names of headers with sensitive values, which HPACK must not store in its table.
     fn not_kept(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();
@@ -446,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_does_not_index_values_that_occur_once() {
+    fn header_values_that_occur_once_are_not_indexed_by_http2() {
         let once = [
             ("Audit-Id", "a"),
             ("Traceparent", "00-b"),
@@ -470,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_headers_are_rewritten() {
+    fn upgrade_request_and_response_headers_are_rewritten() {
         let mut headers =
             map(&[("Connection", "Upgrade, X-A"), ("Upgrade", "WebSocket"), ("X-A", "1"), ("TE", "trailers")]);
         let protocol = upgrade_protocol(&headers).unwrap();
@@ -480,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_protocols_are_websocket_and_spdy_alone() {
+    fn only_websocket_and_spdy_upgrades_are_accepted() {
         let table: &[(Lines, Result<Option<UpgradeProtocol>, ()>)] = &[
             (&[], Ok(None)),
             (&[("Upgrade", "websocket")], Ok(None)),
@@ -497,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_lose_hop_by_hop_headers_and_headers_of_the_origin() {
+    fn hop_by_hop_and_origin_wide_response_headers_are_removed() {
         let mut headers = map(&[
             ("Connection", "close, X-Hop"),
             ("X-Hop", "1"),

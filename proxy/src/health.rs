@@ -1,4 +1,4 @@
-//! The health of endpoints: states, and the inputs that change them.
+//! Health of endpoints: states, and the events that change the states.
 
 pub(crate) mod observer;
 pub(crate) mod reachability;

@@ -1,22 +1,22 @@
-//! Reasons for which an endpoint gets no requests, or only those without a better endpoint.
+//! Reasons why an endpoint gets no requests, or only requests without a better endpoint.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Why an endpoint is left out: one word for programs.
+/// Reason why an endpoint gets no requests, as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
-    /// The endpoint has left the list, or is drained: open requests may end.
+    /// The endpoint is drained or was removed. Its requests in flight may end.
     Drain,
     /// The circuit breaker is open.
     Breaker,
-    /// The endpoint cannot be reached.
+    /// The endpoint is unreachable.
     Unreachable,
     /// The limit of requests in flight is reached.
     Full,
-    /// The endpoint says that it is not ready.
+    /// The last probe of the endpoint reported that it is not ready.
     Probe,
-    /// The endpoint answers Tributary's own questions with errors, late, or not to the end.
+    /// The endpoint fails Tributary's own requests: with errors, late responses or incomplete responses.
     Outlier,
 }
 
@@ -24,7 +24,7 @@ impl LeftOutReason {
     /// All reasons, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Drain, Self::Breaker, Self::Unreachable, Self::Full, Self::Probe, Self::Outlier];
 
-    /// Word in metrics and messages.
+    /// Returns the value of the metric label. Messages contain the same value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Drain => "drain",
@@ -37,17 +37,16 @@ impl LeftOutReason {
     }
 }
 
-/// That an endpoint is left out, and why.
+/// The reason why an endpoint gets no requests, with the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Reason as an enum, for programs.
+    /// Reason as a metric label.
     pub reason: LeftOutReason,
-    /// Why, for people, in one line without secrets; it does not name the endpoint.
+    /// Cause for people, in one line, without secrets and without the name of the endpoint.
     pub cause: Arc<str>,
 }
 
 impl LeftOut {
-    /// Makes the value for a reason.
     pub(crate) fn new(reason: LeftOutReason, cause: impl Into<Arc<str>>) -> Self {
         Self { reason, cause: cause.into() }
     }

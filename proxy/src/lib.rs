@@ -1,24 +1,27 @@
-//! Sends a request to a cluster: connections, credentials, upgrades and streaming.
+//! Sends requests to a cluster: connections, credentials, upgrades and streaming.
 //!
-//! A [`ClusterClient`] stands for one cluster. It keeps a pool of HTTP/2 connections to each endpoint, adds the
-//! credentials of the kubeconfig user, replaces the client's claimed identity by the caller's ([`RequestIdentity`]),
-//! and streams bodies both ways.
+//! A [`ClusterClient`] is the client of one cluster. The client has a pool of HTTP/2 connections to each endpoint, adds
+//! the credentials of the kubeconfig user, replaces the client's identity headers by the caller's identity
+//! ([`RequestIdentity`]), and streams bodies in both directions.
 //!
 //! Steps of a request:
 //!
-//! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's own credentials and identity;
-//! 2. the caller's [`RequestIdentity`] and the cluster's credentials are set;
-//! 3. the best endpoint is chosen, and the path is joined to its base path;
-//! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; other requests get a stream of the
-//!    pool: one lane of connections for short requests, one for watches, one for other long-running requests, where
-//!    each client has its own;
-//! 5. redirects, unexpected 1xx answers, and a 401 to the client's own credentials become errors; other answers are
-//!    streamed back.
+//! 1. [`headers::prepare_request`] removes hop-by-hop headers, then the client's credentials and identity headers.
+//! 2. The caller's [`RequestIdentity`] and the cluster's credentials are set.
+//! 3. The best endpoint is chosen, and the path is appended to its base path.
+//! 4. An upgrade (exec, attach, port-forward, `proxy`) gets a separate connection. Other requests get a stream of the
+//!    pool. The pool has separate connections for short requests, for watches, and for other long-running requests of
+//!    each client.
+//! 5. Redirects, unexpected 1xx responses, and a 401 to Tributary's credentials become errors. Other responses are
+//!    streamed to the client.
 //!
-//! Invariants: a request body is sent again only if the cluster has certainly not processed the request; an identity
-//! header of a client never reaches a cluster; credentials reach the cluster's addresses only; a user's own token
-//! ([`OwnToken`]) uses only connections without Tributary's credentials; this crate knows no cache and no second
-//! cluster.
+//! Invariants:
+//!
+//! - A request body is sent again only if the cluster has certainly not processed the request.
+//! - An identity header of a client never reaches a cluster.
+//! - Credentials are sent only to the cluster's addresses.
+//! - A user's own token ([`OwnToken`]) is sent only on connections without Tributary's credentials.
+//! - This crate knows no cache and no second cluster.
 
 mod client;
 mod client_upgrade;

@@ -1,4 +1,4 @@
-//! State of one cluster that all its senders share: endpoints, user, name.
+//! Shared state of one cluster's client: endpoints, user and name.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::retry_budget::RetryBudget;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
 
-/// A cluster, shared by all clones of its client.
+/// State of one cluster's client, which all clones of the client share.
 pub(crate) struct ClientInner {
     pub(crate) name: ClusterName,
     pub(crate) endpoints: Endpoints,
@@ -30,22 +30,21 @@ pub(crate) struct ClientInner {
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
-    /// Budget of repeated requests.
     pub(crate) retries: RetryBudget,
-    /// Proofs of the servers behind the addresses.
     pub(crate) proofs: Arc<ServerProofs>,
-    /// Whether the client is for users' own tokens, so that it asks its own questions without credentials.
+    /// Whether the client is for users' own tokens, so that it sends its own requests without credentials.
     pub(crate) passes_tokens: bool,
-    /// Limits upgrades that the member does not take up.
+    /// Limits upgrade requests that end without a 101.
     pub(crate) upgrades: UpgradeLimiter,
-    /// Byte streams to the addresses in place of TCP.
+    /// Byte streams to the addresses, as a replacement for TCP.
     pub(crate) connector: Option<Connector>,
-    /// The cluster that its addresses lead to; `None` where users' own tokens are passed on, which the cluster judges.
+    /// The expected cluster behind the addresses. `None` for users' own tokens, which the cluster authenticates.
     pub(crate) known: Option<Arc<KnownCluster>>,
 }
 
 impl ClientInner {
-    /// Sets the identity of a request after [`crate::headers::prepare_request`] has removed the client's claims.
+    /// Sets the identity headers of a request. Requires that [`crate::headers::prepare_request`] has removed the
+    /// client's identity headers.
     pub(crate) fn set_identity(
         &self,
         headers: &mut HeaderMap,
@@ -72,15 +71,14 @@ impl ClientInner {
         Ok(())
     }
 
-    /// Number of times that the name has changed its cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.known.as_ref().map_or(0, |known| known.generation())
     }
 
-    /// Refuses a request that was meant for an earlier cluster of the name: its sender may be known there alone.
+    /// Refuses a request for a previous cluster of the name, because the sender may have rights there only.
     ///
     /// # Errors
-    /// `AnotherCluster`.
+    /// [`ForwardError::AnotherCluster`].
     pub(crate) fn check_generation(&self, meant: u64) -> Result<(), ForwardError> {
         match self.generation() == meant {
             true => Ok(()),
@@ -88,7 +86,7 @@ impl ClientInner {
         }
     }
 
-    /// Removes the headers of [`set_identity`](Self::set_identity), to set a different user.
+    /// Removes the identity headers of a request, before a retry with another user.
     pub(crate) fn clear_identity(&self, headers: &mut HeaderMap) {
         let is_claim = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
         let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
@@ -97,7 +95,6 @@ impl ClientInner {
         }
     }
 
-    /// See [`ClusterClient::set_addresses`](crate::ClusterClient::set_addresses).
     pub(crate) async fn set_addresses(&self, config: &kube::Config, further: &[Address]) -> Result<bool, ConnectError> {
         if !self.endpoints.are_of_a_list() {
             return Ok(false);
@@ -133,13 +130,14 @@ impl ClientInner {
         Ok(true)
     }
 
-    /// Credentials of the user. Cancellation is safe: a running plugin goes on.
+    /// Returns the credentials of the user. Cancel-safe: a running plugin continues.
     ///
     /// # Errors
-    /// `Credentials`, or `CredentialsExhausted`.
+    /// [`ForwardError::Credentials`] or [`ForwardError::CredentialsExhausted`].
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {
         user.credentials.get().await.map_err(|message| {
-            // Only the text of the failure is left; a plugin's text stays until its next run.
+            // Only the text of the plugin's failure is available, because the text is stored until the plugin's next
+            // run.
             Exhaustion::without_credentials(Exhaustion::of_text(&message), &self.name, message)
         })
     }

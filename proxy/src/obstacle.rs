@@ -1,16 +1,16 @@
-//! Classes of failures that put a member out of reach.
+//! Classes of failures that make a member unreachable.
 
-/// A class of failures. `tributary status` has a word for each.
+/// Class of a failure that makes a member unreachable. `tributary status` prints one word for each class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// No connection, or no answer on it.
+    /// No connection, or no response on the connection.
     Network,
     /// The server's certificate is not trusted.
     Trust,
-    /// The member rejects our credentials.
+    /// The member rejects Tributary's credentials.
     Rejection,
-    /// A credential plugin is missing or fails, or a file cannot be read.
+    /// A credential plugin is missing or fails, or a file is unreadable.
     Credentials,
-    /// The address speaks another protocol, such as plain HTTP for a URL with `https://`.
+    /// The server speaks another protocol, for example plain HTTP at an `https://` URL.
     Protocol,
 }

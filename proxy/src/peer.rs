@@ -1,22 +1,23 @@
-//! The connection that a client's request came by.
+//! Connection of a client's request.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 
 use http::HeaderValue;
 
-/// The longest address as text, in bytes: eight groups of IPv6, and the colons between them.
+/// Maximal length of an address as text, in bytes: eight groups of IPv6 digits, with the colons.
 const ADDRESS_BYTES_MAX: usize = 39;
 
 /// Remote address of the client's connection.
 ///
-/// It is sent as `X-Forwarded-For`, which kube-apiserver writes into the `sourceIPs` of its audit events; the client's
-/// own claims are dropped. Connections share limits fairly by it; requests without it count as one connection.
+/// Tributary sends the address as `X-Forwarded-For`, which kube-apiserver writes into `sourceIPs` of its audit events.
+/// The client's own `X-Forwarded-For` is removed. Connections share limits fairly, by this address; requests without an
+/// address count as one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    /// Address as the value of a header. Cost: one allocation.
+    /// Returns the IP address as a header value. Cost: one allocation.
     pub(crate) fn address(self) -> Option<HeaderValue> {
         let mut text = [0; ADDRESS_BYTES_MAX];
         let mut rest = &mut text[..];
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_address_is_written_in_full_however_long() {
+    fn client_address_of_any_length_becomes_a_header_value() {
         for text in [
             "0.0.0.0:1",
             "255.255.255.255:65535",

@@ -1,4 +1,4 @@
-//! Bounds on the number of connections and requests.
+//! Limits of connections and requests, as counters of permits.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tributary_apimachinery::Permit;
 
-/// A fixed number of places. Clones share them.
+/// A fixed number of permits, for example for tunnels. Clones share the permits.
 #[derive(Clone, Debug)]
 pub struct Places {
     all: usize,
@@ -14,51 +14,51 @@ pub struct Places {
 }
 
 impl Places {
-    /// Makes a pool with this number of places, all of them free.
+    /// Creates a number of free permits.
     pub fn new(all: usize) -> Self {
         Self { all, free: Arc::new(Semaphore::new(all)) }
     }
 
-    /// The number of places, free or taken.
+    /// Returns the total number of permits.
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// The number of taken places.
+    /// Returns the number of permits in use.
     pub fn taken(&self) -> usize {
         self.all.saturating_sub(self.free.available_permits())
     }
 
-    /// Takes a place; `None` if all are taken. Requests do not wait, because a place may stay taken for hours.
+    /// Takes a permit; `None` if all permits are in use. There is no wait, because a permit may be in use for hours.
     pub(crate) fn acquire(&self) -> Option<Permit> {
         self.free.clone().try_acquire_owned().ok().map(Permit::keeping)
     }
 }
 
-/// The users of the places of a member.
+/// Origin of a request to a member. Each origin has a part of the connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// Clients, in any number.
     #[default]
     Client,
-    /// The cachers of single namespaces. Clients cause any number of them.
+    /// Cachers of single namespaces. Clients can cause any number of such cachers.
     Namespaces,
-    /// This process: discovery, questions, and the cachers of whole collections.
+    /// Tributary itself: discovery, probes, and cachers of whole collections.
     Ourselves,
 }
 
-/// The part of all places that is reserved for each asker: a quarter. Without a reserve, clients could take all places,
-/// and a cacher could not reopen its watch. Cachers of single namespaces could take all places of clients. The last
-/// quarter has no reserve, so an asker may have half of all places.
+/// One quarter of the permits is reserved for each of the three origins. Without a reserve, clients could take all
+/// permits, and a cacher could not reopen its watch. Cachers of single namespaces could do the same to clients. The
+/// last quarter has no reserve, so one origin may have half of the permits.
 const KEPT_FOR_EACH: usize = 4;
 
-/// Returns the number of places that an asker may have, if the others have taken `others`.
+/// Returns the maximal number of permits of an origin, if the other origins have taken `others`.
 fn room(all: usize, others: impl Iterator<Item = usize>) -> usize {
     let kept = all / KEPT_FOR_EACH;
     all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
 }
 
-/// Places that all askers share, each with a reserve.
+/// Permits that all origins share. Each origin has a reserve.
 #[derive(Debug)]
 pub(crate) struct SharedPlaces {
     all: usize,
@@ -66,17 +66,16 @@ pub(crate) struct SharedPlaces {
 }
 
 impl SharedPlaces {
-    /// Makes a pool with this number of places, all of them free.
     pub(crate) fn new(all: usize) -> Self {
         Self { all, taken: Arc::default() }
     }
 
-    /// Returns the number of places that this asker may have now.
+    /// Returns the number of permits that this origin may have now.
     pub(crate) fn room(&self, asker: Asker) -> usize {
         self.room_beside(asker, &self.taken.lock())
     }
 
-    /// Takes a place; `None` if this asker has no free place. Requests do not wait.
+    /// Takes a permit; `None` if the origin has no free permit. There is no wait.
     pub(crate) fn acquire(&self, asker: Asker) -> Option<Permit> {
         let own = asker as usize;
         let mut taken = self.taken.lock();
@@ -100,13 +99,12 @@ mod tests {
 
     const ASKERS: [Asker; 3] = [Asker::Client, Asker::Namespaces, Asker::Ourselves];
 
-    /// Takes all places that an asker gets.
     fn all_for(places: &SharedPlaces, asker: Asker) -> Vec<Permit> {
         std::iter::from_fn(|| places.acquire(asker)).collect()
     }
 
     #[test]
-    fn asker_leaves_a_quarter_of_the_places_to_every_other_asker() {
+    fn request_origin_leaves_a_quarter_of_permits_to_each_other() {
         for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ASKERS.into_iter().enumerate() {
                 let [second, third] = [ASKERS[(at + 1) % 3], ASKERS[(at + 2) % 3]];

@@ -1,21 +1,23 @@
 //! Connections to one endpoint of a cluster.
 //!
-//! HTTP/2 connections form lanes, so that a thousand watches cannot delay a GET: one lane for short requests, one for
-//! long-running ones. In each, clients, the cachers of single namespaces, and Tributary's other questions have
-//! connections of their own; of clients' long-running requests, watches have some, and streams from workloads have
-//! others. The next connection is opened when all connections of an asker use 80 % of their streams; for clients'
-//! watches, which fill one after the other, when a fifth of a connection is left. A stream counts until its response
-//! body has ended or is dropped. hyper's own pooling client has exactly one HTTP/2 connection and queues requests above
-//! its streams, so that long watches block each other (hyper#2197, hyper#3623).
+//! Kinds of requests use separate HTTP/2 connections (lanes), so that a thousand watches cannot delay a GET. Short
+//! requests and long-running requests have separate connections. So do clients, cachers of single namespaces, and
+//! Tributary's other requests. Clients' watches are separate from clients' streams from workloads.
 //!
-//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers.
-//! So a connection for clients carries no more streams than fit into its window with their whole unread data. Tributary
-//! reads answers to cachers and to its own questions at once.
+//! A new connection is opened when the existing connections use 80 % of their streams. Connections for clients' watches
+//! fill one after the other, and the next connection is opened when a fifth of a connection is free. A stream counts
+//! until its response body has ended or is dropped. hyper's pooling client does not suffice: it has one HTTP/2
+//! connection and queues requests beyond the limit of streams, so that long watches block other requests (hyper#2197,
+//! hyper#3623).
 //!
-//! A connection is driven in the tokio runtime in which it was dialed. A process may have several runtimes, so that
-//! clients and Tributary's own questions do not wait for each other. A request that crosses runtimes wakes a sleeping
-//! thread at each step. So a request takes a connection of its own runtime; if there is none yet, it takes one of a
-//! second runtime, and a new one is dialed meanwhile. The limit of connections is counted over all runtimes.
+//! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client may not read its responses.
+//! So a connection for clients has only as many streams as fit into the connection's window with full stream windows.
+//! Tributary reads responses to its own requests without delay.
+//!
+//! The tokio runtime that opened a connection also drives it. A process may have several runtimes, so that clients and
+//! Tributary's own requests do not delay each other. A request that crosses runtimes wakes a sleeping thread at each
+//! step. So a request prefers a connection of its own runtime. Without one, the request uses a connection of another
+//! runtime, and a new connection is opened in the background. The limit of connections counts all runtimes.
 
 pub(crate) mod connection_task;
 pub(crate) mod connections;
@@ -59,42 +61,41 @@ use crate::pool::tls::Protocols;
 use crate::pool::uid_question::{Asking, UidQuestion};
 use crate::tuning::{ClientTuning, Windows};
 
-/// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
-/// servers take it for an attack when too many are reset at once.
+/// Maximal number of streams on one connection, even if the member allows more. One lost packet delays all streams of a
+/// connection. Go's servers treat the reset of many streams at once as an attack.
 const MAX_STREAMS: usize = 500;
 
-/// Streams on a connection before the cluster has sent its limit: kube-apiserver's (`MaxConcurrentStreams` in
-/// apiserver's `secure_serving.go`).
+/// Number of streams on a connection before the cluster has sent its limit. kube-apiserver's default
+/// (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const USUAL_STREAMS: usize = 100;
 
-/// Time for which a request waits for a connection to an unreachable cluster, from the start of the dial. The dial goes
-/// on to its own limit; people at a terminal, whose client sends several requests, get an error instead of a hanging
-/// command.
+/// Time for which a request waits for a connection to an unreachable cluster, from the start of the connection attempt.
+/// The attempt continues to its own time limit. kubectl sends several requests per command, and reports an error soon
+/// instead of waiting for each.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: no other request waits for the
-/// same dial, kubectl tries two protocols one after the other, and Tributary notices within a second that a cluster
-/// answers again.
+/// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: an upgrade's connection attempt
+/// is not shared, and kubectl tries two protocols in sequence. Probes detect a recovered cluster within a second.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Connections that are dialed one after the other if the cluster closes each after its first answer. 3: a load
+/// Number of consecutive connection attempts if the cluster closes each connection after its first response. 3: a load
 /// balancer may be draining its servers.
 const ASKED_CONNECTIONS_MAX: usize = 3;
 
-/// Time for which a client waits for a connection of its own while it could share one. 1 s, as for one endpoint while
-/// there is a second one.
+/// Time for which a client waits for a separate connection although it could share an existing connection. 1 s, as for
+/// one endpoint of several.
 const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Content of a cluster's pool at a moment.
+/// Statistics of a cluster's connection pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
-    /// HTTP/2 connections for short requests.
+    /// Number of HTTP/2 connections for short requests.
     pub short_connections: usize,
-    /// Requests in flight on them.
+    /// Number of requests in flight on connections for short requests.
     pub short_streams: usize,
-    /// HTTP/2 connections for long-running requests.
+    /// Number of HTTP/2 connections for long-running requests.
     pub long_connections: usize,
-    /// Requests in flight on them.
+    /// Number of requests in flight on connections for long-running requests.
     pub long_streams: usize,
     /// Number of idle HTTP/1.1 connections.
     pub idle_http1_connections: usize,
@@ -112,58 +113,58 @@ impl PoolStatistics {
     }
 }
 
-/// One request's place on a connection.
+/// Reserved capacity for one request on a connection: an HTTP/2 stream or an HTTP/1.1 connection.
 pub(crate) enum Connection {
     Http2(StreamPermit),
     Http1(Checkout),
 }
 
-/// Connections of a request.
+/// Kind of request, which determines the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Short,
-    /// Watches: clients share the connections.
+    /// Watches, for which clients share connections.
     Watch,
     /// Other long-running requests: streams from workloads.
     Opaque,
 }
 
-/// Part of a pool from which a request may take its connection.
+/// The attributes of a request that determine its connections in the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) lane: LaneKind,
     pub(crate) asker: Asker,
-    /// Connection of the client, for a client's request.
+    /// The client's connection, for a client's request.
     pub(crate) peer: Option<Peer>,
 }
 
 impl Claim {
-    /// Reader of the answer, if the connection must not be shared with other readers.
+    /// Returns the reader of the response, if other readers must not share the connection.
     fn reader(self) -> Option<Reader> {
         (self.lane == LaneKind::Opaque && self.asker == Asker::Client).then_some(self.peer)
     }
 
-    /// Whether it takes a connection for watches of all clients.
+    /// Returns whether the request uses the connections for watches of all clients.
     fn is_shared_watch(self) -> bool {
         self.lane == LaneKind::Watch && self.asker == Asker::Client
     }
 }
 
-/// Connections for one kind of request, except clients': [`Pool::clients`], [`Pool::watches`] and [`Pool::readers`].
+/// Connections for one kind of Tributary's own requests. Clients' connections are in [`Pool::clients`],
+/// [`Pool::watches`] and [`Pool::readers`].
 struct Lane {
     namespaces: Connections,
     ours: Connections,
-    /// The requests that may be under way at once to an endpoint that speaks HTTP/1.1.
+    /// Permits for concurrent requests to an HTTP/1.1 endpoint.
     http1_places: SharedPlaces,
 }
 
-/// Next step of a request without room.
 enum WithoutRoom {
-    /// Wait for a connection.
+    /// Wait for a new connection.
     Wait(Dial),
-    /// Take room on an idle connection, or on a different reader's.
+    /// Use a stream on an idle connection, or on the connection of a different reader.
     Borrow(StreamPermit),
-    /// Look again: there is room by now.
+    /// Search again, because a stream is free now.
     Again,
     Full,
 }
@@ -180,34 +181,33 @@ impl Lane {
     }
 }
 
-/// All connections to one endpoint.
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
-    /// Asks each new connection for the uid of its cluster. `None` for users' own tokens, which the cluster checks.
+    /// Reads the uid of the cluster on each new connection. `None` for users' own tokens, which the cluster
+    /// authenticates.
     question: Option<UidQuestion>,
     observer: Arc<Observer>,
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
-    /// For short requests of clients.
+    /// Connections for short requests of clients.
     clients: Connections,
-    /// For watches of clients.
+    /// Connections for watches of clients.
     watches: Connections,
-    /// For other long-running requests of clients.
+    /// Connections for other long-running requests of clients.
     readers: Readers,
     http1: Arc<IdleConnections>,
-    /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
-    /// Opened connections, with those over HTTP/1.1.
+    /// Number of opened connections, including HTTP/1.1.
     dialed: AtomicU64,
-    /// Duration of the last dial, in milliseconds; 0 before the first.
+    /// Duration of the last connection attempt, in milliseconds; 0 before the first attempt.
     dial_took: AtomicU64,
 }
 
 impl Pool {
-    /// An empty pool, and a task that closes idle connections for as long as the pool lives.
+    /// Creates an empty pool. Spawns a task that closes idle connections until the pool is dropped.
     pub(crate) fn new(
         cluster: ClusterName,
         dialer: Dialer,
@@ -215,7 +215,7 @@ impl Pool {
         observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
-        // An interval of zero is not allowed.
+        // tokio panics for an interval of zero.
         let idle_timeout = tuning.idle_timeout.max(Duration::from_millis(1));
         let pool = Arc::new(Self {
             cluster,
@@ -252,12 +252,13 @@ impl Pool {
         pool
     }
 
-    /// Reserves a stream for a request, on a connection made with these credentials, renewed or not.
+    /// Reserves a stream for a request, on a connection with these credentials, or with renewed credentials.
     ///
-    /// Waits for a dial only if no connection has room. Cancellation leaves the dial running for other requests.
+    /// Waits for a new connection only if no connection has a free stream. Cancellation does not stop a connection
+    /// attempt, which continues for other requests.
     ///
     /// # Errors
-    /// Of the dial; `Full` if every allowed connection is full.
+    /// The error of the connection attempt. [`ForwardError::Full`] if all allowed connections are full.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: Claim,
@@ -265,8 +266,8 @@ impl Pool {
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
         let here = Handle::current().id();
-        // In each round, other requests may take the room of a new connection; this number of rounds fills every
-        // connection.
+        // In each round, other requests may take all streams of a new connection. After this number of rounds, all
+        // allowed connections are full.
         for _ in 0..=self.connections_for(claim) {
             match self.pick(claim, credentials.version, here) {
                 Pick::Room(permit) => return Ok(Connection::Http2(permit)),
@@ -301,7 +302,7 @@ impl Pool {
         Err(self.full(claim))
     }
 
-    /// Next step of a request without room on its connections.
+    /// Decides the next step of a request without a free stream.
     fn without_room(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>, here: runtime::Id) -> WithoutRoom {
         let version = credentials.version;
         let Some(reader) = claim.reader() else {
@@ -324,7 +325,8 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
         }
-        // Before a second dial that may fail, too.
+        // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt, which
+        // may fail again.
         if let Some(permit) = self.readers.borrow(version) {
             return WithoutRoom::Borrow(permit);
         }
@@ -334,11 +336,11 @@ impl Pool {
         }
     }
 
-    /// Waits for a dial. A reader waits a short time if other readers' connections have room, and takes that room if
-    /// the dial fails.
+    /// Waits for a connection attempt. If other readers' connections have free streams, the wait is short, and the
+    /// request uses such a stream if the attempt fails.
     ///
     /// # Errors
-    /// Of the dial.
+    /// The error of the connection attempt.
     async fn wait_or_borrow(
         &self,
         claim: Claim,
@@ -356,15 +358,15 @@ impl Pool {
         dialed.map(|()| None).or_else(|error| borrow().map(Some).ok_or(error))
     }
 
-    /// Waits for a dial; not for long if the member could not be reached last time.
+    /// Waits for a connection attempt. The wait is short if the member was unreachable before.
     async fn wait_for(&self, dial: Dial) -> Result<(), ForwardError> {
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.ended.await };
         let dialed = timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Dials a connection for an upgrade: HTTP/1.1, outside the pool, without HTTP/2 windows. The time is short for an
-    /// unreachable cluster.
+    /// Opens a connection for an upgrade: HTTP/1.1, outside of the pool. The time limit is short for an unreachable
+    /// cluster.
     pub(crate) async fn dial_http1(&self, credentials: &Arc<Current>) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
@@ -372,7 +374,7 @@ impl Pool {
         timeout(UNREACHABLE_UPGRADE_PATIENCE, dial).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
-    /// Opens a connection to the known cluster and counts it, or reports the failure.
+    /// Opens a connection to the expected cluster and counts the connection. Reports a failure to the observer.
     async fn dial(
         &self,
         protocols: Protocols,
@@ -395,7 +397,8 @@ impl Pool {
             let is_http1 = matches!(dialed, Dialed::Http1(..));
             match question.ask_connection(&mut dialed, credentials).await? {
                 Asking::Open => return Ok(dialed),
-                // Each answer of such a server needs a connection of its own.
+                // An HTTP/1.1 server that closes connections after each response needs a new connection for each
+                // request.
                 Asking::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
                 Asking::Closed => {}
             }
@@ -417,7 +420,6 @@ impl Pool {
         Ok(dialed)
     }
 
-    /// Reports a failed connection.
     fn not_dialed(&self, error: &ForwardError) {
         self.observer.failed(error);
         if error.is_of_dial() {
@@ -425,12 +427,12 @@ impl Pool {
         }
     }
 
-    /// Breaks every connection, tunnels included: the endpoint is silent.
+    /// Closes every connection and tunnel, because the endpoint is silent.
     pub(crate) fn cut(&self) {
         self.dialer.cut();
     }
 
-    /// Whether connections can be made with this client certificate.
+    /// Checks that connections can be opened with this client certificate.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), ConnectError> {
         self.dialer.check(certificate).await
     }
@@ -457,7 +459,7 @@ impl Pool {
         }
     }
 
-    /// Connections that a request may take, if they are not by reader.
+    /// Returns the connections for a request whose reader may share connections.
     fn shared(&self, claim: Claim) -> &Connections {
         match claim.asker {
             Asker::Client if claim.lane == LaneKind::Watch => &self.watches,
@@ -478,7 +480,7 @@ impl Pool {
         }
     }
 
-    /// Adds a connection to those that a request may take.
+    /// Adds a connection for requests of this kind.
     fn push(&self, claim: Claim, slot: Arc<Slot>) {
         match claim.reader() {
             Some(reader) => self.readers.push(reader, slot),
@@ -486,7 +488,6 @@ impl Pool {
         }
     }
 
-    /// Forgets a connection that has ended.
     fn remove(&self, claim: Claim, id: u64) {
         match claim.reader() {
             Some(_) => self.readers.remove(id),
@@ -508,7 +509,8 @@ impl Pool {
         }
     }
 
-    /// Streams on a connection for this request, of those that the cluster allows.
+    /// Returns the maximal number of streams on a connection for this kind of request. The cluster's own limit may be
+    /// lower.
     fn streams_for(&self, claim: Claim) -> usize {
         match claim.asker {
             Asker::Client => self.windows(claim).independent_streams().min(MAX_STREAMS),
@@ -516,7 +518,7 @@ impl Pool {
         }
     }
 
-    /// Limit of HTTP/2 connections for this request. They belong to its asker.
+    /// Returns the maximal number of HTTP/2 connections for this kind of request and this origin.
     fn connections_for(&self, claim: Claim) -> usize {
         let most = self.tuning.max_connections;
         match (claim.asker, claim.reader()) {
@@ -526,7 +528,7 @@ impl Pool {
         }
     }
 
-    /// Forgets a connection that takes no more requests, and logs the reason.
+    /// Removes a connection that accepts no more requests, and logs the reason.
     fn ended(&self, claim: Claim, id: u64, broken: Option<Broken>) {
         self.remove(claim, id);
         let Some(Broken { cause, is_silence }) = broken else { return };
@@ -536,27 +538,24 @@ impl Pool {
         tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
     }
 
-    /// Number of HTTP/2 connections made so far.
     pub(crate) fn connections_made(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed)
     }
 
-    /// Number of connections opened so far, over HTTP/1.1 or HTTP/2, with tunnels.
+    /// Returns the number of connections opened so far, over HTTP/1.1 or HTTP/2, including tunnels.
     pub(crate) fn dialed(&self) -> u64 {
         self.dialed.load(Ordering::Relaxed)
     }
 
-    /// Duration of the last dial; zero before the first.
     pub(crate) fn last_dial_took(&self) -> Duration {
         Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
     }
 
-    /// Whether the last connection negotiated HTTP/1.1.
     pub(crate) fn speaks_http1(&self) -> bool {
         self.speaks_http1.load(Ordering::Relaxed)
     }
 
-    /// Limit of concurrent requests of clients in a lane.
+    /// Returns the maximal number of concurrent requests of clients of this kind.
     pub(crate) fn for_clients(&self, lane: LaneKind) -> usize {
         if self.speaks_http1() {
             return self.lane(lane).http1_places.room(Asker::Client);
@@ -579,7 +578,7 @@ impl Pool {
         usable < self.connections_for(claim)
     }
 
-    /// Whether a dial would not bring the next connection, as far as is known.
+    /// Returns whether another connection attempt would probably not help.
     fn grows_in_vain(&self, claim: Claim) -> bool {
         let has_just_failed = match claim.reader() {
             Some(_) => self.readers.has_just_failed(),
@@ -607,7 +606,8 @@ impl Pool {
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.lane(lane).http1_places.room(asker) }
     }
 
-    /// Starts a dial, or joins the current one with the same credentials. `None` if none is needed any more.
+    /// Joins the current connection attempt with the same credentials, or starts an attempt. `None` if no attempt is
+    /// needed any more.
     fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Option<Dial> {
         let begin = || self.begin_dial(claim, credentials);
         match claim.reader() {
@@ -617,11 +617,11 @@ impl Pool {
         }
     }
 
-    /// Starts a dial, whether or not a request waits for it.
+    /// Starts a connection attempt, which continues even if no request waits for it.
     fn begin_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            // A waiting request takes an HTTP/1.1 connection from the idle ones.
+            // A waiting request takes the HTTP/1.1 connection from the idle connections.
             pool.open(claim, &credentials).await.map(drop)
         });
         let interrupted = self.full(claim);
@@ -636,8 +636,8 @@ impl Pool {
         ended
     }
 
-    /// Opens a connection, which is driven where this runs. An HTTP/2 one goes to its like,
-    /// an HTTP/1.1 one to the caller.
+    /// Opens a connection, which the current runtime drives. An HTTP/2 connection is added to the pool, and an HTTP/1.1
+    /// connection is returned.
     async fn open(
         self: &Arc<Self>,
         claim: Claim,
@@ -666,7 +666,7 @@ impl Pool {
         }
     }
 
-    /// Adds an HTTP/2 connection, and drives it in this runtime.
+    /// Adds an HTTP/2 connection to the pool, and drives the connection in the current runtime.
     fn add<C>(
         self: &Arc<Self>,
         claim: Claim,
@@ -685,19 +685,18 @@ impl Pool {
     }
 }
 
-/// Why a connection broke.
 struct Broken {
     cause: String,
-    /// Whether a ping had no answer.
     is_silence: bool,
 }
 
-/// Streams that the cluster allows on a connection; none after it takes no more.
+/// Returns the number of streams that the cluster allows on a connection; 0 for a connection that accepts no more
+/// requests.
 fn streams_allowed<C: Streams>(connection: &ConnectionTask<C>) -> usize {
     connection.connection().map_or(0, Streams::max_send_streams)
 }
 
-/// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows, up to `most`.
+/// Drives an HTTP/2 connection to its end. Updates the allowed number of streams, up to `most`.
 async fn drive<C: Streams>(
     pool: Weak<Pool>,
     claim: Claim,
@@ -708,7 +707,7 @@ async fn drive<C: Streams>(
 ) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_connection(cx);
-        // Every request wakes this task, so a limit that the member changes is known one request later.
+        // Every request wakes this task, so a changed limit of the member is known one request later.
         counts.allow(streams_allowed(&connection).min(most));
         polled
     })
@@ -717,6 +716,5 @@ async fn drive<C: Streams>(
         let broken = |error: C::Error| Broken { cause: explain(&error), is_silence: C::is_silence(&error) };
         pool.ended(claim, id, ended.err().map(broken));
     }
-    // Open streams go on.
     connection.finish().await;
 }

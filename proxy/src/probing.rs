@@ -1,23 +1,23 @@
-//! Probes of each endpoint of a cluster: `/readyz` at intervals, so that silence and recovery are known before a client
-//! meets them. Path, times and thresholds are settings of the cluster (`health/settings.rs`); the following describes
-//! the defaults.
+//! Probes of each endpoint of a cluster: periodic requests of `/readyz`. Probes detect silence and recovery before a
+//! client's request does. Path, times and thresholds are settings of the cluster (`health/settings.rs`); this text
+//! describes the defaults.
 //!
-//! A question without an answer means silence only if nothing else came from the endpoint meanwhile: a different
-//! answer, or bytes of a stream. So a slow network or a busy server does not count as dead. An endpoint that answers
-//! and is not ready gets requests only if no better one is left, and its collections count as fresh only after events.
-//! `/readyz` waits for etcd, for seconds in trouble: after some time `/livez/ping` is asked as well, which waits for
-//! nothing. HTTP/2 pings and new connections do not count, because a load balancer answers them for a server that is
-//! gone. Nor do answers that may be its own ([`Speaker`]).
+//! A probe without a response means silence only if no other bytes came from the endpoint during the probe: another
+//! response, or data of a stream. So a slow network or a busy server does not count as dead. An endpoint that answers
+//! and is not ready gets requests only if no better endpoint is left. Its collections count as fresh only after events.
+//! `/readyz` waits for etcd, if necessary for seconds. So after some time the probe also requests `/livez/ping`, a
+//! check without dependencies. HTTP/2 pings and new connections do not count, because a load balancer answers both even
+//! if its backend is dead. Responses that a load balancer may have sent do not count either ([`Speaker`]).
 //!
-//! A client's error need not be the endpoint's fault: one webhook, or one aggregated server, makes a sound
-//! kube-apiserver answer 500. So after errors, broken or missing answers, one of several endpoints is asked for an
-//! object that every cluster has, through authentication, authorization and storage. An error, or a broken answer,
-//! ejects the endpoint. A 403 is an answer; without an answer the probes decide.
+//! A client's error need not be the endpoint's fault. One webhook or one aggregated server makes a healthy
+//! kube-apiserver answer 500. So after errors, or broken or missing responses, Tributary requests an object that every
+//! cluster has, if the cluster has several endpoints. The request passes authentication, authorization and storage. An
+//! error or a broken response ejects the endpoint. A 403 counts as success. Without a response, the probes decide.
 //!
-//! Endpoints for users' own tokens are asked without credentials: a refusal is an answer.
+//! Endpoints for users' own tokens are probed without credentials, and a 401 or 403 counts as success.
 //!
 //! ```text
-//! frozen            next question        no answer: silent
+//! frozen             next probe          no response: silent
 //!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its streams are cut, its collections are stale
 //! ```
 
@@ -45,42 +45,40 @@ use crate::health::state::Input;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
 
-/// Path that waits for nothing at the endpoint.
+/// Path of a kube-apiserver check without dependencies.
 const PING: &str = "/livez/ping";
 
-/// The object of our own question.
+/// Object that Tributary requests to check a suspected endpoint. Every cluster has this object.
 const OBJECT: &str = "/api/v1/namespaces/default";
 
-/// From one question for the object to the next, however many errors clients get, and while the endpoint is ejected.
-/// 1 s: a client that causes errors costs the endpoint one small request a second.
+/// Minimal interval of requests for the object, also while the endpoint is ejected. 1 s: a client that causes errors
+/// costs the endpoint one small request per second.
 const OBJECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval while an endpoint is out of reach or not ready. 1 s: its objects are fresh 5 s after its recovery, and a
-/// refused connection costs little.
+/// Interval of probes while an endpoint is unreachable or not ready. 1 s: its objects are fresh 5 s after its recovery,
+/// and a refused connection costs little.
 const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
-/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeVerdict {
-    /// The endpoint answered. A refusal of the question counts as ready.
+    /// The endpoint answered. A 403 counts as ready.
     Answered { ready: bool },
-    /// The endpoint does not accept the credentials, which discovery reports.
+    /// The endpoint rejects the credentials. Discovery reports this problem.
     Rejects,
-    /// A server in front of the endpoint answered with this status, and the endpoint gave no sign of life.
+    /// A server in front of the endpoint answered with this status, and the endpoint sent no bytes.
     Absent(StatusCode),
-    /// The endpoint did not answer this probe, but answers requests.
+    /// The endpoint did not answer this probe, but sent other bytes.
     Slow,
-    /// The endpoint gave no sign of life.
+    /// The endpoint sent no bytes.
     Silent,
 }
 
 impl ProbeVerdict {
-    /// Whether the endpoint counts as silent.
     fn is_silent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
 
-    /// Success or failure for the thresholds; `None` if the result does not count.
+    /// Returns success or failure for the thresholds; `None` if the result does not count.
     fn is_success(self) -> Option<bool> {
         match self {
             Self::Answered { ready } => Some(ready),
@@ -90,7 +88,7 @@ impl ProbeVerdict {
     }
 }
 
-/// Probes each endpoint while this is polled; new ones at once, and removed ones no more.
+/// Probes each endpoint while the future is polled. Includes new endpoints at once, and stops for removed endpoints.
 pub(crate) async fn run(member: Arc<ClientInner>) {
     let mut changes = member.endpoints.changes();
     let mut asked: Vec<Weak<Endpoint>> = Vec::new();
@@ -110,7 +108,6 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
     }
 }
 
-/// Probes one endpoint while it is in the list.
 async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let gone = endpoint.gone.clone();
     let are_several = member.endpoints.are_of_a_list();
@@ -122,20 +119,19 @@ async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Asks one endpoint again and again.
 async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let probe = &member.tuning.probe;
     let mut reachability = endpoint.observer.subscribe();
     let mut last = None;
     let mut streak = Streak::default();
     let mut was_lost = false;
-    // At a random time, so that clusters and replicas are not probed all at once.
+    // The first probe is at a random time, so that clusters and replicas are not probed simultaneously.
     let first = INTERVAL.min(probe.interval).mul_f64(rand::rng().random());
     sleep_until(nearest_tick(Instant::now() + first)).await;
     loop {
         let is_lost = endpoint.observer.is_unreachable();
         if is_lost && !was_lost {
-            // Earlier answers do not count any longer.
+            // Results before the loss do not count any longer.
             streak.end();
         }
         was_lost = is_lost;
@@ -149,7 +145,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             }
             None => streak.end(),
         }
-        // A request may notice the loss meanwhile.
+        // A client's request may detect the loss before the next probe.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = !endpoint.observer.is_ready();
         if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
@@ -158,7 +154,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Asks one of several endpoints for the object while it is suspected, until it is healthy again.
+/// Requests the object from a suspected endpoint, until the endpoint is healthy again.
 async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     loop {
         if !endpoint.observer.machine().is_faulty() {
@@ -172,14 +168,14 @@ async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Asks for the object, and gives the fault in the answer as an error; `None` without an answer.
+/// Requests the object. Returns the failure as an error; `None` without a response.
 async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
     Some(match ask_endpoint(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
         Ok(QuestionAnswer { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
         Ok(_) => Ok(()),
-        // No request of a client is on that connection.
+        // No client's request uses this connection, so the failure is the endpoint's fault.
         Err(error @ ForwardError::Send { .. }) => {
             endpoint.observer.apply(Input::Failure);
             Err(format!("{OBJECT}: {}", error.at_endpoint()))
@@ -188,10 +184,10 @@ async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> 
     })
 }
 
-/// Asks once. `None` where the question could not be put, the reason of which is noted.
+/// Sends one probe. `None` if the probe could not be sent; the reason is recorded.
 async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<ProbeVerdict> {
     let user = member.user.load_full();
-    // Outside of the time limit: a credential plugin may take seconds.
+    // The credentials are outside of the time limit, because a credential plugin may take seconds.
     let credentials = match member.credentials(&user).await {
         Ok(credentials) => credentials,
         Err(error) => {
@@ -203,12 +199,12 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     let asked = Instant::now();
     match timeout(probe.answer_within, ask_both(member, endpoint, &credentials, &user)).await {
         Ok(Ok(ProbeVerdict::Absent(status))) => {
-            // An unreachable endpoint needs no further time.
+            // An unreachable endpoint needs no additional time.
             if !endpoint.observer.is_unreachable() {
                 sleep_until(asked + probe.answer_within).await;
             }
             match unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
-                // The endpoint is alive, and its answer to the configured path is not 200.
+                // The endpoint is alive, but its response to the configured path is not 200.
                 ProbeVerdict::Slow if probe.is_strict() => Some(ProbeVerdict::Answered { ready: false }),
                 verdict => Some(verdict),
             }
@@ -222,7 +218,7 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     }
 }
 
-/// Result by a status; `is_nobody` for a question without credentials, by design.
+/// Returns the result for a status code. `is_nobody` is true for a probe without credentials.
 fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return ProbeVerdict::Answered { ready: true };
@@ -234,15 +230,15 @@ fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict
     }
 }
 
-/// Result of a missing answer: this one, if there was no sign of life since the question.
+/// Returns the result of a probe without a response: `verdict`, or `Slow` if other bytes arrived since the probe.
 fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
     if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
 }
 
-/// Notes it, and cuts the connections of an endpoint that has just fallen silent.
+/// Records the result. Closes the connections of an endpoint that has just become silent.
 fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
-        // A question that needs no credentials does not show that they are accepted.
+        // A response to a request without authentication does not prove that the credentials are accepted.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
@@ -264,19 +260,18 @@ fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict
     }
 }
 
-/// Notes that the endpoint is silent.
 fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
-    // The state changes before the cut, so that cut requests report this reason.
+    // The state changes before the connections are closed, so that aborted requests report this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
     endpoint.observer.apply(Input::Failure);
-    // Only once, because new connections have to show whether the endpoint is back.
+    // Only the first silence closes connections, because new connections must show whether the endpoint has recovered.
     if !last.is_some_and(ProbeVerdict::is_silent) {
         endpoint.pool.cut();
     }
 }
 
-/// Asks the endpoint whether it is ready, and after some time whether it is alive.
+/// Requests the readiness path, and after some time `/livez/ping` in addition.
 async fn ask_both(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
@@ -295,7 +290,7 @@ async fn ask_both(
         match answered.map(|answered| of_status(answered.status, member.passes_tokens, probe)) {
             Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
-            // The second question reports the fault.
+            // The readiness request will report the failure.
             Err(_) => std::future::pending().await,
         }
     };
@@ -311,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_is_silent_only_if_it_sends_nothing() {
+    fn endpoint_counts_as_silent_only_if_it_sends_no_bytes() {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {

@@ -1,45 +1,43 @@
-//! Budget of repeated requests to a cluster.
+//! Budget of retried requests to a cluster.
 //!
-//! A cluster in trouble refuses many requests at once. If each were repeated, the cluster would get two and three times
-//! the load. So repeated requests stay a fraction of the others ([`TpsBudget`], as in Finagle and Linkerd). A floor
-//! allows some at a cluster with little traffic.
+//! An overloaded cluster refuses many requests at once. If each request were retried, the load would double or triple.
+//! So retries are limited to a fraction of the requests ([`TpsBudget`], as in Finagle and Linkerd). A minimum allows
+//! some retries at a cluster with little traffic.
 //!
-//! At most half of the budget is for [`Cause::Busy`]: a client can cause such answers at will (by priority and
-//! fairness, for example), and has to leave some to requests of broken connections.
+//! At most half of the budget is for [`Cause::Busy`]. A client can cause such responses at will (by priority and
+//! fairness, for example), and must leave retries for requests on broken connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Duration;
 use tower::retry::budget::{Budget, TpsBudget};
 
-/// The requests of this time count. 10 s: a burst that is over, and a restart, are soon forgotten.
+/// Time window of the counted requests. 10 s: a past burst or restart soon stops counting.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The part of the requests that is sent again: a fifth.
+/// The fraction of requests that may be retried: a fifth.
 const PART: f32 = 0.2;
 
-/// The floor, in requests per second: 20 in each window, however few requests there are. A connection that ends takes a
-/// handful of requests with it, and a member does not notice two more a second.
+/// Minimal budget in retries per second: 20 in each window, however few requests there are. A closed connection aborts
+/// a handful of requests, and two more requests per second do not burden a member.
 const FLOOR: u32 = 2;
 
-/// The reason for which a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Failed,
-    /// The cluster answered that it is busy, or an API server did not know the sender.
+    /// The cluster reported that it is busy, or an API server did not accept Tributary's credentials.
     Busy,
 }
 
-/// The requests that a member was sent again since the start.
+/// Numbers of retries to a member since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetryStatistics {
-    /// Requests that were sent again.
+    /// Number of retried requests.
     pub retries: u64,
-    /// Requests that were not sent again, because the budget was spent.
+    /// Number of requests that were not retried because the budget was spent.
     pub refused: u64,
 }
 
-/// The budget of one member.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
     all: TpsBudget,
@@ -55,13 +53,13 @@ impl RetryBudget {
         Self { all: TpsBudget::new(WINDOW, FLOOR, PART), busy, retries, refused }
     }
 
-    /// Counts a request that is sent for the first time.
+    /// Counts the first attempt of a request.
     pub(crate) fn note_request(&self) {
         self.all.deposit();
         self.busy.deposit();
     }
 
-    /// Takes a request to be sent again off the budget. Gives false where the budget is spent.
+    /// Takes one retry from the budget. Returns false if the budget is spent.
     pub(crate) fn withdraw(&self, cause: Cause) -> bool {
         let is_allowed = (cause == Cause::Failed || self.busy.withdraw()) && self.all.withdraw();
         let counter = if is_allowed { &self.retries } else { &self.refused };
@@ -78,7 +76,7 @@ impl RetryBudget {
 mod tests {
     use super::*;
 
-    /// The number of requests that may be sent again now.
+    /// Returns the number of retries that the budget allows now.
     fn drain(budget: &RetryBudget, cause: Cause) -> usize {
         (0..10_000).filter(|_| budget.withdraw(cause)).count()
     }
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn busy_answers_leave_half_to_requests_that_fail() {
+    async fn retries_after_429_leave_half_of_the_retry_budget() {
         let budget = RetryBudget::new();
         (0..1_000).for_each(|_| budget.note_request());
         assert_eq!(drain(&budget, Cause::Busy), 110);

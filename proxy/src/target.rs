@@ -1,4 +1,4 @@
-//! Address of a cluster, and the join of a request's path to it.
+//! Address of a cluster, and the join of a request's path with the address.
 
 use std::sync::Arc;
 
@@ -8,33 +8,31 @@ use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::error::ConnectError;
 
-/// Address of a cluster, with the proxy on the way.
+/// Address of a cluster, with the proxy to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// URL of the server.
     pub url: Uri,
-    /// The proxy on the way, if there is one.
+    /// URL of the proxy, if any.
     pub proxy: Option<Uri>,
 }
 
 impl From<Uri> for Address {
-    /// An address that is reached without a proxy.
     fn from(url: Uri) -> Self {
         Self { url, proxy: None }
     }
 }
 
-/// Parsed URL of an address.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) server: ServerUrl,
     pub(crate) proxy: Option<Uri>,
 }
 
-/// The addresses of a configuration and further ones, in this order.
+/// Parses the address of a configuration and the further addresses, in this order.
 ///
 /// # Errors
-/// The first that cannot be used.
+/// The first invalid address.
 pub(crate) fn targets(
     cluster: &ClusterName,
     config: &kube::Config,
@@ -52,16 +50,14 @@ pub(crate) fn targets(
     targets.collect()
 }
 
-/// A member's server URL, taken apart.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     scheme: Scheme,
     authority: Authority,
-    /// Without a trailing slash; empty for most clusters, `/k8s/clusters/c-1` behind Rancher.
+    /// Path of the server URL without a trailing slash. Empty for most clusters; `/k8s/clusters/c-1` behind Rancher.
     base_path: Box<str>,
-    /// Host and port, for people.
     pub(crate) address: Arc<str>,
-    /// The whole, for comparing.
+    /// The whole URL, for comparisons.
     pub(crate) comparable: Box<str>,
 }
 
@@ -69,7 +65,7 @@ impl ServerUrl {
     /// Parses a server URL.
     ///
     /// # Errors
-    /// The fault of the URL.
+    /// The problem with the URL.
     pub(crate) fn parse(url: &Uri) -> Result<Self, &'static str> {
         let scheme = url.scheme().ok_or("it has no scheme")?.clone();
         if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
@@ -91,15 +87,14 @@ impl ServerUrl {
         Ok(Self { scheme, authority, base_path, address, comparable })
     }
 
-    /// URL of a server in a comparable form, with its port and its host in lower case. `None` for a URL without a
-    /// server. Without query and user.
+    /// Returns a server URL in a comparable form, with its port, and with the host in lower case. `None` for a URL
+    /// without a host. Omits query and user info.
     pub(crate) fn comparable_text(url: &Uri) -> Option<Box<str>> {
         let (scheme, authority) = (url.scheme()?, url.authority()?);
         let address = address(scheme, authority).to_ascii_lowercase();
         Some(format!("{scheme}://{address}{}", url.path().trim_end_matches('/')).into())
     }
 
-    /// Whether requests' paths are joined to another.
     pub(crate) fn has_base_path(&self) -> bool {
         !self.base_path.is_empty()
     }
@@ -108,7 +103,7 @@ impl ServerUrl {
         self.scheme == Scheme::HTTPS
     }
 
-    /// The host without port and without an IPv6 address's brackets, as TLS wants it.
+    /// Returns the host without the port and without the brackets of an IPv6 address, as TLS requires.
     pub(crate) fn host(&self) -> &str {
         without_brackets(self.authority.host())
     }
@@ -117,17 +112,16 @@ impl ServerUrl {
         &self.authority
     }
 
-    /// The URL to dial.
     pub(crate) fn dial_uri(&self) -> Uri {
         self.absolute(PathAndQuery::from_static("/"))
     }
 
-    /// Absolute URI of a request for this address. Ignores scheme and authority of the request's own URI, and keeps
+    /// Returns the absolute URI of a request to this address. Ignores scheme and authority of the request's URI. Keeps
     /// path and query byte for byte.
     ///
     /// # Errors
-    /// The fault of the path: it is none (`*`), or its dot segments could leave the base path, behind which other
-    /// clusters may lie.
+    /// The problem with the path: it is not a path (`*`), or its dot segments could leave the base path and reach
+    /// another cluster.
     pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
         self.check(uri)?;
         let path_and_query = uri.path_and_query().ok_or("it has no path")?;
@@ -139,7 +133,7 @@ impl ServerUrl {
             .map_err(|_| "it is too long together with the cluster's server URL")
     }
 
-    /// Whether a request's path can be joined: [`join`](Self::join)'s errors without its work.
+    /// Checks whether [`join`](Self::join) would succeed, without building the URI.
     pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
         let path = uri.path_and_query().ok_or("it has no path")?.path();
         if !path.starts_with('/') {
@@ -151,13 +145,13 @@ impl ServerUrl {
         Ok(())
     }
 
-    /// The absolute URI of a path at the member, base path included.
+    /// Returns the absolute URI of a path at the member, including the base path.
     fn absolute(&self, path_and_query: PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(path_and_query);
-        // All three parts are set, as `from_parts` requires.
+        // `from_parts` requires all three parts, which are set here.
         Uri::from_parts(parts).unwrap_or_default()
     }
 }
@@ -167,7 +161,7 @@ fn address(scheme: &Scheme, authority: &Authority) -> String {
     format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port))
 }
 
-/// Whether a path has a segment `.` or `..`, dots and slashes percent-encoded or not.
+/// Returns whether a path has a segment `.` or `..`, also with percent-encoded dots or slashes.
 fn has_dot_segment(path: &str) -> bool {
     if !path.contains('.') && !path.contains('%') {
         return false;
@@ -176,10 +170,10 @@ fn has_dot_segment(path: &str) -> bool {
     lower.split('/').any(|segment| segment == "." || segment == "..")
 }
 
-/// URL for people, without a possible password; also for a text that is no URL.
+/// Removes user info with a possible password from a URL, for messages. Also accepts text that is not a URL.
 pub fn without_user_info(url: &str) -> String {
     let begin = url.find("://").map_or(0, |scheme| scheme + 3);
-    // An unescaped password may contain any character.
+    // An unescaped password may contain any character, including `@`.
     match url[begin..].rfind('@') {
         Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
         None => url.to_owned(),
@@ -195,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn server_urls_are_plain_http_or_https_urls() {
+    fn server_url_with_unsupported_parts_is_refused() {
         let plain = target("https://example.com").unwrap();
         assert_eq!((plain.host(), &*plain.address, plain.is_https()), ("example.com", "example.com:443", true));
         let ip = target("https://[::1]:6443/").unwrap();
@@ -207,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_joined_byte_for_byte() {
+    fn request_path_is_joined_to_the_base_path_unchanged() {
         let plain = target("https://h:6443").unwrap();
         let based = target("https://h/k8s/clusters/c-1/").unwrap();
         for (path, joined) in [
@@ -222,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_cannot_leave_the_base() {
+    fn request_path_cannot_leave_the_base_path() {
         let based = target("https://h/k8s/clusters/c-1").unwrap();
         for path in ["/../c-2/api", "/%2e%2E/c-2", "/a/..%2Fb", "/a/%2e", "/x%5C..%5Cy"] {
             assert!(based.join(&path.parse().unwrap()).is_err(), "{path}");
@@ -232,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_shown_without_passwords() {
+    fn password_is_removed_from_urls_in_messages() {
         for (url, shown) in [
             ("https://a:6443/path", "https://a:6443/path"),
             ("https://user:secret@a:6443", "https://a:6443"),

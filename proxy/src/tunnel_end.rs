@@ -1,24 +1,23 @@
-//! End of a tunnel that both sides would keep open.
+//! Signal that ends a tunnel although both connections are open.
 
 use std::fmt;
 
 use futures::future::{BoxFuture, pending};
 use tokio::sync::oneshot;
 
-/// Ends the tunnel of a switched request, by the future that its [`TunnelEnder`] is given.
+/// Signal that ends the tunnel of an upgraded request, when the future from the [`TunnelEnder`] is ready.
 pub struct TunnelEnd(oneshot::Receiver<BoxFuture<'static, ()>>);
 
-/// Decides about the end of a tunnel. On drop, the tunnel ends when its sides close.
+/// Decides when a tunnel ends. If this value is dropped, the tunnel ends when its connections close.
 pub struct TunnelEnder(oneshot::Sender<BoxFuture<'static, ()>>);
 
 impl TunnelEnd {
-    /// An end, and the sender that decides about it.
+    /// Creates a signal, and the handle that controls the signal.
     pub fn new() -> (Self, TunnelEnder) {
         let (sender, receiver) = oneshot::channel();
         (Self(receiver), TunnelEnder(sender))
     }
 
-    /// Waits for the end.
     pub(crate) async fn wait(self) {
         match self.0.await {
             Ok(end) => end.await,
@@ -28,9 +27,9 @@ impl TunnelEnd {
 }
 
 impl TunnelEnder {
-    /// Ends the tunnel when this future does. The future is dropped after the tunnel has ended by itself.
+    /// Ends the tunnel when the future `end` is ready. The future is dropped if the tunnel ends before.
     pub fn end_when(self, end: BoxFuture<'static, ()>) {
-        // Fails after the tunnel has ended.
+        // Sending fails if the tunnel has already ended.
         let _is_over = self.0.send(end);
     }
 }

@@ -1,9 +1,9 @@
 //! Upgraded requests: exec, attach, port-forward and the `proxy` subresource.
 //!
-//! Each gets an HTTP/1.1 connection of its own. Bytes are joined only after both sides have switched: any answer but a
-//! matching 101 is an ordinary response, and no byte of the client after its request reaches the cluster
-//! (CVE-2018-1002105, CVE-2020-8559). The number of such answers for a user is bounded, unless kube-apiserver itself
-//! switches (`failed_upgrades.rs`).
+//! Each upgraded request gets a separate HTTP/1.1 connection. Bytes are copied only after both the client's and the
+//! cluster's connection have switched protocols. Any response except a matching 101 is an ordinary response. Then no
+//! byte of the client after its request reaches the cluster (CVE-2018-1002105, CVE-2020-8559). The number of a user's
+//! upgrade requests without a 101 is limited, unless kube-apiserver itself switches protocols (`failed_upgrades.rs`).
 
 pub(crate) mod tunnel;
 
@@ -36,7 +36,7 @@ use crate::pool::dial::Dialed;
 use crate::tunnel_end::TunnelEnd;
 use crate::upgrade::tunnel::joined;
 
-/// Forwards a prepared upgrade request, as this user of the cluster.
+/// Forwards a prepared upgrade request as this user of the cluster.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
@@ -46,7 +46,7 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, ForwardError> {
     let ClientUpgrade { connection: client, permits } = member.client_side(&request, context)?;
     let (end, destination) = (context.tunnel_end.take(), context.destination());
-    // hyper's own.
+    // Removes hyper's extensions.
     request.extensions_mut().clear();
     let mut token = member
         .upgrades
@@ -67,7 +67,7 @@ pub(crate) async fn forward(
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.spoke(Speaker::from_status(response.status()));
     held.endpoint.gave(response.status());
-    // Its connection is its own until the answer has ended, switched or not.
+    // The request occupies its connection until the end of the response, with or without a 101.
     let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place, permits));
     let about = match response.status() {
@@ -87,7 +87,7 @@ pub(crate) async fn forward(
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
         StatusCode::UNAUTHORIZED if about == About::Us => {
-            // The next try finds other credentials, if there are any.
+            // The client's next attempt uses renewed credentials, if available.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
@@ -102,7 +102,6 @@ pub(crate) async fn forward(
     }
 }
 
-/// Makes an ordinary response of an answer without an upgrade.
 fn not_switched(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
@@ -111,7 +110,7 @@ fn not_switched(
 ) -> Result<Response<Body>, ForwardError> {
     let (speaker, shutdown) = (Speaker::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
-        // hyper marks the end over HTTP/1.1.
+        // Over HTTP/1.1, hyper reports a response that ends too early.
         let source = BodySource { endpoint, speaker, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)
@@ -119,7 +118,7 @@ fn not_switched(
     member.finish(response)
 }
 
-/// Opens and drives a connection for one request.
+/// Opens a connection for one request, and drives the connection.
 async fn connect(
     member: &ClientInner,
     credentials: &Arc<Current>,
@@ -144,15 +143,14 @@ async fn connect(
     Ok((held, sender))
 }
 
-/// The lifetime of a tunnel.
 struct TunnelHold {
-    /// Kept until either side closes, or the end has come.
+    /// Kept until one connection closes, or the end signal.
     permit: Permit,
     end: Option<TunnelEnd>,
 }
 
-/// Returns the 101 for the client, and starts a task that joins both connections after it has been sent. The
-/// connections keep the request's permits until either side closes, or `end` comes.
+/// Returns the 101 for the client. Starts a task that copies bytes between both connections after the 101 was sent. The
+/// task keeps the request's permits until one connection closes, or until `end`.
 fn join(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
@@ -167,7 +165,7 @@ fn join(
     headers::prepare_response(&mut head.headers, Some(protocol));
     let (shutdown, cluster) = (member.tuning.shutdown.clone(), member.name.clone());
     member.tuning.tunnels.spawn(async move {
-        // The permit is held to the end.
+        // The permit is kept until the end of the task.
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
@@ -184,10 +182,10 @@ fn join(
 }
 
 impl ClientInner {
-    /// Takes the client's end of the connection out of its request.
+    /// Takes the client's connection from the request.
     ///
     /// # Errors
-    /// `UpgradeRefused` for a connection that cannot switch.
+    /// [`ForwardError::UpgradeRefused`] for a connection that cannot switch protocols.
     fn client_side(
         &self,
         request: &Request<Body>,

@@ -1,4 +1,5 @@
-//! Schedules of what clients, time and configurations do, against what must hold after each step.
+//! Property tests of the limiter: generated schedules of requests, time and new limits, with invariants after each
+//! step.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -12,7 +13,7 @@ use crate::allowance::Slots;
 use crate::hand::Deck;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// Number of accounts for single keys; all further keys share one account.
+/// Number of accounts with a single key. All further keys share one account.
 const KEYS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +41,14 @@ fn queueing() -> Queueing {
     Queueing { deck: Deck::new(4, 2).unwrap(), length, wait_max: Duration::from_secs(1) }
 }
 
-/// A limiter, and what its clients know: the waker of each is its number.
+/// A limiter with simulated clients. Each waker is the number of a client.
 struct Clients<A: Allowance> {
     limiter: Limiter<A, u64>,
     now: Instant,
     next: u64,
     held: Vec<LimiterPermit>,
     waiting: BTreeMap<u64, Ticket>,
-    /// Turns that were given since they were looked at.
+    /// Permits granted since the last check.
     turns: Vec<LimiterPermit>,
 }
 
@@ -91,7 +92,7 @@ impl<A: Allowance> Clients<A> {
         self.receive_turns(granted);
     }
 
-    /// Each turn goes to a waiting request, once.
+    /// Checks that each permit goes to a waiting request, once.
     fn receive_turns(&mut self, granted: Granted<u64>) {
         for (number, place) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
@@ -100,12 +101,11 @@ impl<A: Allowance> Clients<A> {
         }
     }
 
-    /// Invariants after each step, for both kinds of limits.
     fn check(&mut self) {
         assert_eq!(self.limiter.waiting(), self.waiting.len());
         assert!(self.waiting.len() <= queueing().waiting_max());
         assert!(self.limiter.keys() <= KEYS_MAX);
-        // No request waits while seats are free: a lost wake-up would show here.
+        // If a request waits while its seats are free, a wake-up was lost.
         let accounts: Vec<_> = self.waiting.values().map(|ticket| ticket.account).collect();
         for account in accounts {
             let mut lost = Vec::new();
@@ -121,7 +121,7 @@ impl<A: Allowance> Clients<A> {
 
 proptest! {
     #[test]
-    fn slots_never_exceed_the_limit_and_all_come_back(max in 0_u32..6, schedule in steps()) {
+    fn slots_never_exceed_the_limit_and_all_are_freed(max in 0_u32..6, schedule in steps()) {
         let limit = |max| MaxRequestsInflight { max, count_long_running: false };
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
@@ -132,7 +132,7 @@ proptest! {
             }
             clients.check();
         }
-        // Each waiting request has a turn after the requests before it.
+        // Each waiting request is admitted after all requests before it have ended.
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);
@@ -151,7 +151,8 @@ proptest! {
         let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
         let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
         let mut clients: Clients<SpentTokens> = Clients::new(limit(burst));
-        // The tokens that each account may have had since the last change: its burst, and what time brought.
+        // Upper bound of spent tokens in each account since the last change of the limit: the burst and the refilled
+        // tokens.
         let (mut brought, mut had) = (f64::from(burst), BTreeMap::<AccountId, u32>::new());
         for step in schedule {
             let before = (clients.now, clients.limiter.limit());
@@ -159,7 +160,7 @@ proptest! {
                 continue;
             }
             if let Step::Wait { microseconds } = step {
-                // Time is followed as the task does that comes back when something is due.
+                // The test advances time as the task in `gate.rs` does: it wakes up at each `due` time.
                 let until = clients.now + Duration::from_micros(microseconds);
                 while let Some((due, account)) = next_due(&clients) && due <= until {
                     prop_assert!(due >= clients.now);
@@ -190,7 +191,7 @@ proptest! {
     }
 }
 
-/// When the first of those that wait has its turn by time alone.
+/// Returns the earliest time at which time alone admits a waiting request, with its account.
 fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
     let due = |ticket: &Ticket| {
         let due = clients.limiter.due(ticket.account, ticket.generation, clients.now)?;
@@ -199,10 +200,9 @@ fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
     clients.waiting.values().filter_map(due).min()
 }
 
-/// With more keys than there is memory for, nobody who is over the limit is forgotten, and no key that comes has more
-/// than its share of one limit.
+/// More keys than accounts: accounts of exhausted keys remain, and all new keys share one limit.
 #[test]
-fn hostile_keys_neither_grow_memory_nor_reset_a_spent_limit() {
+fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let one = NonZeroU32::MIN;
     let mut limiter: Limiter<SpentTokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
@@ -215,13 +215,13 @@ fn hostile_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
     assert_eq!(others, 99 + 1, "each with an account of its own, and one of all others");
     assert_eq!(admitted(0, start), (false, 100));
-    // Full buckets leave their accounts to new keys.
+    // Full buckets free their accounts for new keys.
     let later = start + Duration::from_secs(2);
     assert_eq!((10_000..20_000).filter(|key| admitted(*key, later).0).count(), 100 + 1);
 }
 
 #[test]
-fn wide_request_is_not_overtaken_and_takes_at_most_all_slots() {
+fn waiting_wide_request_is_not_overtaken_by_narrow_requests() {
     let limit = MaxRequestsInflight { max: 4, count_long_running: false };
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();

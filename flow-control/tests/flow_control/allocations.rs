@@ -1,4 +1,4 @@
-//! Allocations: none for an admitted request, few for a waiting request.
+//! Memory allocations of an admitted request (none) and of a waiting request (few).
 
 use futures::FutureExt;
 use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
@@ -6,7 +6,7 @@ use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
 use super::{from, one, slots, tenants, tokens};
 
 #[test]
-fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
+fn admitted_request_of_an_existing_key_allocates_no_memory() {
     let by = [Dimension::User, Dimension::Group, Dimension::Verb, Dimension::Resource];
     let queueing = Some(Queueing::default());
     for kind in [slots(100, &by, queueing), tokens(1_000, 1_000, &by, queueing)] {
@@ -21,9 +21,9 @@ fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
     }
 }
 
-/// Keys with waiting requests have queues, and one user may have thousands of keys.
+/// One user may create thousands of keys whose requests wait, and each key has its own queues.
 #[tokio::test(start_paused = true)]
-async fn waiting_request_takes_no_memory_for_empty_queues() {
+async fn waiting_request_allocates_no_memory_for_empty_queues() {
     const BYTES_MAX: u64 = 8 << 10;
     let queueing = Queueing { deck: Deck::new(1_024, 4).unwrap(), ..Queueing::default() };
     let control = one(slots(1, &[Dimension::User], Some(queueing)));

@@ -1,4 +1,4 @@
-//! Limits, their keys, and the texts of refusals.
+//! Tests of limits, of their keys, and of the texts of refusals.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tributary_flow_control::{
 
 use super::{from, named, one, slots, tenants, tokens, watch};
 
-/// The answer that comes at once.
+/// Returns the decision, which must come without a wait.
 fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
     schema.admit(attributes).now_or_never().expect("it does not wait")
 }
 
 #[tokio::test(start_paused = true)]
-async fn place_is_free_once_its_holder_is_dropped() {
+async fn slot_is_free_after_its_request_is_dropped() {
     let control = one(slots(2, &[], None));
     let schema = tenants(&control);
     let [first, _second] = ["ann", "bob"].map(|name| at_once(schema, &from(name)).unwrap());
     assert_eq!(at_once(schema, &from("eve")).unwrap_err().cause, RefusalCause::Exceeded);
     drop(first);
     let third = at_once(schema, &from("eve")).unwrap();
-    // The end of a task drops the request, as when its connection closes.
+    // An aborted task drops the permit, as a closed client connection does.
     let task = tokio::spawn(async move {
         let _third = third;
         std::future::pending::<()>().await;
@@ -36,7 +36,7 @@ async fn place_is_free_once_its_holder_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_key_has_a_limit_of_its_own() {
+async fn each_user_has_a_separate_limit() {
     let control = one(slots(1, &[Dimension::User, Dimension::Verb], None));
     let schema = tenants(&control);
     let (ann, bob) = (from("ann"), from("bob"));
@@ -49,9 +49,10 @@ async fn each_key_has_a_limit_of_its_own() {
     assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, admitted: 3, refused, ..SchemaUsage::default() });
 }
 
-/// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
+/// KubeGateway counts long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits do
+/// not.
 #[tokio::test(start_paused = true)]
-async fn long_running_request_takes_a_place_only_if_counted() {
+async fn long_running_request_takes_a_slot_only_if_configured() {
     let counting = |max, count_long_running| {
         let limit = MaxRequestsInflight { max, count_long_running };
         one(SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None }))
@@ -109,7 +110,7 @@ async fn refusal_names_the_schema_the_limit_and_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_survives_a_change_of_the_configuration() {
+async fn slots_in_use_survive_a_change_of_the_configuration() {
     let first = FlowControl::new([
         named("tenants", slots(3, &[], None)),
         named("rate", tokens(1, 4, &[], None)),
@@ -128,15 +129,16 @@ async fn usage_survives_a_change_of_the_configuration() {
             named("other", tokens(1, 1, &[], None)),
         ])
         .unwrap();
-    // A bucket of another size begins full.
+    // A bucket with a changed burst becomes full.
     let rate = second.schema("rate").unwrap();
     assert_eq!(let_in(rate, 10), 5);
     let same = second.changed([named("rate", tokens(1, 5, &[Dimension::User], None))]).unwrap();
     assert_eq!(let_in(same.schema("rate").unwrap(), 10), 5, "each user has a bucket now");
-    // A schema of another kind begins unused.
+    // A schema of another kind starts with zero usage.
     assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
     drop(other);
-    // By user now: what all held together holds nobody's place, and is still in flight.
+    // Each user has a separate limit now. The earlier requests shared one key, so they take no slot of a user's limit,
+    // but remain in flight.
     assert_eq!(tenants(&second).usage().in_flight, 3);
     let third = second.changed([named("tenants", slots(2, &[], None))]).unwrap();
     let mut held = held.into_iter();
@@ -145,19 +147,19 @@ async fn usage_survives_a_change_of_the_configuration() {
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
     drop(held.next());
     assert!(at_once(tenants(&third), &from("ann")).is_ok());
-    // Holders of the first configuration have the limit of the last one.
+    // Requests with the first configuration are subject to the limit of the latest configuration.
     let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
     assert!(at_once(tenants(&first), &from("bob")).is_err());
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
 }
 
-/// How many of these requests are let in at once.
+/// Returns how many of `requests` requests are admitted without a wait.
 fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
     (0..requests).filter(|_| at_once(schema, &from("ann")).is_ok()).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_rate_begins_with_a_full_bucket_and_an_equal_one_continues() {
+async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
@@ -169,7 +171,7 @@ async fn new_rate_begins_with_a_full_bucket_and_an_equal_one_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admitted_requests_count_again_if_their_schema_returns() {
+async fn slots_in_use_count_again_after_their_schema_returns() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
@@ -177,7 +179,7 @@ async fn admitted_requests_count_again_if_their_schema_returns() {
         (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count()
     };
     assert_eq!(rate(&first), 4);
-    // The schema is removed, or changes its kind, for several configurations.
+    // Several configurations in a row lack the schema, or change its kind.
     for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {
         let gone = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
         let again = gone.changed(both()).unwrap();
@@ -197,7 +199,7 @@ async fn admitted_requests_count_again_if_their_schema_returns() {
 }
 
 #[test]
-fn schema_names_are_unique() {
+fn duplicate_schema_names_are_refused() {
     let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];
     let error = FlowControl::new(twice).unwrap_err();
     assert_eq!(error.to_string(), "there are two flow control schemas of the name \"tenants\"; rename one of them");

@@ -13,7 +13,7 @@ mod limits;
 mod offered_twice;
 mod waits;
 
-/// Request of a user: `list pods`.
+/// Returns the request `list pods` of a user.
 fn from(name: &str) -> Attributes<'_> {
     Attributes {
         user: FlowUser { verifier: "test", name },
@@ -28,7 +28,7 @@ fn from(name: &str) -> Attributes<'_> {
     }
 }
 
-/// A watch of theirs.
+/// Returns the request `watch pods` of a user.
 fn watch(name: &str) -> Attributes<'_> {
     Attributes { verb: "watch", is_long_running: true, ..from(name) }
 }
@@ -43,7 +43,6 @@ fn tokens(qps: u32, burst: u32, by: &[Dimension], queueing: Option<Queueing>) ->
     SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, by: by.to_vec(), queueing })
 }
 
-/// Queues with this maximal wait.
 fn waiting(wait_max: Duration) -> Queueing {
     Queueing { wait_max, ..Queueing::default() }
 }
@@ -52,7 +51,6 @@ fn named(name: &str, kind: SchemaKind) -> Schema {
     Schema { name: name.into(), kind }
 }
 
-/// A configuration of one schema.
 fn one(kind: SchemaKind) -> FlowControl {
     FlowControl::new([named("tenants", kind)]).expect("one schema")
 }

@@ -1,4 +1,4 @@
-//! A load of twice the limit.
+//! Tests with twice as many requests as the limit admits.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use super::{from, one, slots, tenants, tokens, waiting};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// For so many seconds each user sends so many requests in a millisecond, each of which lasts so long. How many of each
-/// were let in in the second half, in a second.
+/// Simulates users for some seconds. `offered` has for each user the number of requests per millisecond, and the
+/// duration of a request. Returns each user's admitted requests per second, in the second half of the time.
 async fn let_in(
     kind: SchemaKind,
     offered: &[(&'static str, u32, Duration)],
@@ -57,14 +57,14 @@ fn within(part: f64, wanted: f64, tolerance: f64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_bucket_of_10_000_offered_20_000_is_exact_to_5_percent() {
+async fn token_bucket_under_double_load_admits_its_rate() {
     let ten_thousand = tokens(10_000, 1_000, &[], None);
     let alone = let_in(ten_thousand, &[("ann", 20, Duration::ZERO)], 2).await;
     assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
 }
 
-/// One user sends ten times as many requests as another user. The users who ask for more than a third each have a third
-/// of the rest.
+/// Four users send 20,000 requests per second; the limit is 10,000. The three users who exceed their fair share get
+/// equal parts of the tokens that the fourth user leaves.
 #[tokio::test(start_paused = true)]
 async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
     let ten_thousand = tokens(10_000, 1_000, &[], Some(waiting(Duration::from_millis(200))));
@@ -82,10 +82,10 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
     assert!(within(counts["kim"], 1_000.0, 0.05), "{counts:?}");
 }
 
-/// Of places that are held, the time is shared: one tenant's storm of long requests leaves another half of them.
 #[tokio::test(start_paused = true)]
-async fn users_of_the_same_places_have_them_for_as_long_to_10_percent() {
-    // Ten places: 10 s of them in a second, of which half is 25 requests of 200 ms, or 500 of 10 ms.
+async fn users_occupy_slots_for_equal_times_within_10_percent() {
+    // Ten slots give 10 s of slot time per second. Half of this time is 25 requests of 200 ms, or 500 requests of 10
+    // ms.
     let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));
     let offered = [("lists", 1, 200 * MILLISECOND), ("gets", 1, 10 * MILLISECOND)];
     let counts = let_in(ten, &offered, 20).await;

@@ -1,4 +1,4 @@
-//! Short waits instead of refusals.
+//! Tests of waiting requests.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{from, named, one, slots, tenants, tokens, waiting};
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[tokio::test(start_paused = true)]
-async fn waiting_request_is_admitted_at_its_turn_or_times_out() {
+async fn waiting_request_gets_a_freed_slot_or_times_out() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -31,7 +31,7 @@ async fn waiting_request_is_admitted_at_its_turn_or_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_leaves_passes_its_turn_on() {
+async fn cancelled_request_passes_its_slot_to_the_next_request() {
     let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let held = schema.admit(&from("ann")).await.unwrap();
@@ -41,7 +41,7 @@ async fn request_that_leaves_passes_its_turn_on() {
         assert!(waiting.now_or_never().is_none());
     }
     drop(gone);
-    // The second request gets the turn, and is dropped before it looks.
+    // The second request is granted the slot, and is dropped before its next poll.
     drop(held);
     assert_eq!(schema.usage().waiting, 1);
     drop(late);
@@ -50,7 +50,7 @@ async fn request_that_leaves_passes_its_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
+async fn request_waits_for_a_token_and_an_unused_token_remains() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -60,7 +60,7 @@ async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
     }
     let took = started.elapsed().as_millis();
     assert!((300..=303).contains(&took), "{took} ms");
-    // A request that is dropped before it looks leaves the token to the next request.
+    // A request that is dropped before its next poll leaves the token to the next request.
     let ann = from("ann");
     let mut gone = Box::pin(schema.admit(&ann));
     assert!((&mut gone).now_or_never().is_none());
@@ -71,7 +71,7 @@ async fn request_waits_for_a_token_and_an_untaken_token_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn raised_limit_gives_turns_at_once() {
+async fn raised_limit_admits_waiting_requests_at_once() {
     let queueing = Some(waiting(WAIT_MAX));
     for (few, more) in [
         (slots(1, &[], queueing), slots(2, &[], queueing)),
@@ -94,7 +94,7 @@ async fn raised_limit_gives_turns_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queues_are_bounded_each_and_all_together() {
+async fn each_queue_and_the_sum_of_queues_are_bounded() {
     let queueing = |queues, length| Queueing {
         deck: Deck::new(queues, 1).unwrap(),
         length: NonZeroU16::new(length).unwrap(),
@@ -109,7 +109,7 @@ async fn queues_are_bounded_each_and_all_together() {
     let refused = schema.admit(&from("kim")).now_or_never().expect("there is no room to wait in").unwrap_err();
     assert_eq!((refused.cause, refused.cause.reason()), (RefusalCause::QueueFull, "queue-full"));
     drop(waits);
-    // Of eight queues a flow waits in one.
+    // A flow uses only one of eight queues.
     let control = one(slots(1, &[], Some(queueing(8, 2))));
     let schema = tenants(&control);
     let _held = schema.admit(&from("ann")).await.unwrap();
@@ -120,9 +120,10 @@ async fn queues_are_bounded_each_and_all_together() {
     assert_eq!(refused.cause, RefusalCause::QueueFull);
 }
 
-/// Flow control comes before the lookup of the resource, so a user may invent any number of keys.
+/// Flow control runs before the lookup of the resource, so a user can create any number of keys with invented resource
+/// names.
 #[tokio::test(start_paused = true)]
-async fn user_of_many_keys_leaves_others_a_place_to_wait() {
+async fn user_with_many_keys_leaves_queue_capacity_to_other_users() {
     let queueing = Queueing {
         deck: Deck::new(8, 1).unwrap(),
         length: NonZeroU16::new(25).unwrap(),
@@ -150,9 +151,9 @@ async fn user_of_many_keys_leaves_others_a_place_to_wait() {
     assert!(sixth.await.is_ok());
 }
 
-/// With the right to create ServiceAccounts in one namespace, a person makes any number of users.
+/// A user who may create ServiceAccounts in one namespace can create any number of users.
 #[tokio::test(start_paused = true)]
-async fn users_of_one_member_have_one_turn_and_share_it() {
+async fn service_accounts_of_one_member_share_one_flow() {
     let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -164,7 +165,7 @@ async fn users_of_one_member_have_one_turn_and_share_it() {
     let all = std::iter::repeat_n(("storm", &storm), 20).chain(accounts.iter().map(|own| ("account", own)));
     for (who, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
         waits.push(async move { schema.admit(attributes).await.map(|_spent| who) });
-        // The request arrives before the next request.
+        // The first poll puts this request into the queue before later requests.
         assert!(waits.next().now_or_never().is_none());
     }
     while let Some(who) = waits.next().await {

@@ -1,4 +1,4 @@
-//! Checks each field of a rule on its own.
+//! Checks each field of a policy rule, independently of the other fields.
 
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::RuleField;
@@ -6,7 +6,6 @@ use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
 use crate::place::RulePlace;
 use crate::rule::Rule;
 
-/// Reports invalid entries of each field.
 pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), findings: &mut Findings) {
     for field in RuleField::ALL {
         let entries = rule.entries(field);
@@ -29,7 +28,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
                     (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
-                    // The inverted entry still has an effect on its other paths.
+                    // The inverted entry still excludes paths that reach the policies.
                     (Unasked::Part(_), Some(_)) => {}
                 }
             }
@@ -37,7 +36,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
     }
 }
 
-/// Reports entries that a `*` or a plain entry of the same field makes void.
+/// Reports entries without effect because of a `*` or a plain entry in the same field.
 fn together(entries: &[String], path: &str, findings: &mut Findings) {
     let quoted =
         |entries: Vec<&String>| entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
@@ -55,7 +54,7 @@ fn together(entries: &[String], path: &str, findings: &mut Findings) {
     }
 }
 
-/// The problem with an entry (without its `-`), and the remedy.
+/// Returns the problem with an entry (without its `-`), and the remedy.
 pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     match field {
         RuleField::Verbs => verb(entry),
@@ -74,7 +73,7 @@ pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     }
 }
 
-/// Whether a path begins as the path of a resource: `/api/VERSION/RESOURCE`, `/apis/GROUP/VERSION/RESOURCE`.
+/// Returns whether a path has the form of a resource path: `/api/VERSION/RESOURCE` or `/apis/GROUP/VERSION/RESOURCE`.
 fn is_of_resource(entry: &str) -> bool {
     let mut segments = entry.trim_end_matches('*').split('/').skip(1);
     let before = match segments.next() {
@@ -85,11 +84,11 @@ fn is_of_resource(entry: &str) -> bool {
     segments.nth(before).is_some_and(|resource| !resource.is_empty())
 }
 
-/// The requests that an entry names and that never reach the policies of a scope, with the reason and the remedy.
+/// The requests that match an entry but never reach the policies of a scope, with the reason and the remedy.
 enum Unasked {
-    /// All requests that the entry names.
+    /// All requests that match the entry.
     Whole(&'static str),
-    /// The described part of them.
+    /// A part of the requests that match the entry. The text describes the part.
     Part(String),
 }
 
@@ -109,7 +108,7 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     if let Some(after) = path.strip_prefix("/clusters/") {
         return unasked_below_clusters(after, is_beginning);
     }
-    // A prefix of the endpoint's own paths may also match others: `/healthzz`, `/metrics/slis`.
+    // A prefix of Tributary's own paths may also match other paths: `/healthzz`, `/metrics/slis`.
     let is_own = if is_beginning { all_below_pass_no_policies(path) } else { passes_no_policies(path) };
     match is_own {
         true => Some(Unasked::Whole("in the merged view this endpoint answers it itself, without policies; remove it")),
@@ -121,7 +120,8 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     }
 }
 
-/// The requests that a path `/clusters/AFTER` names. The bare `/clusters/` and `/clusters//` belong to no cluster.
+/// Returns which requests of the path `/clusters/AFTER` reach no policies. `/clusters/` and `/clusters//` belong to no
+/// cluster.
 fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
     match (matches!(after, "" | "/"), is_beginning) {
         (false, _) => Some(Unasked::Whole(
@@ -137,7 +137,7 @@ fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
     }
 }
 
-/// Whether an entry of `verbs` is the verb of some request.
+/// Returns whether an entry of `verbs` can match the verb of a request.
 pub(super) fn is_verb(entry: &str) -> bool {
     entry == "*" || verb(entry.strip_prefix('-').unwrap_or(entry)).is_none()
 }
@@ -193,7 +193,7 @@ fn service_account(entry: &str) -> Option<String> {
     }
 }
 
-/// The problem with a `*` that is not at the end.
+/// Returns the problem with a `*` before the end of an entry.
 fn star_inside(entry: &str) -> Option<String> {
     let is_inside = entry.trim_end_matches('*').contains('*');
     is_inside.then(|| "has a \"*\" inside; a \"*\" is allowed alone, or at the end to match a prefix".to_owned())

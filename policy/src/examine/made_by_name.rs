@@ -1,8 +1,8 @@
-//! Verbs other than `create` that create objects.
+//! Denials of `create` that `patch` and `update` evade.
 //!
-//! A server-side apply (`patch`) and a PUT (`update`) create an object that does not exist. A kube-apiserver checks the
-//! right to `create` at that moment (apiserver `pkg/endpoints/handlers/patch.go` and `update.go`). Policies decide
-//! before it is known whether the object exists, so a denial of `create` alone does not prevent its creation.
+//! A server-side apply (`patch`) and a PUT (`update`) create an object that does not exist. kube-apiserver then checks
+//! the right to `create` (apiserver `pkg/endpoints/handlers/patch.go` and `update.go`). Policies run before Tributary
+//! knows whether the object exists, so a denial of `create` alone does not prevent its creation.
 
 use tributary_apimachinery::Verb;
 
@@ -14,7 +14,7 @@ use crate::place::RulePlace;
 use crate::policy::Mode;
 use crate::rule::{Matcher, Rule};
 
-/// Resources that are never stored. Only POST creates them.
+/// Resources that kube-apiserver never stores. Only POST creates these resources.
 const NEVER_KEPT: [&str; 7] = [
     "bindings",
     "localsubjectaccessreviews",
@@ -25,7 +25,7 @@ const NEVER_KEPT: [&str; 7] = [
     "tokenreviews",
 ];
 
-/// Warns of a rule that denies `create` if no rule denies `patch` and `update` of the same objects.
+/// Warns of a rule that denies `create`, unless other rules deny `patch` and `update` of the same objects.
 pub(super) fn examine(rule: &Rule, (place, mode): (RulePlace, Mode), denials: &Denials, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
@@ -52,7 +52,7 @@ pub(super) fn examine(rule: &Rule, (place, mode): (RulePlace, Mode), denials: &D
     }
 }
 
-/// Whether a rule matches stored objects, and not only subresources or resources that are never stored.
+/// Returns whether a rule matches a resource that kube-apiserver stores. Subresources do not count.
 fn takes_what_is_kept(matcher: &Matcher) -> bool {
     let is_kept = |resource: &str| !NEVER_KEPT.contains(&resource);
     matcher.takes_resources()

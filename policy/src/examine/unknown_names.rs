@@ -1,4 +1,4 @@
-//! Finds entries with names of groups and resources that no cluster has. Such entries never match.
+//! Finds names of groups and resources that no cluster has. Rules with such names never match.
 
 use super::Findings;
 use super::fields::problem;
@@ -7,7 +7,7 @@ use crate::known_resources::{group_doubt, resource_doubt};
 use crate::place::RulePlace;
 use crate::rule::Rule;
 
-/// Warns of entries of `apiGroups` and `resources` that name an unknown group or resource of Kubernetes.
+/// Warns of entries in `apiGroups` and `resources` with unknown names.
 pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
@@ -18,7 +18,7 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
             tell(RuleField::ApiGroups, index, entry, &doubt);
         }
     }
-    // Inverted entries stand for all other groups, and their resources are unknown.
+    // With inverted groups, the rule applies to all other groups, whose resources are unknown.
     let groups: Vec<_> = rule.api_groups.iter().map(String::as_str).collect();
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;
@@ -32,13 +32,12 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// The entries of a field that are well-formed names, with their indices. `fields` reports malformed entries.
+/// Returns the well-formed names of a field, with their indices. `fields` reports malformed entries.
 fn list_names(field: RuleField, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
     entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, without_inversion(entry)).is_none())
 }
 
-/// The entry without the `-` of an inverted one.
 fn without_inversion(entry: &str) -> &str {
     entry.strip_prefix('-').unwrap_or(entry)
 }

@@ -1,15 +1,15 @@
-//! The findings in policies: each has a path, a value and a remedy.
+//! Tests of findings in policies: each finding has a path, a value and a remedy.
 
 use tributary_policy::{Mode, Policy, PolicyScope, RULES_MAX, Rule, Severity, examine};
 
 use crate::{denying, entries, everything};
 
-/// The findings in a cluster's policies, one per line, with the prefix `E` or `W`.
+/// Returns the findings in a cluster's policies, one per line, with the prefix `E` (error) or `W` (warning).
 fn found(policies: &[Policy]) -> Vec<String> {
     found_of(policies, PolicyScope::Cluster)
 }
 
-/// The findings in a scope, without the warning of a final denial, which has its own test.
+/// Returns the findings in a scope, without the warning of a final denial, which has a separate test.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let mut lines = all_found_of(policies, scope);
     lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
@@ -24,7 +24,7 @@ fn all_found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     examine(policies, scope).iter().map(line).collect()
 }
 
-/// A dispatching policy, which can have findings only for its rules.
+/// Returns a dispatching policy. Only its rules can have findings.
 fn policy(rules: Vec<Rule>) -> Policy {
     Policy { rules, ..Policy::default() }
 }
@@ -113,7 +113,7 @@ fn rules_that_never_match_are_errors() {
     assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
 }
 
-/// An author who writes a path to deny or to allow it must learn that policies never see it.
+/// An author who writes a rule for such a path needs the information that policies never apply to the path.
 #[test]
 fn paths_that_never_reach_policies_are_reported() {
     const OWN: &str = "in the merged view this endpoint answers it itself, without policies; remove it";
@@ -154,7 +154,7 @@ fn paths_that_never_reach_policies_are_reported() {
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{entry} {scope:?}: {lines:#?}");
         }
     }
-    // Prefixes may also match paths that policies see: `/metrics/slis`, `/healthzz`, the bare `/clusters/`.
+    // Prefixes may also match paths to which policies apply: `/metrics/slis`, `/healthzz`, and `/clusters/`.
     for (entry, told) in [
         ("/metrics*", "\"/metrics\": in the merged view this endpoint answers that itself"),
         ("/healthz*", "\"/healthz\": in the merged view this endpoint answers that itself"),
@@ -222,7 +222,7 @@ fn hidden_rules_and_policies_are_warnings() {
             vec![policy(vec![rule(0), rule(0)])],
             vec![format!("W {first}.rules[1]: matches no request, because {first}.rules[0] {remedy}")],
         ),
-        // An audited policy does not hide an enforced one, but an enforced policy hides an audited one.
+        // An audited policy does not hide an enforced policy, but an enforced policy hides an audited policy.
         (vec![told(all()), two()], vec![]),
         (vec![all(), told(two())], vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")]),
         (
@@ -235,7 +235,7 @@ fn hidden_rules_and_policies_are_warnings() {
 }
 
 #[test]
-fn rule_hides_another_if_each_field_covers_it() {
+fn rule_hides_a_later_rule_if_each_field_covers_it() {
     let with = |users: &str, accounts: &str, groups: &str, resources: &str, names: &str| Rule {
         users: entries(users),
         service_accounts: entries(accounts),
@@ -260,7 +260,7 @@ fn rule_hides_another_if_each_field_covers_it() {
         (with("", "a/*", "", "pods", ""), with("", "a/b", "", "pods", ""), true),
         (with("", "a/*", "", "pods", ""), with("", "*", "", "pods", ""), false),
         (with("", "a/*", "", "pods", ""), with("ann", "a/b", "", "pods", ""), false),
-        // A user in dev may also be in ops.
+        // A user in group `dev` may also be in group `ops`.
         (with("", "", "-ops", "pods", ""), with("", "", "dev", "pods", ""), false),
         (with("", "", "-ops", "pods", ""), with("", "", "-o*", "pods", ""), true),
         (with("", "", "", "*/status", ""), with("", "", "", "pods/status", ""), true),
@@ -276,7 +276,7 @@ fn rule_hides_another_if_each_field_covers_it() {
 
 /// A rule that dispatches `web` does not match `web:80`, but a rule that denies `web` does.
 #[test]
-fn rule_hides_another_only_if_it_covers_all_spellings() {
+fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
     let rule = |resources: &str, names: &str| {
         let (resources, resource_names) = (entries(resources), entries(names));
         Rule { resources, resource_names, verbs: entries("get"), ..pods() }
@@ -303,7 +303,7 @@ fn rule_hides_another_only_if_it_covers_all_spellings() {
     }
 }
 
-/// Helm 4 and `kubectl apply --server-side` create objects with a patch.
+/// Helm 4 and `kubectl apply --server-side` create objects with PATCH.
 #[test]
 fn denial_of_create_without_patch_and_update_is_a_warning() {
     let creating =
@@ -390,7 +390,7 @@ fn final_denial_is_a_warning() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // If a policy denies every other request, by one rule or several, no request gets a 500.
+        // If policies deny every remaining request, by one rule or by several, no request gets a 500.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),
@@ -412,7 +412,7 @@ fn final_denial_is_a_warning() {
                 );
             }
         }
-        // A request that matches no global policy goes on to the policies of its scope.
+        // The policies of the scope apply to a request that matches no global policy.
         let lines = all_found_of(&policies, PolicyScope::Global);
         assert!(!lines.iter().any(|line| line.contains("500")), "{lines:?}");
     }

@@ -1,4 +1,4 @@
-//! Strategies for policies and requests from few words, so that they often match.
+//! Strategies for generated policies and requests. They use a few words only, so that rules often match.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,13 +13,12 @@ const GROUPS: [&str; 3] = ["", "apps", "batch"];
 const RESOURCES: [&str; 3] = ["pods", "nodes", "jobs"];
 const SUBRESOURCES: [&str; 4] = ["", "status", "log", "proxy"];
 const NAMES: [&str; 5] = ["", "a", "ab", "abc", "bé"];
-/// Names of proxied objects too: other spellings of the same objects, and schemes that equal names.
+/// Names of objects, including spellings of proxied objects (`a:80`), and schemes that equal names.
 const OBJECTS: [&str; 10] = ["", "a", "ab", "abc", "bé", "a:80", "ab:", "b:a:80", "ab:b:", "a:b:c:d"];
 const USERS: [&str; 6] =
     ["ann", "anna", "bob", "system:serviceaccount:a:ab", "system:serviceaccount:a:b", "system:serviceaccount:b:ab"];
 const PATHS: [&str; 4] = ["/", "/healthz", "/healthz/etcd", "/version"];
 
-/// A generated request with the user's groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     user: &'static str,
@@ -47,7 +46,7 @@ pub(crate) fn asked() -> impl Strategy<Value = Asked> {
         .prop_map(|(user, groups, user_agent, verb, target)| Asked { user, groups, user_agent, verb, target })
 }
 
-/// Entries of a field: often everything, so that rules match; also words, prefixes, and inverted entries.
+/// Generates the entries of a field: often `*`, and also words, prefixes and inverted entries.
 fn field(words: &'static [&'static str], has_beginnings: bool) -> impl Strategy<Value = Vec<String>> {
     let entry = (select(words), 0..6_u8, 0..4_usize, prop::bool::weighted(0.3)).prop_map(
         move |(word, beginning, length, inverted)| {
@@ -85,7 +84,6 @@ fn rule() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// Policies with these numbers of rules.
 pub(crate) fn policies(
     policies: std::ops::Range<usize>,
     rules: std::ops::Range<usize>,

@@ -1,4 +1,4 @@
-//! Decisions of policies follow the contract and equal those of its direct transcription.
+//! Tests that decisions of policies follow the contract and equal the decisions of the reference implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,12 +11,11 @@ mod truth_table;
 use tributary_apimachinery::RequestedResource;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, Policy, Rule};
 
-/// The entries of a field, separated by spaces; `''` is the empty string.
+/// Parses entries separated by spaces; `''` is the empty string.
 pub(crate) fn entries(text: &str) -> Vec<String> {
     text.split_whitespace().map(|word| if word == "''" { String::new() } else { word.to_owned() }).collect()
 }
 
-/// A rule that matches everything.
 pub(crate) fn everything() -> Rule {
     let all = || entries("*");
     Rule {
@@ -33,13 +32,13 @@ pub(crate) fn everything() -> Rule {
     }
 }
 
-/// A policy with these rules that denies with a message.
 pub(crate) fn denying(message: &str, rules: Vec<Rule>) -> Policy {
     let action = Action::Deny { message: message.to_owned() };
     Policy { rules, outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// A request of `ann` for a resource of the core group: `get pods`, `get pods/status`, `get pods web-0`.
+/// Returns a request of `ann` for a resource of the core group, for example `get pods`, `get pods/status`, `get pods
+/// web-0`.
 pub(crate) fn resource(text: &str) -> DispatchAttributes<'_> {
     let mut words = text.split_whitespace();
     let (verb, resource) = (words.next().unwrap(), words.next().unwrap());
@@ -49,7 +48,6 @@ pub(crate) fn resource(text: &str) -> DispatchAttributes<'_> {
     DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb, target: DispatchTarget::Resource(target) }
 }
 
-/// A get of a path by `ann`.
 pub(crate) fn path(path: &str) -> DispatchAttributes<'_> {
     let target = DispatchTarget::NonResource(path.into());
     DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb: "get", target }

@@ -1,4 +1,4 @@
-//! The index, the explanations and the findings agree with the reference implementation.
+//! Property tests: the index, the explanations and the findings agree with the reference implementation.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ proptest! {
 
     /// A rule with the finding "matches no request" never matches.
     #[test]
-    fn rule_reported_as_useless_matches_no_request(
+    fn rule_reported_as_ineffective_matches_no_request(
         policies in generated::policies(1..5, 1..4),
         asked in vec(generated::asked(), 1..60),
     ) {

@@ -1,4 +1,4 @@
-//! The sixteen rows of the truth table of rules, with their numbers, and cases that the table does not settle.
+//! The sixteen rows of the contract's truth table for rules, with their numbers, and cases outside the table.
 
 use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
 
@@ -33,13 +33,13 @@ fn user(name: &str) -> DispatchAttributes<'_> {
 }
 
 #[test]
-fn row_1_no_verbs_and_any_verb() {
+fn row_1_empty_verbs_match_nothing_and_star_everything() {
     row(verbs(""), &[(resource("get pods"), false)]);
     row(verbs("* -get"), &[(resource("get pods"), true)]);
 }
 
 #[test]
-fn row_2_an_inverted_verb() {
+fn row_2_inverted_verb_matches_all_other_verbs() {
     row(verbs("-get"), &[(resource("get pods"), false), (resource("create pods"), true)]);
 }
 
@@ -50,24 +50,24 @@ fn row_3_several_inverted_resources_are_all_excluded() {
 }
 
 #[test]
-fn row_4_an_entry_without_minus_voids_inverted_entries() {
+fn row_4_plain_entry_voids_inverted_entries() {
     let asked = [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
     row(resources("-pods deployments"), &asked);
 }
 
 #[test]
-fn row_5_a_subresource_is_not_its_resource() {
+fn row_5_resource_entry_does_not_match_its_subresource() {
     row(resources("pods"), &[(resource("get pods/status"), false)]);
     row(resources("*"), &[(resource("get pods/status"), true)]);
 }
 
 #[test]
-fn row_6_an_inverted_resource_does_not_exclude_its_subresources() {
+fn row_6_inverted_resource_does_not_exclude_its_subresources() {
     row(resources("-pods"), &[(resource("get pods"), false), (resource("get pods/status"), true)]);
 }
 
 #[test]
-fn row_7_a_subresource_of_all_resources() {
+fn row_7_star_entry_matches_a_subresource_of_all_resources() {
     let asked = [
         (resource("get deployments/status"), true),
         (resource("get deployments"), false),
@@ -77,12 +77,12 @@ fn row_7_a_subresource_of_all_resources() {
 }
 
 #[test]
-fn row_8_an_inverted_subresource_of_all_resources() {
+fn row_8_inverted_star_entry_excludes_that_subresource() {
     row(resources("-*/status"), &[(resource("get deployments/status"), false), (resource("get pods"), true)]);
 }
 
 #[test]
-fn row_9_all_subresources_of_a_resource_are_an_error() {
+fn row_9_star_as_a_subresource_is_an_error() {
     let rules = vec![resources("deployments/*"), resources("-deployments/*"), resources("pods */*")];
     let findings = tributary_policy::examine(&[denying("no", rules)], tributary_policy::PolicyScope::Cluster);
     for (index, place) in [(0, "rules[0].resources[0]"), (1, "rules[1].resources[0]"), (2, "rules[2].resources[1]")] {
@@ -94,20 +94,20 @@ fn row_9_all_subresources_of_a_resource_are_an_error() {
 }
 
 #[test]
-fn row_10_the_core_group_is_the_empty_text() {
+fn row_10_empty_text_matches_the_core_group() {
     row(Rule { api_groups: entries("''"), ..everything() }, &[(resource("get pods"), true)]);
     row(Rule { api_groups: entries("-"), ..everything() }, &[(resource("get pods"), false)]);
 }
 
 #[test]
-fn row_11_a_list_has_no_name() {
+fn row_11_list_request_has_an_empty_name() {
     for (names, expected) in [("nginx", false), ("-nginx", true), ("", true)] {
         let rule = Rule { resource_names: entries(names), ..everything() };
         row(rule, &[(resource("list pods"), expected)]);
     }
 }
 
-/// No spelling of a name evades a denial, and a rule that dispatches only matches the spelling that it names.
+/// A dispatching rule matches only the spelling that the rule contains.
 #[test]
 fn no_spelling_of_a_proxied_name_evades_a_denial() {
     let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
@@ -134,7 +134,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
             assert_eq!(passes(&names(rule), &spelling), is_passed, "{rule} {spelling}");
         }
     }
-    // An entry with a colon is compared with the path; a scheme is not the beginning of a name.
+    // An entry with a colon is compared with the path. A scheme is not the beginning of a name.
     for (rule, name, is_denied, is_passed) in [
         ("web:80", "web:80", true, true),
         ("web:80", "http:web:80", false, false),
@@ -150,20 +150,20 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
         assert_eq!(denies(&names(rule), &proxy(name)), is_denied, "{rule} {name}");
         assert_eq!(passes(&names(rule), &proxy(name)), is_passed, "{rule} {name}");
     }
-    // An object that is not proxied has one spelling.
+    // An object without the subresource `proxy` has one spelling.
     for request in ["get services web:80", "get services/status web:80", "get configmaps/proxy web:80"] {
         assert!(!denies(&names("web"), request) && passes(&names("-web"), request), "{request}");
     }
 }
 
 #[test]
-fn row_12_prefix_of_a_user_name() {
+fn row_12_star_matches_a_prefix_of_user_names() {
     row(Rule { users: entries("user-*"), ..everything() }, &[(user("user-1"), true), (user("ann"), false)]);
     row(Rule { users: entries("-user-*"), ..everything() }, &[(user("user-1"), false), (user("ann"), true)]);
 }
 
 #[test]
-fn row_13_users_or_service_accounts() {
+fn row_13_rule_matches_its_users_or_its_service_accounts() {
     let rule = |users| Rule { users: entries(users), service_accounts: entries("d/d"), ..everything() };
     row(rule(""), &[(user("bob"), false)]);
     row(rule(""), &[(user("system:serviceaccount:d:d"), true)]);
@@ -172,7 +172,7 @@ fn row_13_users_or_service_accounts() {
 }
 
 #[test]
-fn row_14_whole_paths_and_prefixes() {
+fn row_14_path_entry_matches_whole_path_or_prefix() {
     let rule = |urls| Rule { non_resource_urls: entries(urls), ..everything() };
     row(rule("/healthz"), &[(path("/healthz/etcd"), false)]);
     row(rule("/healthz/*"), &[(path("/healthz"), false), (path("/healthz/etcd"), true)]);
@@ -185,7 +185,7 @@ fn row_15_path_rules_do_not_match_resources() {
 }
 
 #[test]
-fn row_16_the_first_policy_wins() {
+fn row_16_first_matching_policy_decides() {
     let (pods, all) = (denying("A", vec![resources("pods")]), denying("B", vec![everything()]));
     let message = |policies: &DispatchPolicies, asked| match policies.decide(&asked).verdict {
         Verdict::Taken { outcome, .. } => outcome.action.clone(),
@@ -199,7 +199,7 @@ fn row_16_the_first_policy_wins() {
     assert_eq!(message(&reversed, resource("get secrets")), all.outcome.action);
 }
 
-/// Case 17 of the contract, for policies alone.
+/// Case 17 of the gateways' contract, for policies alone.
 #[test]
 fn case_17_unmatched_request_is_refused_if_there_are_policies() {
     let asked = resource("get pods");
@@ -221,11 +221,11 @@ fn audited_policy_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
-    // An audited policy alone has the same effect as no policy.
+    // A single audited policy has the same effect as no policy.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
-    // Before an enforced policy it would have matched the request, after it not.
+    // An audited policy is reported before the enforced policy that matches, but not behind it.
     for (policies, audited, taken) in [
         (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
         (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),

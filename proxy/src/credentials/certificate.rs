@@ -5,16 +5,15 @@ use std::sync::Arc;
 use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 
-/// The client certificate of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Certificate {
-    /// Certificate in the configuration, or in files that it names.
+    /// Certificate in the configuration, or in files of the configuration.
     Configured(Arc<ConfiguredCertificate>),
     /// Certificate from a credential plugin.
     Plugin(Arc<PluginCertificate>),
 }
 
-/// A user's certificate fields, as a kubeconfig has them; all empty where the user has no certificate.
+/// The certificate fields of a kubeconfig user. All fields are empty for a user without a certificate.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredCertificate {
     chain_base64: Option<String>,
@@ -23,7 +22,7 @@ pub(crate) struct ConfiguredCertificate {
     key_file: Option<String>,
 }
 
-/// A certificate and its key, as kube's configuration holds them: PEM in base64.
+/// A certificate and its key, in the form of kube's configuration: PEM in base64.
 #[derive(PartialEq, Eq)]
 pub(crate) struct PluginCertificate {
     pub(crate) chain_base64: Box<str>,
@@ -31,7 +30,6 @@ pub(crate) struct PluginCertificate {
 }
 
 impl Certificate {
-    /// Certificate of a configuration's user.
     pub(crate) fn configured(user: &AuthInfo) -> Self {
         Self::Configured(Arc::new(ConfiguredCertificate {
             chain_base64: user.client_certificate_data.clone(),
@@ -41,12 +39,12 @@ impl Certificate {
         }))
     }
 
-    /// Whether it is in files, which may change.
+    /// Returns whether the certificate is in files, which may change.
     pub(crate) fn is_in_files(&self) -> bool {
         matches!(self, Self::Configured(fields) if fields.chain_file.is_some() || fields.key_file.is_some())
     }
 
-    /// A user with this certificate and nothing more.
+    /// Returns a kubeconfig user with this certificate and without other credentials.
     pub(crate) fn as_user(&self) -> AuthInfo {
         match self {
             Self::Configured(fields) => AuthInfo {
@@ -70,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_keeps_its_certificate_and_loses_the_rest() {
+    fn certificate_becomes_a_user_without_other_credentials() {
         let user = AuthInfo {
             client_certificate_data: Some("Yw==".to_owned()),
             client_key_data: Some("aw==".to_owned().into()),

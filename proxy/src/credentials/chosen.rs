@@ -1,27 +1,24 @@
-//! Choice among several credentials of a user in a configuration.
+//! Choice among several credentials of one kubeconfig user.
 
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::SecretString;
 
-/// The credentials that count, by kube's order of precedence, in which these stand.
+/// The credentials that take precedence, in kube's order of precedence.
 pub(super) enum Chosen<'a> {
-    /// `auth-provider` (OIDC, GCP).
     Provider,
-    /// A user's name and password. A name without a password is none.
+    /// User name and password. A user name without a password does not count.
     Password,
     Token(&'a SecretString),
-    /// The file that has the token.
     TokenFile(&'a str),
     Exec(&'a ExecConfig),
-    /// A client certificate alone, which stands in the configuration.
+    /// Only a client certificate, included in the configuration.
     Certificate,
-    /// A client certificate alone, of which the configuration names the file.
+    /// Only a client certificate, in a file of the configuration.
     CertificateFile,
     Nothing,
 }
 
 impl<'a> Chosen<'a> {
-    /// Credentials of this user.
     pub(super) fn from_user(user: &'a AuthInfo) -> Self {
         if user.auth_provider.is_some() {
             Self::Provider

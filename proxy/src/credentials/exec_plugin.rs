@@ -1,8 +1,9 @@
 //! Credential plugins of a kubeconfig (`users[].user.exec`), as in client-go's `plugin/pkg/client/auth/exec`.
 //!
-//! kube's own implementation runs a plugin once more for each use of its certificate, blocks a thread without a time
-//! limit, prints the plugin's output (its token) in its errors, and never runs it again after a 401. A plugin gets no
-//! terminal here, because this is a server. Its standard error is shown, without anything that looks like a secret.
+//! This module replaces kube's implementation. kube runs a plugin again for each use of its certificate, blocks a
+//! thread without a time limit, prints the plugin's output (its token) in errors, and never runs the plugin again after
+//! a 401. A plugin gets no terminal here, because Tributary is a server. The plugin's standard error is shown in
+//! errors, without words that may be secrets.
 
 use std::process::Stdio;
 use std::time::SystemTime;
@@ -17,15 +18,14 @@ use tokio::time::Duration;
 
 use crate::credentials::certificate::PluginCertificate;
 
-/// The most that is read of a plugin's output, in bytes. Credentials are a few kilobytes.
+/// Maximal length of a plugin's output, in bytes. Credentials have a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// Words of at least this length on standard error are taken for secrets, unless they are addresses.
+/// Words of at least this length on standard error count as secrets, unless they are addresses.
 const SECRET_LENGTH: usize = 32;
 
-/// The version of the protocol that is spoken where the configuration names none.
+/// Version of the plugin protocol if the configuration has none.
 const DEFAULT_API_VERSION: &str = "client.authentication.k8s.io/v1";
 
-/// Output of a plugin.
 pub(crate) struct PluginCredential {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<PluginCertificate>,
@@ -67,7 +67,7 @@ struct ExecStatus {
 /// Checks a configuration without running the plugin.
 ///
 /// # Errors
-/// The fault, for people.
+/// The invalid field, for people.
 pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     if config.command.as_deref().is_none_or(str::is_empty) {
         return Err("exec has no command".to_owned());
@@ -85,10 +85,10 @@ pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the plugin once.
+/// Runs the plugin once. Cancellation kills the plugin.
 ///
 /// # Errors
-/// The fault, for people and without secrets. Cancellation kills the plugin.
+/// The failure, for people and without secrets.
 pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCredential, String> {
     check(config)?;
     let name = config.command.as_deref().unwrap_or_default();
@@ -123,7 +123,6 @@ struct PluginOutput {
     stderr: Vec<u8>,
 }
 
-/// Version of the protocol for question and answer.
 fn api_version(config: &ExecConfig) -> &str {
     config.api_version.as_deref().unwrap_or(DEFAULT_API_VERSION)
 }
@@ -161,8 +160,8 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
     Ok(bytes)
 }
 
-/// Parses an ExecCredential of the requested version: JSON, or YAML, as client-go's decoder accepts. Errors never quote
-/// it.
+/// Parses an ExecCredential of the requested version. Accepts JSON and YAML, as client-go's decoder does. Errors never
+/// quote the input.
 fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,
@@ -194,7 +193,8 @@ fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     Ok(PluginCredential { authorization, certificate, expires: expires.map(SystemTime::from) })
 }
 
-/// `Bearer TOKEN`, marked so that neither Debug nor the HTTP/2 header table contains it.
+/// Returns `Bearer TOKEN` as a sensitive header value. Debug output and the HTTP/2 header table do not contain
+/// sensitive values.
 pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standard_error_is_shown_without_secrets() {
+    fn standard_error_of_a_plugin_is_shown_without_secrets() {
         for (stderr, shown) in [
             ("", ""),
             ("\n  please run: aws sso login\nsecond line", "please run: aws sso login"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_read_from_json_and_yaml() {
+    fn plugin_credentials_are_parsed_from_json_and_yaml() {
         let json = br#"{"kind":"ExecCredential","apiVersion":"v","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
         let credential = parse(json, "v").unwrap();
         assert_eq!(credential.authorization.unwrap(), "Bearer t");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_version_than_asked_is_refused() {
+    fn plugin_output_with_another_api_version_is_refused() {
         for (answered, taken) in
             [(r#""apiVersion":"a/v1","#, true), (r#""apiVersion":"a/v1beta1","#, false), ("", false)]
         {

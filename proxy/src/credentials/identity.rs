@@ -1,4 +1,4 @@
-//! Identity of a request at a cluster.
+//! Identity of a forwarded request at the member cluster.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,46 +10,48 @@ use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTH
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
-/// uid in the question without a name. No user has it.
+/// uid in the request without a user name ([`RequestIdentity::Nameless`]). No user has this uid.
 pub(crate) const NAMELESS_UID: &str = NOBODY;
 
-/// Prefix of the header of an extra; its key follows.
+/// Prefix of impersonation headers for extra fields of a user. The key of the field follows.
 const EXTRA: &str = "impersonate-extra-";
 
 /// Identity of a request at a cluster.
 #[derive(Clone, Debug, Default)]
 pub enum RequestIdentity {
-    /// The kubeconfig's own user, with the user of its `as` fields.
+    /// The kubeconfig's user, impersonating the user of the kubeconfig's `as` fields.
     #[default]
     Member,
-    /// The kubeconfig's own user, with the client's own impersonation for the cluster to check (personal mode). The
-    /// kubeconfig's `as` fields are not sent, as kubectl's flags replace them, too.
+    /// The kubeconfig's user, with the client's own impersonation headers, which the cluster checks (personal mode).
+    /// The kubeconfig's `as` fields are not sent; kubectl's flags replace these fields, too.
     AsGiven(GivenIdentity),
-    /// A different user, whom the caller has authenticated and authorized (shared mode).
+    /// Impersonation of a user whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
-    /// The user, by a token of their own, which the caller knows to be the member's to judge.
+    /// The user's own token. The caller knows that this member authenticates the token.
     Own(OwnToken),
-    /// The kubeconfig's own user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses it before it
-    /// checks rights, with a text that shows its impersonation filter. The `as` fields are not sent.
+    /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses the request
+    /// before it checks rights. The text of the refusal proves that kube-apiserver's impersonation filter ran. The `as`
+    /// fields are not sent.
     Nameless,
 }
 
-/// A client's own impersonation, in headers that every kube-apiserver reads alike: one `Impersonate-User`, at most one
-/// `Impersonate-Uid`, any `Impersonate-Group` and `Impersonate-Extra-*`. It may replace the kubeconfig's `as`, because
-/// a cluster always acts as the other user.
+/// A client's own impersonation headers, in a form that every kube-apiserver parses equally: one `Impersonate-User`, at
+/// most one `Impersonate-Uid`, any number of `Impersonate-Group` and `Impersonate-Extra-*`. These headers may replace
+/// the kubeconfig's `as` fields, because the cluster then always acts as the impersonated user.
 #[derive(Clone, Debug)]
 pub struct GivenIdentity(HeaderMap);
 
-/// A client's `Impersonate-*` headers do not make a cluster act as a different user.
+/// Error: a client's `Impersonate-*` headers are ambiguous, or do not name a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGivenIdentity {
-    /// No user, several, or an empty one: a kube-apiserver would act as the kubeconfig's user, or choose among them.
+    /// No user, several users, or an empty user. A kube-apiserver would act as the kubeconfig's user, or choose one of
+    /// the users.
     #[error("acting as somebody else needs exactly one Impersonate-User, which must not be empty")]
     User,
-    /// A uid is given more than once.
+    /// The headers contain several uids.
     #[error("Impersonate-Uid is given more than once")]
     Uid,
-    /// An unknown header. A server in front of kube-apiserver might know it.
+    /// An unknown impersonation header. A server in front of kube-apiserver might apply such a header.
     #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
     /// The value is not text.
@@ -58,12 +60,13 @@ pub enum InvalidGivenIdentity {
 }
 
 impl GivenIdentity {
-    /// Parses the headers of a request; `None` if no name begins with `Impersonate-`, also with underscores for dashes.
+    /// Parses the impersonation headers of a request. `None` if no header name begins with `Impersonate-`. Underscores
+    /// count as dashes.
     ///
     /// # Errors
-    /// [`InvalidGivenIdentity`] if a cluster could read them differently, or ignore them.
+    /// [`InvalidGivenIdentity`] if a cluster could interpret the headers differently, or ignore them.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
-        // Most requests have no such headers, and copy nothing.
+        // Most requests have no such headers. Such requests cause no copies.
         if !headers.keys().any(is_impersonation) {
             return Ok(None);
         }
@@ -79,7 +82,7 @@ impl GivenIdentity {
             given.append(name.clone(), value.clone());
         }
         let mut users = given.get_all("impersonate-user").iter();
-        // Of a value of spaces another hop may leave nothing.
+        // A proxy may trim a value of spaces to an empty value.
         let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
         if users.next().is_none_or(is_empty) || users.next().is_some() {
             return Err(InvalidGivenIdentity::User);
@@ -90,12 +93,12 @@ impl GivenIdentity {
         Ok(Some(Self(given)))
     }
 
-    /// The headers of the client's request, unchanged.
+    /// Returns the client's impersonation headers, unchanged.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
     }
 
-    /// Meaning of each header for a kube-apiserver, with the header's name.
+    /// Returns the name of each header, with its meaning for a kube-apiserver.
     pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, GivenPart<'_>)> {
         self.0.iter().map(|(name, value)| {
             let value = value.as_bytes();
@@ -110,7 +113,7 @@ impl GivenIdentity {
     }
 }
 
-/// A part of the impersonated user. It may not be UTF-8.
+/// A part of the impersonated user. The bytes may be invalid UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GivenPart<'a> {
     /// Name of the user.
@@ -119,12 +122,13 @@ pub enum GivenPart<'a> {
     Uid(&'a [u8]),
     /// Name of a group.
     Group(&'a [u8]),
-    /// The key of an extra, and one of its values.
+    /// Key and one value of an extra field of the user.
     Extra(Cow<'a, [u8]>, &'a [u8]),
 }
 
-/// Key of an extra in a header's name. The name is in lower case, its escapes are not, and a name with an invalid
-/// escape is the key as it is (apiserver `unescapeExtraKey` in `pkg/endpoints/filters/impersonation/impersonation.go`).
+/// Returns the key of an extra field from a header name. Percent-encoded bytes keep their case; other letters are lower
+/// case. A name with an invalid escape is the key itself (apiserver `unescapeExtraKey` in
+/// `pkg/endpoints/filters/impersonation/impersonation.go`).
 fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     let bytes = encoded.as_bytes();
     let is_escape =
@@ -136,8 +140,8 @@ fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// A user's own bearer token, with the user's impersonation. The cluster checks both; no credentials of Tributary are
-/// sent. `Debug` does not show the token.
+/// A user's own bearer token, with the user's impersonation headers. The cluster checks both. The request contains no
+/// credentials of Tributary. `Debug` does not show the token.
 #[derive(Clone, Debug)]
 pub struct OwnToken {
     pub(crate) authorization: HeaderValue,
@@ -145,40 +149,40 @@ pub struct OwnToken {
 }
 
 impl OwnToken {
-    /// A token as the user sent it; `None` where no header can hold it.
+    /// Creates an identity from the user's token. `None` if the token is not a valid header value.
     pub fn new(token: &[u8], given: Option<GivenIdentity>) -> Option<Self> {
         let authorization = bearer(std::str::from_utf8(token).ok()?)?;
         Some(Self { authorization, given })
     }
 }
 
-/// A user as impersonation headers. Cheap to clone: make it once per authenticated user.
+/// A user in the form of impersonation headers. Cheap to clone: create one value per authenticated user.
 #[derive(Clone, Debug)]
 pub struct Impersonation {
     headers: Arc<HeaderMap>,
 }
 
-/// The user cannot be expressed in headers, or would arrive as a different user.
+/// Error: headers cannot express the user, or the cluster would see a different user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} cannot be impersonated: {problem}")]
 pub struct InvalidImpersonation {
     /// `user`, `group`, `uid`, or `extra`.
     pub field: &'static str,
-    /// The value, or the key of an extra.
+    /// The value, or the key of an extra field.
     pub value: String,
-    /// Fault of the value.
+    /// The problem with the value.
     pub problem: &'static str,
 }
 
 impl Impersonation {
-    /// Makes the headers of a user: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY` with the key
-    /// percent-escaped as in client-go (`transport.NewImpersonatingRoundTripper`), capital letters too. Leaves out only
-    /// the group `system:authenticated`, if kube-apiserver adds it anyway (`pkg/endpoints/filters/impersonation` in
-    /// k8s.io/apiserver).
+    /// Creates the headers of a user: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY`. The key is
+    /// percent-encoded as in client-go (`transport.NewImpersonatingRoundTripper`), and so are capital letters. The only
+    /// omitted group is `system:authenticated`, if kube-apiserver adds this group anyway
+    /// (`pkg/endpoints/filters/impersonation` in k8s.io/apiserver).
     ///
     /// # Errors
-    /// [`InvalidImpersonation`] for empty values, control characters, and spaces at either end, which a header would
-    /// lose: ` admin` must not arrive as `admin`.
+    /// [`InvalidImpersonation`] for empty values, control characters, and leading or trailing spaces, which headers
+    /// lose. Otherwise ` admin` would arrive as `admin`.
     pub fn new<'a>(
         user: &str,
         groups: impl IntoIterator<Item = &'a str>,
@@ -188,7 +192,7 @@ impl Impersonation {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("impersonate-user"), value("user", user)?);
         let groups: Vec<&str> = groups.into_iter().collect();
-        // kube-apiserver adds the groups of its namespace to a ServiceAccount without groups.
+        // kube-apiserver gives a ServiceAccount without groups the groups of its namespace.
         let is_bare_account =
             ServiceAccount::of_user(user).is_some() && groups.iter().all(|group| *group == AUTHENTICATED_GROUP);
         let implied = !groups.contains(&UNAUTHENTICATED_GROUP) && !is_bare_account;
@@ -206,13 +210,13 @@ impl Impersonation {
         Ok(Self { headers: Arc::new(headers) })
     }
 
-    /// Headers of the identity.
+    /// Returns the impersonation headers.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 }
 
-/// A header value that arrives unchanged.
+/// Returns a header value, or an error for text that a header would change.
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {
@@ -222,13 +226,13 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
         return Err(invalid("it begins or ends with a space, which a header loses"));
     }
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| invalid("it holds a control character"))?;
-    // Names of people: not to be indexed in the HTTP/2 header table, nor shown by Debug.
+    // User names are private: neither the HTTP/2 header table nor debug output may contain these values.
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// `Impersonate-Extra-KEY`, with percent escapes for characters that a header name may not have, `%` and capital
-/// letters: HTTP/2 and kube-apiserver read names in lower case.
+/// Returns the header name `Impersonate-Extra-KEY`. Characters that are invalid in a header name, `%` and capital
+/// letters are percent-encoded, because HTTP/2 and kube-apiserver convert names to lower case.
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_becomes_headers() {
+    fn user_becomes_impersonation_headers() {
         let identity = Impersonation::new(
             "jürgen",
             ["dev", "system:authenticated", "ops"],
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn given_identity_passes_only_if_every_server_reads_it_alike() {
+    fn ambiguous_impersonation_headers_of_a_client_are_refused() {
         let unknown = |name: &'static str| Err(InvalidGivenIdentity::Unknown(HeaderName::from_static(name)));
         let none: &[(&'static str, &str)] = &[];
         for (given, expected) in [
@@ -296,7 +300,7 @@ mod tests {
                 ],
                 Ok(Some(5)),
             ),
-            // A kube-apiserver ignores these, and would act as the kubeconfig's own user.
+            // A kube-apiserver ignores an empty user, and would act as the kubeconfig's user.
             (&[("impersonate-user", " ")], Err(InvalidGivenIdentity::User)),
             (&[("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
             (&[("impersonate-foo", "1")], unknown("impersonate-foo")),
@@ -305,7 +309,7 @@ mod tests {
             (&[("impersonate-user", "a"), ("impersonate_group", "b")], unknown("impersonate_group")),
             (&[("impersonate-user", "a"), ("impersonate-extra-", "b")], unknown("impersonate-extra-")),
             (&[("impersonate-", "a")], unknown("impersonate-")),
-            // kube-apiserver uses the first value, some servers use the last.
+            // kube-apiserver uses the first value, but some servers use the last value.
             (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidGivenIdentity::User)),
             (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
             (
@@ -323,9 +327,10 @@ mod tests {
         }
     }
 
-    /// (user, groups) → sent groups. kube-apiserver gives a ServiceAccount without groups those of its namespace.
+    /// Each case has a user, the user's groups, and the expected groups in the headers. kube-apiserver gives a
+    /// ServiceAccount without groups the groups of its namespace.
     #[test]
-    fn impersonated_user_gets_no_group_beyond_its_own() {
+    fn impersonated_user_gets_no_additional_group() {
         let cases: [(&str, &[&str], &[&str]); 4] = [
             ("jane", &["system:authenticated"], &[]),
             ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),
@@ -344,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unauthenticated_user_stays_one() {
+    fn impersonated_anonymous_user_keeps_the_group_unauthenticated() {
         let groups = ["system:unauthenticated", "system:authenticated"];
         let identity = Impersonation::new("system:anonymous", groups, None, []).unwrap();
         assert_eq!(all(identity.headers(), "impersonate-group"), groups);
     }
 
     #[test]
-    fn values_that_would_change_on_the_way_are_refused() {
+    fn user_values_that_headers_would_change_are_refused() {
         for user in ["", " admin", "admin ", "ad\nmin", "\tadmin", "a\0b"] {
             assert_eq!(Impersonation::new(user, [], None, []).unwrap_err().field, "user", "{user:?}");
         }

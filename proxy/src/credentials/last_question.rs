@@ -1,4 +1,4 @@
-//! Last answer of an endpoint about the client's own credentials.
+//! The last response of an endpoint to Tributary's own credentials.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::credentials::Current;
 
-/// Last question to one endpoint, and its answer. Locked during a question, so that one request at a time asks the
-/// endpoint. Each endpoint has its own.
+/// The last check whether one endpoint accepts Tributary's credentials. The lock is held during a check, so one check
+/// runs per endpoint.
 #[derive(Default)]
 pub(crate) struct LastQuestion(pub(crate) Mutex<Option<LastAnswer>>);
 
-/// Last answer: the time of the question, the credentials, and whether they were rejected.
+/// Time of the check, the credentials, and whether the endpoint rejected the credentials.
 pub(crate) struct LastAnswer {
     pub(crate) at: Instant,
     pub(crate) with: Arc<Current>,

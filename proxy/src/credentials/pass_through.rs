@@ -1,13 +1,13 @@
-//! Connections for users' own tokens: without any credentials of the client.
+//! Connections for users' own tokens, without Tributary's credentials.
 
 use http::Uri;
 use kube::config::AuthInfo;
 
 use crate::target::ServerUrl;
 
-/// Configuration for users' own tokens, without any credentials of the client. kube-apiserver trusts a connection's
-/// client certificate before any token (`pkg/kubeapiserver/authenticator`), so each user would become the client's own.
-/// `further` are addresses beside the configuration's.
+/// Returns a configuration without Tributary's credentials, for requests with users' own tokens. kube-apiserver trusts
+/// a connection's client certificate before any token (`pkg/kubeapiserver/authenticator`). With a client certificate,
+/// each user would get Tributary's rights. `further` are the addresses apart from the configuration's.
 ///
 /// # Errors
 /// The address at which a third party could read a token, and the reason.
@@ -15,7 +15,7 @@ pub(crate) fn without_credentials<'a>(
     config: &'a kube::Config,
     further: impl IntoIterator<Item = &'a Uri>,
 ) -> Result<kube::Config, (&'a Uri, &'static str)> {
-    // The member's own check reports invalid URLs.
+    // The check of the member's configuration reports invalid URLs.
     let is_open = |url: &&Uri| ServerUrl::parse(url).is_ok_and(|target| !target.is_https());
     if let Some(open) = std::iter::once(&config.cluster_url).chain(further).find(is_open) {
         return Err((open, "users' tokens are passed on over https alone"));

@@ -1,10 +1,12 @@
-//! Schedule of credential plugins: a few at a time in the whole process, one run for all users with the same
-//! configuration, and longer pauses after each failure, unless this machine lacks a resource.
+//! Schedule of credential plugins. Only a few plugins run at a time in the process. Users with equal plugin
+//! configurations share one run. The pause between runs grows with each failure, unless the cause is a lack of
+//! resources on this machine.
 //!
-//! A plugin is a foreign program: `aws` takes 100 MB for a second, some open a browser or count wrong passwords. With
-//! two hundred contexts, all of them would start at once, and again when their tokens expire together.
+//! A plugin is an external program. `aws` takes 100 MB for a second; other plugins open a browser or count wrong
+//! passwords. Without a schedule, the plugins of two hundred contexts would start at once, and again when their tokens
+//! expire together.
 //!
-//! Source: client-go `plugin/pkg/client/auth/exec` keeps one authenticator for equal configurations, too.
+//! Source: client-go `plugin/pkg/client/auth/exec` also has one authenticator for equal configurations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,31 +24,28 @@ use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
 use crate::exhaustion::Exhaustion;
 
-/// Concurrent plugins. Six: 200 users have credentials after half a minute if a run takes a second, and the largest
-/// known plugins take 100 MB each.
+/// Maximal number of concurrent plugins. With six, 200 users have credentials after half a minute if a run takes a
+/// second. The largest known plugins take 100 MB each.
 const RUNNING_MAX: usize = 6;
-/// The longest pause between two runs of a plugin that fails. Ten minutes: a login page or a locked account is looked
-/// at by people, and until then more tries do harm.
+/// The longest pause between two runs of a failing plugin. Ten minutes: a person must fix a login page or a locked
+/// account, and more runs may do harm.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Credentials are renewed this long before they expire, or in the last fifth of their life if that is shorter.
+/// Time between the renewal of credentials and their expiry. The last fifth of the lifetime if that is shorter.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
-/// Random part of the time until the renewal, which is 85 to 95 percent of the lifetime, so that credentials of the
-/// same age are renewed at different times, within their margin.
+/// Random factor on the time until the renewal, so that credentials of the same age are renewed at different times.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
-/// The credential plugins of a process. Clones share them.
+/// The credential plugins of a process. Clones share the plugins.
 #[derive(Clone)]
 pub struct Plugins {
     running: Arc<Semaphore>,
     shared: Arc<Mutex<HashMap<PluginRunKey, Weak<Plugin>>>>,
 }
 
-/// Time limit of a plugin, and its pause after a failure: see [`ClientTuning`](crate::ClientTuning).
 #[derive(Clone, Copy)]
 pub(crate) struct PluginTimes {
-    /// The limit of one run.
     pub(crate) run: Duration,
-    /// The time between two runs, and the first of the pauses that double while it fails.
+    /// Minimal time between two runs, and the first pause after a failure. Each further failure doubles the pause.
     pub(crate) pause: Duration,
 }
 
@@ -61,7 +60,7 @@ struct PluginRunKey {
 }
 
 impl PluginRunKey {
-    /// `None` if the plugin gets the cluster as input: then no two runs are alike.
+    /// Returns `None` if the plugin gets the cluster as input, because the runs for two clusters then differ.
     fn from_config(config: &ExecConfig) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
         (!config.provide_cluster_info).then(|| Self {
@@ -75,7 +74,7 @@ impl PluginRunKey {
 }
 
 impl Plugins {
-    /// Plugin of a configuration: an existing one for an equal configuration, or a new one.
+    /// Returns the existing plugin of an equal configuration, or a new plugin.
     pub(crate) fn plugin(&self, config: &ExecConfig, times: PluginTimes) -> Arc<Plugin> {
         let make = || {
             Arc::new(Plugin {
@@ -111,29 +110,27 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// A plugin with its last output.
+/// A plugin with the credentials of its last run.
 pub(crate) struct Plugin {
     config: ExecConfig,
     timeout: Duration,
     retry_interval: Duration,
     running: Arc<Semaphore>,
-    /// Locked during a run; concurrent callers share its result.
+    /// Locked during a run. Concurrent callers share the result.
     state: tokio::sync::Mutex<PluginState>,
-    /// Copy for readers that do not wait for a run.
+    /// A copy for readers that do not wait for a run.
     trouble: Mutex<Option<PluginTrouble>>,
 }
 
 #[derive(Default)]
 struct PluginState {
     given: Option<Arc<PluginCredentials>>,
-    /// Runs that gave credentials.
     runs: u64,
-    /// Failed runs in a row, without those that lacked a resource of this machine.
+    /// Number of consecutive failures. Failures from a lack of resources on this machine do not count.
     failures: u32,
     not_before: Option<Instant>,
 }
 
-/// A plugin that fails.
 #[derive(Clone)]
 struct PluginTrouble {
     error: String,
@@ -153,13 +150,12 @@ impl fmt::Display for PluginTrouble {
     }
 }
 
-/// Credentials of one run.
 pub(crate) struct PluginCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
     pub(crate) expires: Option<SystemTime>,
     pub(crate) renew_at: Option<Instant>,
-    /// Number of the run, for callers that need different credentials.
+    /// Number of the run. A caller with rejected credentials passes the number to get credentials of another run.
     pub(crate) run: u64,
 }
 
@@ -170,10 +166,10 @@ impl PluginCredentials {
 }
 
 impl Plugin {
-    /// Credentials of a run other than `seen`, if a new run is allowed now; otherwise those of the last run while they
-    /// are valid.
+    /// Returns credentials of a run other than `seen`, if a new run is allowed now. Otherwise returns the credentials
+    /// of the last run while they are valid.
     ///
-    /// Cost: a run of the program, after a turn among all plugins of the process. Cancellation kills the run.
+    /// Cost: a run of the program, perhaps after a wait for other plugins of the process. Cancellation kills the run.
     ///
     /// # Errors
     /// The reason for missing credentials, for people and without secrets.
@@ -187,7 +183,7 @@ impl Plugin {
             match (self.problem(), valid) {
                 (None, Some(given)) => return Ok(given),
                 (Some(problem), _) => return Err(problem),
-                // The last run succeeded, and its credentials have expired: run again.
+                // The last run succeeded and its credentials have expired, so the plugin runs again.
                 (None, None) => {}
             }
         }
@@ -217,8 +213,8 @@ impl Plugin {
                 Ok(given)
             }
             Err(error) => {
-                // A lack of a resource on this machine does not lengthen the pause, because the resource may be free
-                // again in a moment.
+                // A lack of resources on this machine does not lengthen the pause, because the resource may soon be
+                // free again.
                 if Exhaustion::of_text(&error).is_none() {
                     state.failures = state.failures.saturating_add(1);
                 }
@@ -230,8 +226,7 @@ impl Plugin {
         }
     }
 
-    /// Credentials of a run, unless they have already expired: a plugin with a wrong clock must not run for each
-    /// request.
+    /// Rejects credentials that have already expired. Otherwise a plugin with a wrong clock would run for each request.
     fn unless_expired(&self, credential: PluginCredential) -> Result<PluginCredential, String> {
         let late = credential.expires.and_then(|at| SystemTime::now().duration_since(at).ok());
         let Some(late) = late else { return Ok(credential) };
@@ -242,12 +237,11 @@ impl Plugin {
         ))
     }
 
-    /// Fault of a failing plugin: the cause, the number of failures and the next run.
     pub(crate) fn problem(&self) -> Option<String> {
         self.trouble.lock().as_ref().map(ToString::to_string)
     }
 
-    /// Records a failure; the first one is logged.
+    /// Records a failure. Only the first failure is logged.
     fn failed(&self, error: String, failures: u32, next: Instant) -> String {
         let mut trouble = self.trouble.lock();
         if trouble.is_none() {
@@ -268,23 +262,22 @@ impl Plugin {
     }
 }
 
-/// Rejections of a user's plugin credentials by one cluster. Counted at the cluster, because a shared plugin's
-/// credentials may be valid at a second one.
+/// One cluster's rejections of a user's credentials from a plugin. The counter belongs to one cluster, because another
+/// cluster may accept the credentials of the same plugin.
 #[derive(Default)]
 pub(crate) struct Rejections {
     count: u32,
-    /// No new run for rejected credentials before this time.
+    /// Time before which rejected credentials cause no new run.
     not_before: Option<Instant>,
 }
 
 impl Rejections {
-    /// Whether it is too early to run the plugin for different credentials.
     pub(crate) fn pauses(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Records new credentials after a rejection. A cluster that accepted credentials for as long as the longest pause
-    /// starts again with short pauses.
+    /// Records new credentials after a rejection. Pauses become short again if the cluster has accepted credentials for
+    /// the longest pause.
     pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
@@ -292,12 +285,12 @@ impl Rejections {
     }
 }
 
-/// The pause after so many failures in a row: `first`, then twice as long each time, to ten minutes.
+/// Returns the pause after this number of consecutive failures. The pause doubles with each failure, up to ten minutes.
 fn pause(first: Duration, failures: u32) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(PAUSE_MAX.max(first))
 }
 
-/// The longest time until credentials should be renewed.
+/// Returns the longest time until credentials must be renewed.
 fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
     let left = expires.duration_since(now).unwrap_or_default();
     left.saturating_sub(EXPIRY_MARGIN.min(left / 5))
@@ -308,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_renewed_before_they_expire() {
+    fn plugin_credentials_are_renewed_before_their_expiry() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         for (left, renewal) in [(3600, 3540), (300, 240), (100, 80), (5, 4), (0, 0)] {
             assert_eq!(time_to_renewal(now + Duration::from_secs(left), now).as_secs(), renewal, "{left}");
@@ -317,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_to_ten_minutes() {
+    fn pause_after_plugin_failures_doubles_up_to_ten_minutes() {
         let first = Duration::from_secs(5);
         let pauses: Vec<u64> = (0..=10).map(|failures| pause(first, failures).as_secs()).collect();
         assert_eq!(pauses, [5, 5, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
@@ -326,10 +319,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn local_shortage_does_not_lengthen_the_pause_of_a_plugin() {
+    async fn lack_of_local_resources_does_not_lengthen_the_plugin_pause() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
-        // The plugin may run again at once.
+        // A pause of zero allows the next run at once.
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::ZERO };
         let short = std::io::Error::from_raw_os_error(libc::EMFILE).to_string();
         for (said, failures) in [(&*short, 0), ("sign in", RUNS)] {
@@ -346,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_configurations_are_one_plugin() {
+    fn equal_plugin_configurations_share_one_plugin() {
         let plugins = Plugins::default();
         let times = PluginTimes { run: Duration::from_secs(60), pause: Duration::from_secs(5) };
         let config = |value: serde_json::Value| serde_json::from_value::<ExecConfig>(value).unwrap();

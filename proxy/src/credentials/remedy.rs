@@ -1,11 +1,11 @@
-//! Name of the field that has the rejected credentials.
+//! Remedy for rejected credentials: the configuration field with the credentials.
 
 use kube::config::AuthInfo;
 
 use crate::credentials::chosen::Chosen;
 
-/// Remedy for a user with rejected credentials: the field's name in a kubeconfig and, if there is one, in an
-/// `UpstreamCluster`, because the user's description does not show its source.
+/// Returns the remedy for a user with rejected credentials. The text has the field's name in a kubeconfig and, if it
+/// exists, in an `UpstreamCluster`, because the source of the configuration is unknown here.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
     match Chosen::from_user(user) {
         Chosen::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
@@ -39,11 +39,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credential_field_is_named_in_each_of_its_spellings() {
+    fn remedy_names_the_field_in_kubeconfig_and_upstream_cluster() {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),
-            // A name without a password is none.
+            // A user name without a password does not count.
             (json!({"username": "x", "token": "x"}), "user.token of", Some("credentials.token of")),
             (json!({"tokenFile": "x"}), "user.tokenFile of", Some("credentials.tokenFile of")),
             (json!({"exec": {"command": "x"}}), "user.exec of", None),

@@ -1,4 +1,4 @@
-//! User of the configuration, as a cluster sees it.
+//! User of a member's configuration: credentials and `as` fields.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::credentials::identity::{Impersonation, OwnToken};
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
 
-/// User of the configuration: credentials and `as` fields together. A request keeps one user, so a new user's token is
-/// never sent without the `as` that limits it.
+/// User of a member's configuration: credentials and `as` fields. Each request uses one value to its end, so a new
+/// user's token is never sent without the `as` fields that limit its rights.
 pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<UserCredentials>,
-    /// The user's own `as` fields.
+    /// The user of the kubeconfig's `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
-    /// Whether the credentials are a client's own. The client then gets a 401 as it is.
+    /// Whether the credentials are a client's own token. The client then gets the cluster's 401 unchanged.
     pub(crate) is_a_clients: bool,
 }
 
-/// Current user of a client; shared with all dials.
+/// The current user of a client. All connection attempts share this value.
 pub(crate) type CurrentUser = Arc<ArcSwap<MemberUser>>;
 
 impl MemberUser {
-    /// Makes the user of a configuration; runs no plugin. `before` is the replaced user.
+    /// Creates the user of a configuration, without running a plugin. `before` is the replaced user.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`], [`ConnectError::Header`].
@@ -40,18 +40,17 @@ impl MemberUser {
         Ok(Self { credentials, impersonation, is_a_clients: false })
     }
 
-    /// A user with a token of its own, on the connections without credentials.
+    /// Returns a user with the client's own token, for the connections without Tributary's credentials.
     pub(crate) fn with_token(&self, token: &OwnToken) -> Self {
         let credentials = self.credentials.with_authorization(token.authorization.clone());
         Self { credentials, impersonation: None, is_a_clients: true }
     }
 }
 
-/// The kubeconfig user's `as`, `as-groups`, `as-uid` and `as-user-extra`.
 fn impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
     let auth = &config.auth_info;
     let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);
-    // A kube-apiserver reads the keys that kubectl sends in lower case.
+    // A kube-apiserver converts keys of extra fields to lower case.
     let extra: Vec<_> =
         auth.impersonate_user_extra.iter().flatten().map(|(key, values)| (key.to_ascii_lowercase(), values)).collect();
     let mut extra =

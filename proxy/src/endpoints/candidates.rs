@@ -1,5 +1,5 @@
-//! Order of endpoints for a request: a decision by the state of each at that moment, without I/O (`endpoints.rs`
-//! sends).
+//! Order of endpoints for a request: a decision without I/O, from the state of each endpoint. `endpoints.rs` sends the
+//! request.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,18 +11,17 @@ use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::failures::{self, Failures};
 use crate::endpoints::wanted::Wanted;
 
-/// The endpoints that are left for a request.
+/// The endpoints that a request has not tried yet.
 pub(crate) struct Candidates<'a> {
     wanted: Wanted<'a>,
-    /// Endpoints to be tried.
+    /// Endpoints to try first.
     left: Vec<&'a Arc<Endpoint>>,
-    /// Endpoints to be tried at the end: those that failed the request before, and those that gave no connection in
-    /// time.
+    /// Endpoints to try last: endpoints that failed the request before, and endpoints without a connection in time.
     last: Vec<&'a Arc<Endpoint>>,
 }
 
 impl<'a> Candidates<'a> {
-    /// Endpoints of the cluster that may get the request. Records reasons for the others.
+    /// Selects the endpoints that may get the request. Records the reason for each other endpoint.
     pub(crate) fn among(
         all: &'a [Arc<Endpoint>],
         wanted: Wanted<'a>,
@@ -45,17 +44,18 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Takes the best remaining endpoint, and returns whether there is a second one; `None` at the end. `turn` decides
-    /// between equal ones.
+    /// Removes and returns the best remaining endpoint, and whether another endpoint remains. `None` if no endpoint
+    /// remains. `turn` decides between equal endpoints.
     pub(crate) fn next(&mut self, turn: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
         let endpoint = self.left.swap_remove(self.best(turn)?);
         let mut others = self.left.iter().chain(&self.last);
         Some((endpoint, others.any(|other| self.wanted.may_be_asked_of(other))))
     }
 
-    /// Index of the best endpoint: each turn compares two of the best rank.
+    /// Returns the index of the best endpoint. Each value of `turn` compares another pair of endpoints with the best
+    /// rank.
     fn best(&self, turn: usize) -> Option<usize> {
-        // Most clusters have one endpoint, which is never held back.
+        // Most clusters have a single endpoint, which probation does not restrict.
         if let [only] = self.left[..] {
             return self.wanted.may_be_asked_of(only).then_some(0);
         }
@@ -74,12 +74,12 @@ impl<'a> Candidates<'a> {
         Some(if load(other).compare(load(one)) == Ordering::Less { other } else { one })
     }
 
-    /// Puts an endpoint that gave no connection in time to the end.
+    /// Moves an endpoint to the end of the order, because it gave no connection in time.
     pub(crate) fn postpone(&mut self, endpoint: &'a Arc<Endpoint>) {
         self.last.push(endpoint);
     }
 
-    /// All that are left, to be tried at once.
+    /// Returns all remaining endpoints, to be tried at once.
     pub(crate) fn remaining(mut self) -> Vec<&'a Arc<Endpoint>> {
         self.last.append(&mut self.left);
         self.last
@@ -105,7 +105,6 @@ mod tests {
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 
-    /// Three endpoints without known state.
     async fn endpoints(cluster: &ClusterName) -> Vec<Arc<Endpoint>> {
         let [first, second, third] = [1, 2, 3].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);
@@ -127,7 +126,7 @@ mod tests {
         all
     }
 
-    /// Order of the tries, and the endpoints that are left for the end.
+    /// Returns the order of attempts, and the endpoints that are tried last.
     fn order(all: &[Arc<Endpoint>], asker: Asker, tried: &Tried, turn: usize) -> (Vec<usize>, Vec<usize>) {
         let cluster = &ClusterName::new("a").unwrap();
         let wanted = Wanted { kind: LaneKind::Short, asker, destination: &Destination::Any, tried };
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_best_endpoints_come_first_and_those_out_of_order_last() {
+    async fn best_endpoints_come_first_and_unhealthy_endpoints_last() {
         let cluster = ClusterName::new("a").unwrap();
         let order_of = |all: &[Arc<Endpoint>], tried: &Tried| order(all, Asker::Client, tried, 2);
         let all = endpoints(&cluster).await;
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_with_errors_takes_turns_with_the_others() {
+    async fn endpoint_with_fast_errors_alternates_with_other_endpoints() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
         let first = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0[0];
         let held = [(); 2].map(|()| all[0].begin_request(LaneKind::Short));
@@ -187,11 +186,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_on_probation_comes_after_ready_ones_and_before_those_out_of_order() {
+    async fn endpoint_on_probation_ranks_between_ready_and_unhealthy_endpoints() {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
         let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;
-        // The endpoint was lost and answers again.
         all[0].observer.unreachable("refused".to_owned());
         all[0].note_answer();
         assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
@@ -203,7 +201,6 @@ mod tests {
         all[1].note_answer();
         all[2].ready(true);
         assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
-        // Endpoints without known state are new with the process.
         let all = endpoints(&cluster).await;
         all.iter().for_each(|endpoint| endpoint.note_answer());
         assert!(all.iter().all(|endpoint| endpoint.state() == State::Ready));

@@ -1,4 +1,4 @@
-//! Endpoints that a request may use.
+//! The set of endpoints that a request may use.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use http::Uri;
 
 use crate::target::ServerUrl;
 
-/// A set of endpoints of a cluster, for a request or for a drain. A request without one may use all. Make it once for
-/// many requests, because parsing URLs allocates. Cheap to clone.
+/// A set of endpoints of a cluster, for a request or for a drain. A request without a set may use all endpoints. Create
+/// one set for many requests, because parsing URLs allocates. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 
 impl EndpointSubset {
-    /// Set of the endpoints at these URLs, in any spelling of host and port. Invalid URLs are ignored.
+    /// Creates a set of the endpoints at these URLs, in any spelling of host and port. Invalid URLs are ignored.
     pub fn new(urls: &[String]) -> Self {
         let parsed = urls.iter().filter_map(|url| url.parse::<Uri>().ok());
         Self(parsed.filter_map(|url| ServerUrl::comparable_text(&url)).collect())
@@ -23,20 +23,16 @@ impl EndpointSubset {
     }
 }
 
-/// Endpoints that a request may use.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Destination {
-    /// All endpoints of the cluster.
     #[default]
     Any,
-    /// Only the endpoints that a policy names.
     Chosen(EndpointSubset),
-    /// The endpoint with this index in the configuration, or the last one.
+    /// The endpoint with this index in the configuration, or the last endpoint.
     At(usize),
 }
 
 impl Destination {
-    /// Whether the address allows this server.
     pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         match self {
             Self::Any | Self::At(_) => true,
@@ -50,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destination_includes_a_server_however_its_url_is_written() {
+    fn endpoint_subset_includes_a_server_in_any_url_spelling() {
         for (one, other, is_same) in [
             ("https://a.example", "https://A.example:443/", true),
             ("https://[::1]:6443", "https://[::1]:6443", true),

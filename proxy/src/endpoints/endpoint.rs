@@ -1,4 +1,4 @@
-//! One address of a cluster, with its connections, load and state.
+//! One endpoint (address) of a cluster, with its connections, load and state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +21,10 @@ use crate::left_out::{LeftOut, LeftOutReason};
 use crate::pool::{LaneKind, Pool};
 use crate::target::{ServerUrl, Target};
 
-/// Why an endpoint is sent nothing new.
+/// The reason why an endpoint gets no new requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainCause {
-    /// The endpoint has left the list.
     Left,
-    /// The configuration drains it.
     Configured,
 }
 
@@ -39,60 +37,59 @@ impl DrainCause {
     }
 }
 
-/// One address of a member.
 pub(crate) struct Endpoint {
     pub(crate) target: Arc<ServerUrl>,
-    /// The proxy on the way.
+    /// The proxy between Tributary and the server, if any.
     proxy: Option<Uri>,
-    /// Cancelled when the endpoint leaves the list.
+    /// Cancelled when the endpoint is removed from the list.
     pub(crate) gone: CancellationToken,
-    /// Whether the configuration drains it.
     drain: watch::Sender<bool>,
-    /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
-    /// Last answer about the client's own credentials.
+    /// The last check of Tributary's own credentials.
     pub(crate) last_question: LastQuestion,
-    /// Observer of this address. The cluster's own observer for an only endpoint.
+    /// Observer of this endpoint. A single endpoint uses the observer of the cluster.
     pub(crate) observer: Arc<Observer>,
-    /// Observer of the cluster, if there are several endpoints: an answer counts for both.
+    /// Observer of the cluster, if there are several endpoints. A response counts for both observers.
     member: Option<Arc<Observer>>,
-    /// Long-running answers and tunnels of clients that broke.
+    /// Number of clients' long-running responses and tunnels that broke.
     broken: AtomicU64,
     short: Traffic,
     lasting: Traffic,
     requests: AtomicU64,
-    /// Duration of the last answer to a probe in microseconds, plus one; 0 before the first.
+    /// Duration of the last response to a probe in microseconds, plus one; 0 before the first response.
     latency: AtomicU64,
-    /// Wakes the task that asks it our own question.
+    /// Wakes the task that checks the endpoint with Tributary's own request.
     suspicion: Notify,
 }
 
-/// State of an endpoint at a moment.
+/// Status of an endpoint at one point in time.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
     /// Host and port of the server.
     pub address: Arc<str>,
-    /// Whether it can be reached.
+    /// Whether the endpoint is reachable.
     pub reachability: Reachability,
-    /// Whether the endpoint's last answer to a probe does not say that it is unready.
+    /// False if the endpoint's last response to a probe reports that it is not ready.
     pub is_ready: bool,
-    /// Requests in flight, watches and tunnels included.
+    /// Number of requests in flight, including watches and tunnels.
     pub outstanding: usize,
-    /// Requests sent to it since the start.
+    /// Number of requests sent to the endpoint since the start.
     pub requests: u64,
-    /// Answers that clients followed (logs, watches of the member's own view) and tunnels that broke since the start.
+    /// Number of clients' streams that broke since the start: followed logs, watches of the member's own API, and
+    /// tunnels.
     pub broken: u64,
-    /// Duration of its last answer to a probe, without the dial; `None` before the first.
+    /// Duration of the last response to a probe, without the time for the connection. `None` before the first response.
     pub latency: Option<Duration>,
-    /// Whether it answers Tributary's own questions with errors, so that it gets requests only if no better endpoint is
-    /// left. Never for an only endpoint.
+    /// Whether the endpoint fails Tributary's own requests. Then it gets requests only if no better endpoint is left.
+    /// Never true for a single endpoint.
     pub is_ejected: bool,
     /// Number of ejections since the start.
     pub ejections: u64,
-    /// Reason for which it gets no requests, or only those without a better endpoint; `None` without a known fault.
+    /// The reason why the endpoint gets no requests, or only requests without a better endpoint. `None` without a known
+    /// fault.
     pub left_out: Option<LeftOut>,
-    /// Number of times that its breaker has opened since the start.
+    /// Number of times that the circuit breaker has opened since the start.
     pub breaker_openings: u64,
 }
 
@@ -124,12 +121,11 @@ impl Endpoint {
         }
     }
 
-    /// Whether this is the endpoint of an address.
     pub(crate) fn is_at(&self, address: &Target) -> bool {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// The reason why the endpoint gets no new requests; `None` if it gets requests.
+    /// Returns the reason why the endpoint gets no new requests; `None` for an endpoint without a drain.
     fn drain_cause(&self) -> Option<DrainCause> {
         match self.gone.is_cancelled() {
             true => Some(DrainCause::Left),
@@ -137,8 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the endpoint may get new requests, apart from its health: the configuration lists it without a
-    /// drain.
+    /// Returns whether the configuration lists the endpoint without a drain. The health of the endpoint does not count.
     pub(crate) fn takes_requests(&self) -> bool {
         self.drain_cause().is_none()
     }
@@ -148,7 +143,7 @@ impl Endpoint {
         *self.drain.borrow()
     }
 
-    /// Starts or ends the drain of the endpoint. Returns whether that is a change.
+    /// Starts or ends the drain of the endpoint. Returns whether the state has changed.
     pub(crate) fn set_drained(&self, is_drained: bool) -> bool {
         if !is_drained && self.is_drained() {
             self.start_slowly();
@@ -156,16 +151,16 @@ impl Endpoint {
         self.drain.send_if_modified(|before| std::mem::replace(before, is_drained) != is_drained)
     }
 
-    /// Waits until the configuration no longer drains it. Cancelling loses nothing.
+    /// Waits for the end of the configured drain. Cancel-safe.
     pub(crate) async fn is_drained_no_longer(&self) {
-        // The sender belongs to this endpoint.
+        // The sender belongs to this endpoint, so the wait does not fail.
         let mut drain = self.drain.subscribe();
         let _ended = drain.wait_for(|is_drained| !is_drained).await;
     }
 
-    /// Checks whether it may get a new request; a question to exactly this endpoint (`is_to_it`) may go to a drained
-    /// one. The request counts as in flight already (`hold`), so a drain that starts now waits for it: the locks give
-    /// both an order.
+    /// Checks whether the endpoint may get a new request. A request for this endpoint alone (`is_to_it`) may go to a
+    /// drained endpoint. The caller has already counted the request as in flight, so a drain that starts now waits for
+    /// the request.
     ///
     /// # Errors
     /// The endpoint takes no new requests.
@@ -182,7 +177,6 @@ impl Endpoint {
         }
     }
 
-    /// Requests in flight, of all kinds.
     pub(crate) fn in_flight(&self) -> usize {
         self.short.in_flight() + self.lasting.in_flight()
     }
@@ -191,7 +185,6 @@ impl Endpoint {
         self.observer.machine().state(!self.takes_requests(), Instant::now())
     }
 
-    /// The requests of this kind, in flight and answered.
     pub(crate) fn traffic(&self, kind: LaneKind) -> &Traffic {
         match kind {
             LaneKind::Short => &self.short,
@@ -199,19 +192,19 @@ impl Endpoint {
         }
     }
 
-    /// Whether another request of this kind may be in flight.
+    /// Returns whether the limit allows another request of this kind in flight.
     pub(crate) fn has_room(&self, kind: LaneKind) -> bool {
         let limit = self.observer.tuning.max_in_flight_per_endpoint;
         kind != LaneKind::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
     }
 
-    /// Counts a request as in flight for as long as the guard lives.
+    /// Counts a request as in flight until the returned guard is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
         self.traffic(kind).in_flight.fetch_add(1, Ordering::Relaxed);
         EndpointRequest { endpoint: self.clone(), kind }
     }
 
-    /// Reason for which it gets no requests, or only those without a better endpoint.
+    /// Returns the reason why the endpoint gets no requests, or only requests without a better endpoint.
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
         if let Some(cause) = self.drain_cause() {
@@ -232,7 +225,7 @@ impl Endpoint {
         }
     }
 
-    /// Reason of a drained endpoint, with its reachability.
+    /// Returns the reason of a drained endpoint, with its reachability.
     fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = match unreachable {
             Some(reason) => format!("{cause}; it cannot be reached: {}", self.without_address(&reason)),
@@ -242,24 +235,23 @@ impl Endpoint {
         LeftOut::new(LeftOutReason::Drain, cause)
     }
 
-    /// Reason of an open breaker, with the cause of unreachability.
+    /// Returns the reason of an endpoint with an open circuit breaker, with the cause of unreachability.
     pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = unreachable.map(|reason| self.without_address(&reason));
         LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "it failed several times in a row".into()))
     }
 
-    /// Cause of unreachability in one line, without the address.
+    /// Returns the cause of unreachability in one line, without the endpoint's address.
     fn without_address(&self, reason: &str) -> Arc<str> {
         let known = format!(" cannot be reached at {}: ", self.target.address);
         reason.split_once(&known).map_or(reason, |(_, cause)| cause).into()
     }
 
-    /// A request is being sent to it.
     pub(crate) fn count(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The head of an answer to a request came.
+    /// Records that the endpoint, or a server in front of it, sent a response head.
     pub(crate) fn spoke(&self, speaker: Speaker) {
         match speaker {
             Speaker::Member => self.note_answer(),
@@ -268,24 +260,24 @@ impl Endpoint {
         }
     }
 
-    /// Notes the status of an answer to a request.
     pub(crate) fn gave(&self, status: StatusCode) {
         if is_suspicious(status) {
             self.suspect();
         }
     }
 
-    /// Starts a question about an object, because a client got an error, or an answer that did not come or broke off.
+    /// Requests a check of the endpoint with Tributary's own request. Called after a client's request got an error, or
+    /// a missing or broken response.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// Waits for the next [suspicion](Self::suspect). Cancelling loses nothing.
+    /// Waits for the next [`suspect`](Self::suspect). Cancel-safe.
     pub(crate) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
 
-    /// Notes a fault in an answer to our own question, or that the answer was good.
+    /// Records the result of Tributary's own request: a fault, or success.
     pub(crate) fn judged(&self, cluster: &ClusterName, fault: Option<&str>) {
         let (before, after) = self.observer.judged(fault);
         let endpoint = &self.target.address;
@@ -297,37 +289,37 @@ impl Endpoint {
         }
     }
 
-    /// Begins the probation of an endpoint that gets requests from now on.
+    /// Starts the probation of an endpoint that gets requests from now on.
     pub(crate) fn start_slowly(&self) {
         self.observer.apply(Input::Start);
     }
 
-    /// Records an answer: the endpoint, and so the cluster, can be reached.
+    /// Records a response: the endpoint, and so the cluster, is reachable.
     pub(crate) fn note_answer(&self) {
         self.observers().for_each(Observer::note_answer);
     }
 
-    /// Something came from it.
+    /// Records that the endpoint has sent bytes, and so is alive.
     pub(crate) fn heard(&self) {
         self.observers().for_each(Observer::heard);
     }
 
-    /// Records whether it is ready; if it has become ready, requests that wait for the cluster try again.
+    /// Records whether the endpoint is ready. When the endpoint becomes ready, requests that wait for the cluster try
+    /// again.
     pub(crate) fn ready(&self, is_ready: bool) {
         if self.observer.ready(is_ready) {
             self.observers().for_each(Observer::recovered);
         }
     }
 
-    /// Observers of the endpoint and of the cluster. An endpoint without new requests says nothing about a lost
-    /// cluster.
+    /// Returns the observers of the endpoint and of the cluster. A drained endpoint does not count for a lost cluster.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
         let member = member.filter(|member| !member.is_unreachable() || self.takes_requests());
         std::iter::once(&*self.observer).chain(member)
     }
 
-    /// Records a broken stream of a client: a log, a watch of the cluster's own view, a tunnel.
+    /// Records a broken stream of a client: a log, a watch of the member's own API, or a tunnel.
     pub(crate) fn broke_off(&self, cluster: &ClusterName, error: &str) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         let endpoint = &self.target.address;
@@ -336,8 +328,8 @@ impl Endpoint {
 
     pub(crate) fn status(&self) -> EndpointStatus {
         let machine = self.observer.machine();
-        // The read lock ends with this statement. The observer takes its write lock while it holds the lock of the
-        // machine, which `left_out` takes.
+        // A separate statement releases the read lock before `left_out` takes the lock of the state machine. The
+        // observer takes the two locks in the opposite order, so holding both could deadlock.
         let reachability = self.observer.subscribe().borrow().clone();
         EndpointStatus {
             address: self.target.address.clone(),
@@ -354,12 +346,10 @@ impl Endpoint {
         }
     }
 
-    /// Duration of its last answer to a probe.
     pub(crate) fn latency(&self) -> Option<Duration> {
         self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 
-    /// Records the duration of an answer to a probe.
     pub(crate) fn answered_within(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);
@@ -384,8 +374,8 @@ impl Drop for EndpointRequest {
     }
 }
 
-/// Whether an answer with this status may be the endpoint's fault: 501 and 505 concern the request, and a 429 says that
-/// the endpoint is busy.
+/// Returns whether a response with this status may be the endpoint's fault. 501 and 505 concern the request, and 429
+/// means that the endpoint is busy.
 pub(crate) fn is_suspicious(status: StatusCode) -> bool {
     status.is_server_error() && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }
@@ -395,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suspicious_statuses_are_errors_of_the_server() {
+    fn only_server_errors_may_be_the_endpoints_fault() {
         for (status, expected) in [
             (200, false),
             (403, false),

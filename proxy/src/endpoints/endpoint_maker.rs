@@ -1,4 +1,4 @@
-//! Makes a cluster's endpoints from the addresses in its configuration.
+//! Creates a cluster's endpoints from the addresses in its configuration.
 
 use std::sync::Arc;
 
@@ -19,28 +19,26 @@ use crate::pool::uid_question::UidQuestion;
 use crate::target::Target;
 use crate::tuning::ClientTuning;
 
-/// Common parts of all endpoints of a cluster.
+/// Settings that all endpoints of a cluster share.
 pub(crate) struct EndpointMaker<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) config: &'a kube::Config,
     pub(crate) tuning: &'a ClientTuning,
     pub(crate) certificate: &'a Certificate,
-    /// The cluster that the addresses lead to, and the user that asks for its uid; `None` where users' own tokens are
-    /// passed on.
+    /// The expected cluster, and the user that reads the cluster's uid. `None` for connections with users' own tokens.
     pub(crate) uid: Option<(&'a Arc<KnownCluster>, &'a CurrentUser)>,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
-    /// Observer of the cluster.
     pub(crate) member: &'a Arc<Observer>,
-    /// Whether there may be several endpoints, so that each has an observer of its own.
+    /// Whether the cluster may have several endpoints, so that each endpoint needs a separate observer.
     pub(crate) is_one_of_several: bool,
 }
 
 impl EndpointMaker<'_> {
-    /// Makes the endpoint of an address. Sends nothing.
+    /// Creates the endpoint of an address. Sends nothing.
     ///
     /// # Errors
-    /// The part of the configuration that cannot be used.
+    /// The invalid part of the configuration.
     pub(crate) async fn make(&self, Target { server, proxy }: Target) -> Result<Arc<Endpoint>, ConnectError> {
         let cluster = self.cluster;
         let host = HeaderValue::from_str(server.authority().as_str()).map_err(|error| ConnectError::Header {

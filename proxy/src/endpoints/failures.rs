@@ -1,4 +1,4 @@
-//! Why a request can be sent to none of the endpoints that it may go to.
+//! The reasons why no endpoint takes a request.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use crate::error::ForwardError;
 use crate::health::observer::Observer;
 use crate::left_out::{LeftOut, LeftOutReason};
 
-/// Failures of a request so far.
+/// Failures of one request at each endpoint so far.
 pub(crate) struct Failures {
     cluster: ClusterName,
-    /// Failure that every endpoint would have.
+    /// A failure that every endpoint would have.
     of_request: Option<ForwardError>,
-    /// Failure of each endpoint.
     of_endpoints: Vec<(Arc<str>, ForwardError)>,
 }
 
@@ -30,21 +29,24 @@ impl Failures {
         }
     }
 
-    /// Error when no endpoint is left, of all endpoints of the cluster or of those that a policy has chosen.
+    /// Returns the error of a request without a remaining endpoint. The endpoints are all endpoints of the cluster, or
+    /// the endpoints of a policy.
     pub(crate) fn into_error(self, all: &[Arc<Endpoint>], member: &Observer, is_chosen: bool) -> ForwardError {
         let Self { cluster, of_request, of_endpoints } = self;
         if let Some(error) = of_request {
             return error;
         }
         match of_endpoints.last() {
-            // There is no more room at any, which waiting alone helps, or nothing here to open a connection with.
+            // Every endpoint is at its limit, or this machine lacks a resource for a connection. Waiting helps in both
+            // cases.
             Some((_, error))
                 if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
                     || of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
             {
                 return error.clone();
             }
-            // The observing tasks notice it a moment later; the client must not see a healthy cluster meanwhile.
+            // The tasks that observe the endpoints notice the loss a moment later. Until then the client must not see a
+            // healthy cluster.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.lost(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.obstacle());
             }
@@ -56,12 +58,12 @@ impl Failures {
     }
 }
 
-/// Why an endpoint is left out at which this went wrong.
+/// Returns the reason for the omission of an endpoint with this failure.
 fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut) {
     let reason = match &error {
         ForwardError::Full { .. } => LeftOutReason::Full,
         ForwardError::NoEndpoint { left_out, .. } => {
-            // Of this endpoint alone.
+            // A failure of this endpoint alone.
             if let Some(own) = left_out.first() {
                 return own.clone();
             }
@@ -72,12 +74,12 @@ fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut
     (address, LeftOut::new(reason, error.at_endpoint()))
 }
 
-/// Error for an endpoint with an open breaker, of this number of endpoints.
+/// Returns the error for an endpoint with an open circuit breaker. `count` is the number of endpoints.
 pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: usize) -> ForwardError {
     let cluster = cluster.clone();
     let retry_after = endpoint.observer.retry_after().unwrap_or_default();
     match endpoint.observer.unreachable_for() {
-        // Same text as during a try.
+        // A single endpoint gets the error of its last connection attempt.
         Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
         unreachable => {
             let why = endpoint.left_out_by_breaker(unreachable.map(|(_, reason)| reason));
@@ -87,20 +89,17 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
     }
 }
 
-/// Error for an endpoint with as many requests in flight as allowed.
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     let limit = endpoint.observer.tuning.max_in_flight_per_endpoint.unwrap_or_default();
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
 }
 
-/// Whether none of the endpoints that take requests can be reached. False without such endpoints: drained ones are not
-/// lost.
+/// Returns whether all endpoints that take requests are unreachable. False if all endpoints are drained.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
     let mut asked = all.iter().filter(|endpoint| endpoint.takes_requests()).peekable();
     asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
 }
 
-/// Reason of a cluster without reachable endpoints.
 pub(crate) fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
     format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
 }

@@ -1,9 +1,9 @@
-//! Load of an endpoint, by which the balancer compares two of them: requests in flight, weighted by latency.
+//! Load of an endpoint for the balancer's comparison of two endpoints: requests in flight, weighted by latency.
 //!
-//! An endpoint that fails fast has few requests in flight, and would attract nearly all. So an error that comes sooner
-//! than a usual answer counts as in flight for a while, but only up to the load of the other endpoint: the two take
-//! turns then. A client that causes errors on purpose cannot take an endpoint's share away, or move other clients to a
-//! slow one (decision 71).
+//! An endpoint that fails fast has few requests in flight, and would attract nearly all requests. So an error that
+//! comes sooner than a usual response counts as a request in flight for a while. Errors can make the loads of two
+//! endpoints equal, but not reverse their order. So a client that causes errors on purpose cannot take an endpoint's
+//! share away, or move other clients to a slow endpoint (decision 71).
 
 use std::cmp::Ordering;
 use std::sync::atomic::{self, AtomicUsize};
@@ -12,32 +12,35 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-/// Weight of the newest answer in the mean latency, as a fraction. 16: a client would have to send one endpoint four
-/// lists in a row that take a thousand times as long as the rest to make its mean four times as long.
+/// Weight of the newest response in the mean latency, as a fraction. 16: a client would need four consecutive lists
+/// with a thousandfold latency to quadruple the mean of an endpoint.
 const PARTS_OF_MEAN: u32 = 16;
 
-/// The answers after which the mean latency weights the load. 4: the first one on a connection may take longer.
+/// Number of responses after which the mean latency weights the load. 4: the first response on a connection may take
+/// longer.
 const ANSWERS_MIN: u32 = 4;
 
-/// The time for which the latency of the last answer counts. 10 s: a slow endpoint is tried again after that.
+/// Time for which the latency of the last response counts. 10 s: a slow endpoint is tried again afterwards.
 const LATENCY_KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// The ratio of two latencies from which on they weight the load. 4: the means of two equal endpoints differ by less.
+/// Ratio of two latencies from which latency weights the load. 4: the means of two equally fast endpoints differ by
+/// less.
 const TIMES_AS_SLOW: f64 = 4.0;
 
-/// The difference from which on they do, in seconds. 20 ms: people do not notice less, an endpoint in another zone
-/// takes some milliseconds longer.
+/// Difference of two latencies in seconds from which latency weights the load. 20 ms: people do not notice less. An
+/// endpoint in another zone is some milliseconds slower.
 const SLOWER_BY: f64 = 0.02;
 
-/// Time for which an error counts as in flight, as a multiple of the time by which it came too soon. 2: counted once,
-/// an endpoint with errors only would be as loaded as the others on average, and less half of the time.
+/// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. With a
+/// factor of 1, an endpoint with only errors would be as loaded as the others on average, and less loaded half of the
+/// time.
 const TIMES_AS_LONG: f64 = 2.0;
 
-/// The time after a refused watch in which the endpoint counts as loaded as the other one. 10 s: a watch lives for
-/// minutes, so the endpoint with fewer watches would otherwise get, and refuse, each watch that ends elsewhere.
+/// Time after a refused watch in which the endpoint counts as loaded as the other endpoint. 10 s: watches live for
+/// minutes. Otherwise the endpoint with fewer watches would get, and refuse, each watch that ends elsewhere.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Whether an error concerns the requested object, so that any endpoint would answer as quickly.
+/// Returns whether an error concerns the requested object. Any endpoint would return such an error as fast.
 pub(crate) fn is_about_object(status: StatusCode) -> bool {
     matches!(
         status,
@@ -49,7 +52,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
     )
 }
 
-/// The load of an endpoint with requests of one kind.
+/// Requests of one kind at an endpoint: in flight, and answered.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) in_flight: AtomicUsize,
@@ -67,7 +70,6 @@ impl Traffic {
     }
 }
 
-/// Latest answers of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentAnswers {
     latency: Option<Latency>,
@@ -75,28 +77,27 @@ pub(crate) struct RecentAnswers {
     refused_watch: Option<Instant>,
 }
 
-/// Mean latency, of logarithms: one list of 10 s among answers of 10 ms makes it half as long again. A peak, or an
-/// arithmetic mean, would be many times as long.
+/// Mean latency, as a mean of logarithms. One list of 10 s among responses of 10 ms raises this mean by half. A peak or
+/// an arithmetic mean would become many times as long.
 #[derive(Clone, Copy, Debug)]
 struct Latency {
-    /// The logarithm of the mean in seconds.
+    /// Natural logarithm of the mean latency in seconds.
     logarithm: f64,
-    /// The answers so far, up to [`PARTS_OF_MEAN`].
+    /// Number of responses so far, up to [`PARTS_OF_MEAN`].
     count: u32,
     last: Instant,
 }
 
-/// The number of errors that count as in flight. The number fades with time.
+/// Number of errors that count as in flight. The number decays exponentially.
 #[derive(Clone, Copy, Debug)]
 struct Errors {
     count: f64,
     since: Instant,
-    /// Time in which the number falls to 37 %, in seconds.
+    /// Time in which the number decays to 37 % (1/e), in seconds.
     fade_in: f64,
 }
 
 impl RecentAnswers {
-    /// Notes an answer that is no error.
     pub(crate) fn note_success(&mut self, took: Duration, now: Instant) {
         let took = took.as_secs_f64().max(1e-9).ln();
         let (before, count) = self.latency.map_or((took, 0), |known| (known.logarithm, known.count));
@@ -104,7 +105,7 @@ impl RecentAnswers {
         self.latency = Some(Latency { logarithm: before + (took - before) / f64::from(count), count, last: now });
     }
 
-    /// Notes an error that came after so long. An answer usually takes as long as `usual`, in seconds.
+    /// Records an error after the duration `took`. A response usually takes `usual` seconds.
     pub(crate) fn note_error(&mut self, took: Duration, usual: f64, now: Instant) {
         let missing = 1.0 - took.as_secs_f64() / usual;
         if missing > 0.0 {
@@ -113,12 +114,12 @@ impl RecentAnswers {
         }
     }
 
-    /// Notes a watch that the endpoint refused.
     pub(crate) fn note_refused_watch(&mut self, now: Instant) {
         self.refused_watch = Some(now);
     }
 
-    /// The mean latency in seconds of so many answers at least; `None` where none of them came lately.
+    /// Returns the mean latency in seconds. `None` with fewer than `answers_min` responses, or without a recent
+    /// response.
     pub(crate) fn latency(&self, answers_min: u32, now: Instant) -> Option<f64> {
         let is_recent = |last: Instant| now.saturating_duration_since(last) < LATENCY_KNOWN_FOR;
         let known = self.latency.filter(|known| known.count >= answers_min && is_recent(known.last));
@@ -134,19 +135,17 @@ impl RecentAnswers {
     }
 }
 
-/// The load of one endpoint by requests of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) in_flight: f64,
-    /// Number of errors that count as in flight.
+    /// Number of recent errors, which the load counts like requests in flight.
     pub(crate) errors: f64,
-    /// The mean latency in seconds.
     pub(crate) latency: Option<f64>,
 }
 
 impl Load {
-    /// Compares two endpoints. `Equal` where their requests in flight are equal, or the errors of one may make up the
-    /// difference.
+    /// Compares the loads of two endpoints. `Equal` if the requests in flight are equal, or if the errors of one
+    /// endpoint may explain the difference.
     pub(crate) fn compare(self, other: Self) -> Ordering {
         if let (Some(own), Some(others)) = (self.latency, other.latency)
             && own.max(others) > (own.min(others) * TIMES_AS_SLOW).max(own.min(others) + SLOWER_BY)
@@ -162,8 +161,8 @@ impl Load {
         }
     }
 
-    /// Gives the errors that count beside another endpoint. Errors of both count for neither. No error counts beside an
-    /// endpoint without a latest answer, because that endpoint may be slow.
+    /// Returns the errors that count in the comparison with another endpoint. Errors of both endpoints cancel out. No
+    /// error counts in the comparison with an endpoint without a recent response, because that endpoint may be slow.
     fn errors_beside(self, other: Self) -> f64 {
         match (self.latency, other.latency) {
             (Some(_), None) => 0.0,
@@ -182,7 +181,6 @@ mod tests {
         Load { in_flight, errors, latency }
     }
 
-    /// Makes the answers of an endpoint from numbers of answers and their latencies.
     fn answers(given: &[(usize, Duration)]) -> RecentAnswers {
         let (mut answers, now) = (RecentAnswers::default(), Instant::now());
         for (count, took) in given {
@@ -198,21 +196,20 @@ mod tests {
             ((2.0, 0.0, quick), (3.0, 0.0, quick), Ordering::Less),
             ((3.0, 0.0, quick), (3.0, 0.0, quick), Ordering::Equal),
             ((3.0, 0.0, unknown), (2.0, 0.0, quick), Ordering::Greater),
-            // Five times as slow.
             ((3.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Less),
             ((4.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Equal),
             ((5.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Greater),
-            // By less than 20 ms.
+            // The latencies differ by less than 20 ms.
             ((3.0, 0.0, Some(0.001)), (0.0, 0.0, quick), Ordering::Greater),
-            // Errors make equal at most.
+            // Errors can at most make two loads equal.
             ((2.0, 1.0, quick), (5.0, 0.0, quick), Ordering::Less),
             ((2.0, 3.0, quick), (5.0, 0.0, quick), Ordering::Equal),
             ((2.0, 1e9, quick), (5.0, 0.0, quick), Ordering::Equal),
             ((2.0, 1e9, unknown), (5.0, 0.0, quick), Ordering::Equal),
             ((6.0, 1e9, quick), (5.0, 0.0, quick), Ordering::Greater),
-            // Errors of both count for neither.
+            // Errors of both endpoints cancel out.
             ((2.0, 9.0, quick), (5.0, 9.0, quick), Ordering::Less),
-            // Errors move no client to an endpoint that is slow, or may be.
+            // Errors move no client to an endpoint that is slow, or that may be slow.
             ((2.0, 1e9, quick), (1.0, 0.0, slow), Ordering::Less),
             ((2.0, 1e9, quick), (5.0, 0.0, unknown), Ordering::Less),
         ] {
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_latency_follows_many_answers_and_no_single_one() {
+    fn mean_latency_follows_many_responses_and_no_single_response() {
         let mean = |given: &[(usize, Duration)]| answers(given).latency(ANSWERS_MIN, Instant::now()).unwrap();
         let is_about = |mean: f64, expected: f64| (0.999..1.001).contains(&(mean / expected));
         assert!(is_about(mean(&[(100, USUAL)]), 0.01));
@@ -236,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn latency_is_forgotten_ten_seconds_after_the_last_answer() {
+    async fn latency_is_ignored_ten_seconds_after_the_last_response() {
         let answers = answers(&[(1, USUAL)]);
         let now = Instant::now();
         assert!(answers.latency(1, now + LATENCY_KNOWN_FOR - Duration::from_millis(1)).is_some());
@@ -259,9 +256,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_error_counts_twice_as_long_as_it_came_too_soon() {
+    async fn fast_errors_count_as_load_for_twice_the_saved_time() {
         let (mut answers, mut now) = (RecentAnswers::default(), Instant::now());
-        // A thousand a second, each after a millisecond: each lacks 9 ms.
+        // A thousand errors per second, each after 1 ms instead of 10 ms.
         for _ in 0..1_000 {
             now += Duration::from_millis(1);
             answers.note_error(Duration::from_millis(1), USUAL.as_secs_f64(), now);

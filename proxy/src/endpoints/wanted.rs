@@ -1,4 +1,4 @@
-//! Endpoints that a request may use, by its kind, its sender, and its earlier tries.
+//! Selects the endpoints for a request, by the kind of request, its origin and its earlier attempts.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use crate::endpoints::endpoint::Endpoint;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 
-/// Earlier tries of a request.
 #[derive(Clone, Default)]
 pub(crate) enum Tried {
     #[default]
     Nowhere,
-    /// The request failed at this endpoint, and goes there again only where no other is left.
+    /// The request failed at this endpoint. A retry at this endpoint requires that no other endpoint is left.
     Failed(Arc<Endpoint>),
-    /// This endpoint answered the request, which goes to other endpoints only.
+    /// This endpoint answered the request. A retry must use a different endpoint.
     Answered(Arc<Endpoint>),
 }
 
@@ -28,7 +27,7 @@ impl Tried {
     }
 }
 
-/// The parts of a request that decide its endpoint.
+/// The attributes of a request that decide its endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) kind: LaneKind,
@@ -38,22 +37,23 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether limits and breakers count. They do not for Tributary's own questions.
+    /// Returns whether limits and circuit breakers apply. Neither applies to Tributary's own requests.
     pub(crate) fn is_gated(self) -> bool {
         self.asker != Asker::Ourselves
     }
 
-    /// Whether the request is for one endpoint alone, which may be drained.
+    /// Returns whether the request is for one endpoint alone, which may be drained.
     pub(crate) fn is_to_one(self) -> bool {
         matches!(self.destination, Destination::At(_))
     }
 
-    /// Whether an endpoint has room for it.
+    /// Returns whether the endpoint's limit of requests in flight allows the request.
     pub(crate) fn has_room_at(self, endpoint: &Endpoint) -> bool {
         !self.is_gated() || endpoint.has_room(self.kind)
     }
 
-    /// Whether an endpoint may be tried before the end: it is reachable, as far as known, and lets the request in.
+    /// Returns whether an endpoint may be tried before the end of the order: the endpoint is not known to be
+    /// unreachable, and its circuit breaker allows the request.
     pub(crate) fn may_be_asked_of(self, endpoint: &Endpoint) -> bool {
         !endpoint.observer.is_unreachable() && (!self.is_gated() || endpoint.observer.retry_after().is_none())
     }

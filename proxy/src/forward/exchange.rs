@@ -1,5 +1,5 @@
-//! Exchanges a prepared request for an answer: a connection to an endpoint, the request in the form that it takes, and
-//! another try where that is safe.
+//! Exchange of a prepared request for a response: chooses a connection to an endpoint, sends the request in the form of
+//! the connection's HTTP version, and retries if that is safe.
 
 use std::sync::Arc;
 
@@ -30,11 +30,10 @@ use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
 
-/// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the second for the
-/// same on the next connection while a load balancer drains an apiserver.
+/// Maximal number of retries. A load balancer that drains a kube-apiserver may close two connections in a row under a
+/// request (GOAWAY).
 const MAX_RETRIES: usize = 2;
 
-/// A failed try, and the request if it came back unsent.
 pub(crate) struct Failed {
     pub(crate) error: ForwardError,
     request: Option<Request<Body>>,
@@ -46,28 +45,26 @@ impl From<ForwardError> for Failed {
     }
 }
 
-/// An answer, and its origin.
 pub(crate) struct Exchanged {
     pub(crate) response: Response<Body>,
-    /// The credentials that the request was sent with.
     pub(crate) credentials: Arc<Current>,
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
-/// Parts of a request for a repetition. It has its own headers, because HTTP/2 consumes them.
+/// Parts of a request for a retry. The headers are copies, because HTTP/2 consumes headers.
 pub(crate) struct Replay {
     method: Method,
-    /// Path and query of the request, from which each endpoint's URI is made.
+    /// Path and query of the request, from which each endpoint's URI is built.
     uri: Uri,
     headers: HeaderMap,
-    /// `None` if no part of the body is kept.
+    /// `None` if no part of the body was kept.
     body: Option<KeptBody>,
-    /// The cluster that the request is meant for, as [`ClientInner::generation`] counts.
+    /// The target cluster of the request, in the numbering of [`ClientInner::generation`].
     generation: u64,
 }
 
 impl Replay {
-    /// Makes a replay of a request. The replay takes the URI, and keeps a copy of the body while the body is sent.
+    /// Creates a replay of a request. Takes the URI, and copies the body while the body is sent.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
@@ -78,17 +75,17 @@ impl Replay {
         Self { method, uri, headers: request.headers().clone(), body: kept, generation }
     }
 
-    /// Whether sending it twice does no more than sending it once.
+    /// Returns whether two requests have the same effect as one request.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether a 401 to the request means that an API server did not know Tributary's account.
+    /// Returns whether a 401 response came from an API server that did not know Tributary's account.
     pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
         is_of_api_server(&self.method, &self.uri, response).await
     }
 
-    /// The request once more; `None` if its body is not available.
+    /// Returns the request for a retry. `None` if its body is not available.
     pub(crate) fn request(&mut self) -> Option<Request<Body>> {
         let body = match &mut self.body {
             None => body::empty(),
@@ -107,7 +104,6 @@ impl Replay {
 }
 
 impl ClientInner {
-    /// Sends a prepared request, and repeats it if that is safe.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
@@ -118,7 +114,8 @@ impl ClientInner {
         let claim = terms.claim;
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
-        // A busy answer while a second endpoint is asked: the client gets it if there is no better one.
+        // A response 429 or 503, kept while a second endpoint gets the request. The client gets this response if the
+        // second one is no better.
         let mut busy = None;
         self.retries.note_request();
         loop {
@@ -133,7 +130,7 @@ impl ClientInner {
             };
             self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
-            // Without a comparison the clock is not read.
+            // The duration is only measured if endpoints are compared.
             let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
             let sent = self.send(held, connection, request, &replay.uri, terms).await;
             self.note_conduct(&endpoint, claim, &sent, asked);
@@ -148,7 +145,7 @@ impl ClientInner {
                     tried = Tried::Answered(endpoint);
                     again
                 }
-                // A request that has not left costs the cluster nothing.
+                // A retry of an unsent request costs the cluster nothing.
                 Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
                     tracing::debug!(cluster = %self.name, %error, "sending again");
@@ -161,7 +158,7 @@ impl ClientInner {
         }
     }
 
-    /// A connection to an endpoint that the request may use, after its earlier tries.
+    /// Returns a connection to an endpoint that the request may use after its earlier attempts.
     async fn connection(
         &self,
         credentials: &Arc<Current>,
@@ -176,7 +173,7 @@ impl ClientInner {
         self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await
     }
 
-    /// Records an answer, or its absence, for the load of its endpoint, with its duration if that counts.
+    /// Records a response, or its absence, for the load of the endpoint. With the duration if durations count.
     fn note_conduct(
         &self,
         endpoint: &Endpoint,
@@ -196,7 +193,7 @@ impl ClientInner {
                 note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
-                // Tributary's own question finds the cause.
+                // Tributary's own request to the endpoint will show whether the endpoint is at fault.
                 endpoint.suspect();
                 note(None);
             }
@@ -204,7 +201,8 @@ impl ClientInner {
         }
     }
 
-    /// Whether a second endpoint is asked after this answer. Takes a token of the retry budget if so.
+    /// Returns whether a second endpoint gets the request after this response. If true, takes a token of the retry
+    /// budget.
     fn take_another(
         &self,
         response: &Response<Body>,
@@ -219,16 +217,16 @@ impl ClientInner {
             && self.retries.withdraw(Cause::Busy)
     }
 
-    /// The request once more, if the cluster has certainly not processed it or may do so twice, within the retry
-    /// budget.
+    /// Returns the request for a retry, within the retry budget. `None` unless the cluster has certainly not processed
+    /// the request, or the request is idempotent.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
         let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.withdraw(Cause::Failed);
         if may { replay.request() } else { None }
     }
 
-    /// Sends a request on a connection, and waits for the head of its answer. `path` is the request's own, before any
-    /// endpoint's.
+    /// Sends a request on a connection, and waits for the response head. `path` is the path of the request without the
+    /// endpoint's base path.
     pub(crate) async fn send(
         &self,
         held: EndpointRequest,
@@ -241,7 +239,7 @@ impl ClientInner {
         let place = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        // hyper sees to it over HTTP/1.1 that an answer ends where it should.
+        // Over HTTP/1.1, hyper reports a response that ends too early.
         let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {
@@ -275,21 +273,21 @@ impl ClientInner {
                 (response.map(MemberAnswer::Usual), Some(Permit::keeping((checkout, held, place))), None)
             }
         };
-        // A request with a time limit ends by itself.
+        // A request with a time limit ends without a shutdown signal.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));
         let source = BodySource { endpoint, speaker, reader, has_marked_end };
         Ok(response.map(|answer| MemberBody::boxed(answer, permit, shared, self.name.clone(), source, until)))
     }
 
-    /// Time for which an abandoned answer over HTTP/2 is read. Not for streams from workloads, which share connections
-    /// with streams of the same client only, nor for watches, nor for Tributary's own questions.
+    /// Time for which the body of an abandoned HTTP/2 response is read before a reset. `None` for streams from
+    /// workloads, which share connections only with streams of the same client, for watches, and for Tributary's own
+    /// requests.
     fn patience(&self, claim: Claim) -> Option<Duration> {
         let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
         is_shared.then_some(self.tuning.given_up_patience)
     }
 
-    /// Waits for a response head.
     pub(crate) async fn head(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Body>>>>,
@@ -320,8 +318,8 @@ impl ClientInner {
         Failed { error, request }
     }
 
-    /// HTTP/1.1 wants a path and a `Host` where HTTP/2 has pseudo-headers. `path` is the request's own, before any
-    /// endpoint's.
+    /// Converts a request to HTTP/1.1: path and `Host` replace HTTP/2's pseudo-headers. `path` is the path of the
+    /// request without the endpoint's base path.
     pub(crate) fn in_http1_form(
         &self,
         mut request: Request<Body>,
@@ -335,7 +333,8 @@ impl ClientInner {
         Ok(request)
     }
 
-    /// As [`ClientInner::in_http1_form`]; undoes it where the request came back from such a connection.
+    /// Converts a request to HTTP/2. Reverts [`ClientInner::in_http1_form`] for a request that an HTTP/1.1 connection
+    /// returned.
     fn in_http2_form(
         &self,
         mut request: Request<Body>,
@@ -347,7 +346,8 @@ impl ClientInner {
         Ok(request)
     }
 
-    /// Refuses redirects, and 1xx answers that promise a different answer or protocol; cleans the response's head.
+    /// Refuses redirects, and informational (1xx) responses that announce another response or protocol. Removes unsafe
+    /// response headers.
     pub(crate) fn finish(&self, mut response: Response<Body>) -> Result<Response<Body>, ForwardError> {
         if response.status().is_informational() {
             return Err(ForwardError::Informational { cluster: self.name.clone(), status: response.status() });
@@ -361,9 +361,9 @@ impl ClientInner {
     }
 }
 
-/// Whether an answer says that the endpoint is busy or shutting down, with Retry-After: "there is a good chance the
-/// client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Not for long-running
-/// requests: a workload may have given it, and watches retry by themselves.
+/// Returns whether a response with Retry-After reports a busy or terminating endpoint. kube-apiserver's reason: "there
+/// is a good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver).
+/// False for long-running requests other than watches, because a workload may have sent the response.
 fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
     if claim.lane == LaneKind::Opaque {
         return false;
@@ -372,8 +372,8 @@ fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
     is_temporary && response.headers().contains_key(RETRY_AFTER)
 }
 
-/// Whether the cluster has certainly not processed the request: it refused the stream, or its GOAWAY named an earlier
-/// stream as the last (RFC 9113 §6.8 and §8.7). h2 reports the latter for such streams only.
+/// Returns whether the cluster has certainly not processed the request: the cluster refused the stream, or its GOAWAY
+/// named an earlier stream as the last (RFC 9113 §6.8 and §8.7). h2 reports such a GOAWAY only for later streams.
 pub(crate) fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

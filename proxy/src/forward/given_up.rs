@@ -1,10 +1,10 @@
-//! Answers that clients have abandoned.
+//! Responses that clients have abandoned.
 //!
-//! Clients share the connections for short requests, and each reset stream counts against all: Go's server closes a
-//! connection with ENHANCE_YOUR_CALM when more than four times its concurrent requests wait behind handlers of reset
-//! streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`), and proxies count early resets. Most answers come
-//! soon. So an abandoned answer is read and dropped, and reset only if it does not end soon. Until then the request
-//! keeps its permits: a client that abandons requests without end runs out of them.
+//! Clients share the connections for short requests, and each reset stream counts against the connection. Go's server
+//! closes a connection with ENHANCE_YOUR_CALM when too many requests wait behind handlers of reset streams: more than
+//! four times the limit of streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`). Proxies also count early
+//! resets. Most responses end soon, so an abandoned response is read and dropped, and reset only at a time limit. The
+//! request keeps its permits until then. A client that abandons many requests therefore runs out of permits.
 
 use std::pin::Pin;
 
@@ -20,30 +20,29 @@ use tributary_apimachinery::{Permit, or_never};
 
 use crate::pool::stream_counts::SentStream;
 
-/// Bytes that are read of an abandoned answer. 64 KiB: most answers are shorter, and the rest of a longer one would
-/// cost more than a reset.
+/// Maximal number of bytes that are read of an abandoned response. 64 KiB: most responses are shorter, and reading more
+/// would cost more than a reset.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Resources that a request over HTTP/2 occupies until its answer has ended, or is abandoned and reset.
+/// Resources that a request over HTTP/2 occupies until its response has ended or was reset.
 pub(crate) struct Occupied {
     #[expect(dead_code, reason = "it is dropped, never read")]
     pub(crate) permit: Permit,
-    /// Stream of the request.
     pub(crate) stream: SentStream,
-    /// Time for which an abandoned answer is read; `None` to reset the stream at once.
+    /// Time for which an abandoned response is read; `None` for an immediate reset.
     pub(crate) patience: Option<Duration>,
 }
 
 impl Occupied {
-    /// Its answer was read to the end, or nothing was sent.
+    /// Frees the stream after a completely read response, or if nothing was sent.
     pub(crate) fn ended_well(self) {
         self.stream.ended_well();
     }
 
-    /// Reads an abandoned answer in a task of its own; then the stream ends, by a reset if necessary.
+    /// Reads an abandoned response in a separate task. Then frees the stream, after a reset if necessary.
     pub(crate) fn give_up(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(patience), Ok(runtime)) = (self.patience, Handle::try_current()) else {
-            // hyper resets the stream before it counts as free.
+            // hyper resets the stream before the stream counts as free.
             drop(answer);
             return drop(self);
         };
@@ -62,7 +61,7 @@ impl Occupied {
     }
 }
 
-/// Reads a body, and returns whether it was complete.
+/// Reads a body. Returns whether the body was complete.
 async fn is_read(mut body: Incoming) -> bool {
     let mut length = 0;
     while !body.is_end_stream() {
@@ -78,22 +77,21 @@ async fn is_read(mut body: Incoming) -> bool {
     true
 }
 
-/// Result of a sent request.
 type ForwardAnswer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
-/// A request over HTTP/2 without an answer yet. To drop it abandons the request.
+/// A request over HTTP/2 without a response yet. Dropping this value abandons the request.
 pub(crate) struct PendingAnswer<F: Future<Output = ForwardAnswer> + Send + 'static> {
     waiting: Option<Pin<Box<F>>>,
     occupied: Option<Occupied>,
 }
 
 impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
-    /// A request in `waiting`, with its resources.
     pub(crate) fn new(waiting: F, occupied: Occupied) -> Self {
         Self { waiting: Some(Box::pin(waiting)), occupied: Some(occupied) }
     }
 
-    /// Waits for the head of the answer; call it until it has come. Cancel: safe, the next call waits on.
+    /// Waits for the response head. Must not be called again after the head. Cancel-safe: the next call continues the
+    /// wait.
     pub(crate) async fn wait_for_answer(&mut self) -> ForwardAnswer {
         let answer = or_never(self.waiting.as_mut()).await;
         self.waiting = None;
@@ -105,7 +103,6 @@ impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
         answer
     }
 
-    /// Resources of the answer, for its body.
     pub(crate) fn into_occupied(mut self) -> Option<Occupied> {
         self.occupied.take()
     }

@@ -1,7 +1,7 @@
-//! A request's body that can be sent again: the sent part, if it is short, and the rest.
+//! A request body that can be sent again: the part that was sent, and the remaining body.
 //!
-//! It serves requests that the cluster has not processed (RFC 9113 §8.7). Frames are shared, not copied. After more
-//! than the limit, the body is not sent again.
+//! Requests that the cluster has not processed may be sent again (RFC 9113 §8.7). Frames are shared, not copied. A body
+//! whose sent part exceeds the limit is not sent again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,32 +14,32 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tributary_apimachinery::body::{self, Body, BoxError};
 
-/// Bytes of the sent part that are kept. 64 KiB: nearly all objects are shorter, and a thousand concurrent writes keep
+/// Maximal length of the kept part, in bytes. 64 KiB: nearly all objects are shorter. A thousand concurrent writes keep
 /// at most 64 MiB until the cluster answers.
 const KEPT: usize = 64 << 10;
 
-/// Smallest counted size of a frame. 1 KiB: a frame takes its handle (32 bytes, twice that while the list grows), and
-/// keeps its read buffer alive, which it may share with frames of other requests. So at most 64 frames are kept.
+/// Smallest counted size of a frame. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its read buffer alive,
+/// perhaps together with frames of other requests. So at most 64 frames are kept.
 const FRAME_MIN: usize = 1 << 10;
 
-/// A way to a request's body. Cheap to clone.
+/// A shared handle to a request body. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct KeptBody(Arc<Mutex<KeptFrames>>);
 
 struct KeptFrames {
-    /// Frames that were sent the last time, and come first.
+    /// Frames that an earlier attempt has sent; a retry sends these frames first.
     ahead: VecDeque<Bytes>,
-    /// `None` while a request sends it.
+    /// The remaining body; `None` while a request sends the body.
     rest: Option<Body>,
-    /// Sent frames; `None` above the limit, for frames other than data, and after a failure: the rest would count as
-    /// the end.
+    /// Frames that were sent. `None` beyond the limit, after a frame other than data, and after a failure, because a
+    /// retry could then send an incomplete body.
     sent: Option<Vec<Bytes>>,
-    /// Counted size of the sent frames, against [`KEPT`].
+    /// Counted size of the sent frames, compared with [`KEPT`].
     taken: usize,
 }
 
 impl KeptBody {
-    /// Keeps this body; returns the body for the request.
+    /// Returns a handle to keep, and the body for the request.
     pub(crate) fn new(body: Body) -> (Self, Body) {
         Self::with_sender(VecDeque::new(), body)
     }
@@ -50,7 +50,7 @@ impl KeptBody {
         (kept.clone(), SentBody(kept).boxed_unsync())
     }
 
-    /// The body once more, from its beginning. The earlier request gets no more of it.
+    /// Returns the body from its beginning, for a retry. The earlier request can no longer read the body.
     pub(crate) fn again(&self) -> Option<(Self, Body)> {
         let mut kept = self.0.lock();
         let sent = kept.sent.take()?;
@@ -60,10 +60,9 @@ impl KeptBody {
     }
 }
 
-/// Body of a request.
 struct SentBody(KeptBody);
 
-/// A body that is sent by another request now.
+/// Error: a retry has taken over this body.
 #[derive(Debug, thiserror::Error)]
 #[error("the body stops here, because the request is sent again on another connection")]
 struct SentAnew;
@@ -95,7 +94,7 @@ impl HttpBody for SentBody {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
-            // A body must not be polled after its end, so an empty body replaces it.
+            // A body must not be polled after its end, so an empty body replaces the ended body.
             Poll::Ready(None) => *rest = body::empty(),
             Poll::Pending => {}
         }
@@ -127,7 +126,6 @@ mod tests {
 
     use super::*;
 
-    /// A body of these pieces.
     fn body(pieces: &[&'static [u8]]) -> Body {
         let frames: Vec<_> =
             pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from_static(piece)))).collect();
@@ -143,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn body_is_resent_whole_however_much_was_sent() {
+    async fn partly_sent_body_is_resent_completely() {
         for sent in 0..=4 {
             let (kept, mut first) = KeptBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
@@ -180,8 +178,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ended_body_is_not_polled_again_when_it_is_resent() {
-        // Unfolding must not go on after its end.
+    async fn ended_body_is_not_polled_again_after_a_resend() {
+        // `unfold` panics if it is polled after its end.
         let frames = stream::unfold(0, async |sent| {
             (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
         });
@@ -196,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tiny_frames_count_as_more_than_they_hold() {
+    async fn tiny_body_frames_count_as_1_kib_each() {
         let read = async |count: usize| {
             let (kept, mut first) = KeptBody::new(body(&vec![&b"x"[..]; count]));
             for _ in 0..count {

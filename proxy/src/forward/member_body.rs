@@ -1,4 +1,4 @@
-//! A cluster's answer on its way to the client, with its resources.
+//! The body of a cluster's response on the way to the client, with the resources of the request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,40 +20,38 @@ use crate::places::Asker;
 use crate::pool::watch_stream::WatchBody;
 use crate::pool::{Claim, LaneKind};
 
-/// Length of a piece up to which it is joined with the next one, in bytes. 16 KiB, a frame of HTTP/2: nearly all
-/// objects are shorter.
+/// Frames up to this length are joined with the next frame, in bytes. 16 KiB, the usual frame size of HTTP/2: nearly
+/// all objects are shorter.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// Pieces that are joined. 8: bounds the copies for a cluster that sends many tiny ones.
+/// Maximal number of joined frames. 8: limits the copies if a cluster sends many tiny frames.
 const TOGETHER_MAX: usize = 8;
 
-/// Next part of a body; `None` at its end.
+/// Next frame of a body; `None` at its end.
 type Next = Option<Result<Frame<Bytes>, SharedError>>;
 
-/// A response body that broke off.
+/// Error: a response body ended too early.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cluster {cluster}: the response broke off: {cause}")]
 pub struct ResponseBodyError {
-    /// The cluster that was answering.
+    /// The cluster of the response.
     pub cluster: ClusterName,
-    /// Cause with its own causes, as text.
+    /// Text of the error with all its sources.
     pub cause: Arc<str>,
     /// Cause of the failure.
     #[source]
     pub source: SharedError,
 }
 
-/// Reader of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyReader {
-    /// The reader of a short answer, or this process.
+    /// The client of a short request, or Tributary itself.
     Any,
-    /// A client with a long-running request: its failure is logged.
+    /// A client with a long-running request. A broken stream is logged.
     Follower,
 }
 
 impl BodyReader {
-    /// Of an answer to such a request.
     pub(crate) fn for_claim(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
             (Asker::Client, LaneKind::Watch | LaneKind::Opaque) => Self::Follower,
@@ -62,21 +60,21 @@ impl BodyReader {
     }
 }
 
-/// Origin and reader of a response body.
 pub(crate) struct BodySource {
     pub(crate) endpoint: Arc<Endpoint>,
-    /// Speaker of the answer.
+    /// Server that sent the response, by its status code.
     pub(crate) speaker: Speaker,
     pub(crate) reader: BodyReader,
-    /// Whether the end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a
-    /// body: a server may reset after the whole answer if it wants no more of a request (RFC 9113 §8.1).
+    /// Whether the HTTP version marks the end of a body, as HTTP/2 does. hyper treats a stream that is reset without an
+    /// error as the end of a body. A server may reset a stream after the complete response if the server needs no more
+    /// of the request (RFC 9113 §8.1).
     pub(crate) has_marked_end: bool,
 }
 
-/// Body of a cluster's response, as it comes from the connection.
+/// Body of a cluster's response on a connection.
 pub(crate) enum MemberAnswer {
     Usual(Incoming),
-    /// On a connection that clients share for their watches.
+    /// Body of a watch, on a connection that clients share for watches.
     Watch(WatchBody),
 }
 
@@ -106,36 +104,37 @@ impl HttpBody for MemberAnswer {
     }
 }
 
-/// Body of a cluster's response, with its resources until it ends or is dropped: a stream of a connection, and permits.
+/// Body of a cluster's response, with its resources: a stream of a connection, and permits. The resources are kept
+/// until the body ends or is dropped.
 pub(crate) struct MemberBody {
-    // Dropped first: hyper resets the stream before the capacity is counted as free. Gone when this is dropped.
+    // Dropped first, so that hyper resets the stream before the stream counts as free. `None` after the end.
     answer: Option<MemberAnswer>,
     permit: Option<Permit>,
     shared: Option<Occupied>,
     cluster: ClusterName,
-    /// Each new part shows that the endpoint is alive.
+    /// The endpoint of the body. Each new frame shows that the endpoint is alive.
     source: BodySource,
-    /// Whether the body is pending. Only then a new part has just come; a slow client may take parts that came long
-    /// ago.
+    /// Whether the last poll was pending. Only then a frame has just arrived; a slow client may receive frames that
+    /// arrived long ago.
     is_waiting: bool,
-    /// Part after a piece that is no piece itself: the end, trailers, or a failure.
+    /// An end, trailers or an error behind joined frames, for the next poll.
     behind: Option<Next>,
-    /// Ends when the body is to be cut off; of answers that may go on for hours alone.
+    /// Signal to abort the body, for long-running responses only.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
 }
 
-/// A stream was reset before its end.
+/// Error: the stream was reset before its end.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream was reset before the end of the answer")]
 struct CutShort;
 
-/// Why a body was cut off.
+/// Error: Tributary aborted the body.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster is no longer served here")]
 struct CutOff;
 
 impl MemberBody {
-    /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
+    /// Wraps a response body. An empty body frees its resources at once. `until` aborts the body.
     pub(crate) fn boxed(
         answer: MemberAnswer,
         permit: Option<Permit>,
@@ -154,7 +153,7 @@ impl MemberBody {
         body.boxed_unsync()
     }
 
-    /// The body was read to its end.
+    /// Frees the resources after the end of the body.
     fn ended(&mut self) {
         if let Some(shared) = self.shared.take() {
             shared.ended_well();
@@ -162,13 +161,13 @@ impl MemberBody {
         self.permit = None;
     }
 
-    /// The body broke off, or is cut off.
+    /// Frees the resources of a broken or aborted body.
     fn failed(&mut self) {
         (self.shared, self.permit) = (None, None);
     }
 
-    /// Joins a short piece with available ones after it. A Go server ends an answer by an empty frame with the last
-    /// bytes: the client gets both in one frame, one TLS record and one system call.
+    /// Joins a short frame with frames that are already available. A Go server ends a response with a separate empty
+    /// frame. The client gets both frames at once, in one TLS record and one system call.
     fn with_next(&mut self, mut piece: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
         for _ in 1..TOGETHER_MAX {
             let is_short = piece.data_ref().is_some_and(|data| data.len() < SHORT_BYTES);
@@ -188,7 +187,7 @@ impl MemberBody {
         piece
     }
 
-    /// The body broke off with this error.
+    /// Frees the resources of a broken body, and logs the error for a long-running request.
     fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
         if self.source.reader == BodyReader::Follower {
@@ -197,7 +196,7 @@ impl MemberBody {
         self.broke_off(error)
     }
 
-    /// Whether there is nothing more though the end has not come.
+    /// Returns whether the stream has ended without a marked end of the body.
     fn is_cut_short(&self) -> bool {
         let is_open = |answer: &MemberAnswer| !answer.is_end_stream() && answer.size_hint().exact() != Some(0);
         self.source.has_marked_end && self.answer.as_ref().is_some_and(is_open)
@@ -214,7 +213,7 @@ impl HttpBody for MemberBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // First: a stream that always has something would never be cut off.
+        // Checked first, because a stream with a frame at each poll could otherwise never be aborted.
         if let Some(cut) = &mut self.cut
             && Pin::new(cut).poll(cx).is_ready()
         {
@@ -235,7 +234,7 @@ impl HttpBody for MemberBody {
                 if comes_now && self.source.speaker != Speaker::Intermediary {
                     self.source.endpoint.heard();
                 }
-                // hyper's server polls no body again that reports its end.
+                // hyper's server does not poll a body again after `is_end_stream`.
                 if self.is_end_stream() {
                     self.ended();
                 }
@@ -263,7 +262,6 @@ impl HttpBody for MemberBody {
     }
 }
 
-/// Two pieces as one.
 fn joined(first: Bytes, second: Bytes) -> Bytes {
     match (first.is_empty(), second.is_empty()) {
         (_, true) => first,
@@ -279,7 +277,7 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
 
 impl Drop for MemberBody {
     fn drop(&mut self) {
-        // The follower of a watch abandons it.
+        // A dropped body of a watch abandons the watch by itself.
         if let (Some(MemberAnswer::Usual(incoming)), Some(shared)) = (self.answer.take(), self.shared.take()) {
             shared.give_up(async { Some(incoming) });
         }

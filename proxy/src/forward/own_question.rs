@@ -1,4 +1,4 @@
-//! A question to one endpoint of a cluster, in any state. Only the status of the answer counts.
+//! Tributary's own request to one endpoint, in any state. Only the status of the response counts.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 
-/// Tries of a question after a broken connection: one more, on a new connection.
+/// Number of attempts after broken connections: the second attempt uses a new connection.
 const TRIES: usize = 2;
 
-/// Bytes of an answer that are read; a connection can be used again after the end of the answer.
+/// Maximal number of bytes that are read of the response body. A connection can be used again only after the end of the
+/// body.
 const ANSWER_LIMIT: usize = 4096;
 
-/// Answer to a question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuestionAnswer {
     pub(crate) status: StatusCode,
-    /// Duration without the dial: a slow handshake says nothing about the endpoint, and over HTTP/1.1 it may come
-    /// before each question.
+    /// Duration without the connection attempt. A slow handshake is not the endpoint's fault, and over HTTP/1.1 a
+    /// handshake may precede each request.
     pub(crate) took: Duration,
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn ask_endpoint(
     path: &Uri,
 ) -> Result<QuestionAnswer, ForwardError> {
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
-    // The caller's own limit is not longer.
+    // The caller's time limit is at most as long.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
     let terms = SendTerms { claim, destination: &Destination::Any, limit, permit: None };
     let mut tries = TRIES;
@@ -67,7 +67,7 @@ pub(crate) async fn ask_endpoint(
     }
 }
 
-/// Reads an answer to its end, if that is near.
+/// Reads a short response body to its end.
 async fn read(mut answer: Body) {
     let mut length = 0;
     while let Some(Ok(frame)) = answer.frame().await {

@@ -1,4 +1,4 @@
-//! The terms on which a request is sent.
+//! Conditions of a request's attempts: connections, endpoints, time limit and permit.
 
 use tokio::time::Duration;
 use tributary_apimachinery::permit::RequestPermit;
@@ -6,13 +6,12 @@ use tributary_apimachinery::permit::RequestPermit;
 use crate::endpoints::destination::Destination;
 use crate::pool::Claim;
 
-/// The terms on which a request is sent, at each try.
+/// Conditions of a request's attempts.
 pub(crate) struct SendTerms<'a> {
     pub(crate) claim: Claim,
-    /// The endpoints that the request may be sent to.
     pub(crate) destination: &'a Destination,
-    /// The time until the head of the answer; `None` without a limit.
+    /// Time limit of the response head; `None` without a limit.
     pub(crate) limit: Option<Duration>,
-    /// Kept until the member has done with the request.
+    /// Permit of the client's request, kept until the member has finished the request.
     pub(crate) permit: Option<&'a RequestPermit>,
 }

@@ -1,14 +1,18 @@
-//! Origin of a 401: the client's own credentials, or a server behind the cluster.
+//! Origin of a 401 response: rejected credentials of Tributary, or a server behind the cluster.
 //!
-//! kube-apiserver passes on answers of other servers: a kubelet's refusal of its client certificate for `log`, `exec`,
-//! `attach` and `portforward` (apiserver's `registry/generic/rest/response_checker.go`, and the raw answer of an
-//! upgrade), an aggregated server's (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path
-//! nor text shows whether the client's own credentials are rejected: a workload can write the same text, and
-//! credentials can expire before a `log`. So a question decides, to a path that kube-apiserver answers itself and that
-//! needs an identity. It goes to the endpoint that gave the 401, because each kube-apiserver caches identities for some
-//! seconds (10 s: `TokenSuccessCacheTTL` in Kubernetes' `pkg/kubeapiserver/options/authentication.go`).
+//! kube-apiserver passes on responses of other servers:
 //!
-//! If the credentials are not rejected, path and text together show whether the 401 is for the client
+//! - a kubelet that rejects kube-apiserver's client certificate, for `log`, `exec`, `attach` and `portforward`
+//!   (apiserver's `registry/generic/rest/response_checker.go`, and the raw response to an upgrade)
+//! - an aggregated API server (kube-aggregator's `handler_proxy.go`)
+//! - a workload behind `proxy`
+//!
+//! Neither the path nor the text shows whether Tributary's credentials are rejected. A workload can send the same text,
+//! and credentials can expire before a `log`. So Tributary sends its own request, to a path that kube-apiserver answers
+//! itself and that needs an identity. The request goes to the endpoint that sent the 401, because each kube-apiserver
+//! caches identities for 10 s (`TokenSuccessCacheTTL` in Kubernetes' `pkg/kubeapiserver/options/authentication.go`).
+//!
+//! If the credentials are accepted, path and text together show whether the 401 is meant for the client
 //! ([`is_of_api_server`]).
 
 use std::sync::Arc;
@@ -33,46 +37,50 @@ use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
 use crate::health::speaker::Speaker;
 use crate::member::ClientInner;
 
-/// Path of the question: a server in front of kube-apiserver may answer `/version` to anyone.
+/// Path of Tributary's own request. `/version` is not suitable, because a server in front of kube-apiserver may answer
+/// it without authentication.
 const OWN_PATH: &str = "/api";
-/// Time limit of the question. The client waits meanwhile; without an answer the text of the 401 decides.
+/// Time limit of Tributary's own request, while the client waits. After a timeout, the text of the 401 decides.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
-/// Time for which an answer counts: a workload that refuses each request costs an endpoint one question a second.
+/// Time for which a result is cached. A workload that sends many 401 responses costs an endpoint one additional request
+/// per second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
-/// The longest answer that is looked into, in bytes. kube-apiserver's own 401 has 129 as JSON, and some more as curl is
-/// given it (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
+/// Maximal length of a body that is parsed, in bytes. kube-apiserver's own 401 has 129 bytes as JSON, and a few more if
+/// indented for curl (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
 const OWN_BYTES_MAX: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
-    /// The member rejects the credentials that the request was sent with.
+    /// The member rejects Tributary's credentials.
     Us,
-    /// Unknown, because the credentials were replaced meanwhile: a question would use new ones.
+    /// Unknown, because the credentials were replaced after the request. A check would use the new credentials.
     Replaced,
-    /// A server behind the cluster: the client gets the answer.
+    /// A server behind the cluster sent the 401, so the client gets the response.
     Others,
 }
 
-/// Whether a 401 means that an API server did not know Tributary's account: the path is one that API servers answer
-/// themselves, and the text is that of their authentication, before any action. Several kube-apiservers learn of a new
-/// token at different times, and an API server behind a kube-apiserver may not trust it. The client is not concerned.
-/// The answer stays unchanged.
+/// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. Then the 401
+/// is not meant for the client.
 ///
-/// Cancel: the answer's body is lost.
+/// The path must be one that API servers answer themselves, and the text must be that of their authentication. Several
+/// kube-apiservers learn of a new token at different times. An aggregated API server may not trust the token at all.
+/// The response stays unchanged.
+///
+/// Cancellation: the response body is lost.
 pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
     }
-    // An answer to HEAD has no body, and the request changed nothing.
+    // A response to HEAD has no body, and a HEAD request changes nothing.
     if *method == Method::HEAD {
         return true;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
         Ok(Ok(read)) => read.to_bytes(),
-        // A body that breaks off has no known text.
+        // A broken body has no known text.
         Ok(Err(error)) => {
             *response.body_mut() = broken_off(error);
             return false;
@@ -87,10 +95,12 @@ pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut 
     is_own
 }
 
-/// Whether a kube-apiserver, or an API server behind it, answers this path. Paths to nodes and workloads count only if
-/// their servers have other texts: kube-apiserver adds details to a kubelet's 401 for a log, and passes on a kubelet's
-/// answer to an upgrade, which is no Status (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may say
-/// anything, after any action. So may an aggregated server, but an administrator trusts it (`APIService`).
+/// Returns whether kube-apiserver or an aggregated API server answers this path.
+///
+/// Paths of nodes and workloads count only if their servers' 401 texts differ from kube-apiserver's. kube-apiserver
+/// adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status (`InstallAuthFilter` in its
+/// `server.go`). A server behind `proxy` may send any text after any action, so `proxy` does not count. An aggregated
+/// server may do the same, but an administrator trusts it (`APIService`).
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     match info.resource() {
@@ -99,27 +109,27 @@ fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     }
 }
 
-/// Whether a kubelet answers an opaque request: a pod's logs, or a way into it.
+/// Returns whether a kubelet answers this request: logs, exec, attach or port-forward of a pod.
 fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
     let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
     is_of_pod && request.subresource.as_deref() != Some("proxy")
 }
 
-/// Whether a body is exactly kube-apiserver's own 401 (`Unauthorized` in apiserver's
-/// `pkg/endpoints/filters/authentication.go`), in any encoding. A 401 of admission has a message of its own; a
-/// passed-on one has details (`NewGenericServerResponse` in apimachinery's `errors.go`).
+/// Returns whether a body equals kube-apiserver's own 401 (`Unauthorized` in apiserver's
+/// `pkg/endpoints/filters/authentication.go`), in any encoding. A 401 of an admission webhook has another message. A
+/// forwarded 401 has details (`NewGenericServerResponse` in apimachinery's `errors.go`).
 fn is_in_own_words(body: &[u8]) -> bool {
     read_status(body).is_some_and(|said| said == Status::unauthorized())
 }
 
-/// A body that breaks off with this error.
+/// Returns a body whose first poll fails with `error`.
 fn broken_off(error: BoxError) -> Body {
     StreamBody::new(stream::iter([Err::<Frame<Bytes>, BoxError>(error)])).boxed_unsync()
 }
 
 impl ClientInner {
-    /// Finds the origin of this endpoint's 401 to a request with these credentials. One caller at a time asks the
-    /// endpoint, and waiting ones share the answer.
+    /// Determines the origin of this endpoint's 401 response to a request with these credentials. One check per
+    /// endpoint runs at a time; concurrent callers share its result.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
         let user = self.user.load_full();
         let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else { return About::Others };
@@ -131,7 +141,7 @@ impl ClientInner {
         let rejected = match last.as_ref().filter(is_recent) {
             Some(asked) => asked.rejected,
             None => {
-                // After a timeout, waiting callers do not ask again.
+                // A timeout also counts as a result, so that waiting callers do not repeat the check.
                 let status = timeout(OWN_WITHIN, self.ask_for_ourselves(used, &user, endpoint)).await.ok().flatten();
                 let rejected = status == Some(StatusCode::UNAUTHORIZED);
                 *last = Some(LastAnswer { at: Instant::now(), with: Arc::clone(used), rejected });
@@ -141,7 +151,7 @@ impl ClientInner {
         if rejected { About::Us } else { About::Others }
     }
 
-    /// The status of an endpoint's answer to a question of our own with these credentials.
+    /// Sends Tributary's own request with these credentials. Returns the status of the response.
     async fn ask_for_ourselves(
         self: &Arc<Self>,
         with: &Arc<Current>,
@@ -160,7 +170,6 @@ impl ClientInner {
 mod tests {
     use super::*;
 
-    /// A 401 with a body of this length; its text is unknown here.
     fn refused(length: usize, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::UNAUTHORIZED;
@@ -168,7 +177,7 @@ mod tests {
         response
     }
 
-    /// Whether this is kube-apiserver's own 401; it stays unchanged.
+    /// Returns whether the 401 counts as kube-apiserver's own. Checks that the response is unchanged.
     async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
         let is_own = is_of_api_server(&method, &path.parse().unwrap(), &mut response).await;
@@ -179,7 +188,7 @@ mod tests {
     const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
 
     #[tokio::test]
-    async fn kube_apiserver_401_has_exactly_its_own_fields() {
+    async fn only_the_exact_401_body_counts_as_kube_apiservers() {
         let own = serde_json::to_value(Status::unauthorized()).unwrap();
         let with = |field: &str, value: serde_json::Value| {
             let mut other = own.clone();
@@ -213,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_401_counts_as_kube_apiservers_only_on_api_server_paths() {
+    async fn response_401_counts_as_kube_apiservers_only_on_api_paths() {
         let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
         for (method, path, text, expected) in [
             ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),
@@ -248,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn broken_401_passes_to_the_client_and_breaks_off_there() {
+    async fn broken_401_body_reaches_the_client_with_an_error() {
         let own = Status::unauthorized().to_json();
         let (part, length) = (own[..50].to_vec(), own.len());
         let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from(part))), Err("it broke off".into())];
@@ -263,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_401_does_not_count_as_that_of_kube_apiserver() {
+    async fn long_401_body_does_not_count_as_kube_apiservers() {
         let text = [&Status::unauthorized().to_json()[..], &[b' '; OWN_BYTES_MAX]].concat();
         assert!(!is_own(Method::POST, CONFIG_MAPS, &text).await);
     }

@@ -13,10 +13,10 @@ use crate::pool::watch_connection::WatchSender;
 use crate::pool::watch_stream::{WatchBody, WatchHold};
 
 impl ClientInner {
-    /// Sends a watch and waits for the head of its answer. The body keeps the resources until it has been read.
+    /// Sends a watch and waits for the response head. The response body keeps the resources until its end.
     ///
     /// # Errors
-    /// `Send`, with the request if it has not left.
+    /// [`ForwardError::Send`](crate::error::ForwardError::Send), with the request if it was not sent.
     pub(crate) async fn watch(
         &self,
         sender: &WatchSender,
@@ -27,7 +27,6 @@ impl ClientInner {
         let held = RequestPermit::from(occupied);
         let asked = WatchHold { sent, held: held.clone(), patience: self.tuning.given_up_patience };
         let (head, body) = request.into_parts();
-        // The body was removed before.
         let watch = Request::from_parts(head.clone(), ());
         let answer = match sender.send(watch, asked) {
             Ok(answer) => answer,

@@ -1,4 +1,5 @@
-//! Health of a cluster, or of one of its endpoints: takes results of traffic and probes, and publishes changes.
+//! Health of a cluster, or of one of its endpoints. The observer records results of requests and probes, and publishes
+//! changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,21 +15,21 @@ use crate::health::settings::BreakerTuning;
 use crate::health::state::{Input, Machine};
 use crate::obstacle::Obstacle;
 
-/// Time for which a cluster may be unready before readers learn of it. 10 s, from its last ready answer: as long as it
-/// may be silent, and longer than the start hooks of a kube-apiserver.
+/// Time for which a cluster may be not ready before subscribers are notified. 10 s since the last ready response: as
+/// long as a cluster may be silent, and longer than the start hooks of a kube-apiserver.
 pub(crate) const UNREADY_AFTER: Duration = Duration::from_secs(10);
 
-/// The health of one endpoint, or of a member. A member's only endpoint shares the member's.
+/// Health of one endpoint, or of a member. A member with a single endpoint has one observer for both.
 pub(crate) struct Observer {
     cluster: ClusterName,
     pub(crate) tuning: BreakerTuning,
     known: Mutex<Known>,
-    /// Whether an answer changes nothing: the path of most requests reads only this.
+    /// Whether a successful response would leave the state unchanged. Most requests read only this flag.
     is_settled: AtomicBool,
     started: Instant,
-    /// The time of the last sign of life: milliseconds since `started`, plus one; 0 is never.
+    /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
     last_heard: AtomicU64,
-    /// The endpoint counts as unreachable because it rejects our credentials.
+    /// Whether the endpoint counts as unreachable because it rejects Tributary's credentials.
     is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
 }
@@ -36,9 +37,9 @@ pub(crate) struct Observer {
 #[derive(Debug, Default)]
 struct Known {
     machine: Machine,
-    /// The last fault in an answer to our own question.
+    /// The last failure of Tributary's own request.
     fault: Option<Arc<str>>,
-    /// Time of the last ready answer, or of the first unready one.
+    /// Time of the last ready response. Without a ready response, time of the first response.
     ready_at: Option<Instant>,
 }
 
@@ -62,17 +63,15 @@ impl Observer {
         self.sender.subscribe()
     }
 
-    /// Gives a copy of the state machine.
     pub(crate) fn machine(&self) -> Machine {
         self.known.lock().machine
     }
 
-    /// Whether the last answer of the endpoint is not that it is unready.
+    /// Returns whether the endpoint is ready, according to its last probe. True before the first probe.
     pub(crate) fn is_ready(&self) -> bool {
         self.machine().is_ready
     }
 
-    /// The endpoint counts as unreachable because it rejects our credentials.
     pub(crate) fn is_rejecting(&self) -> bool {
         self.is_rejecting.load(Ordering::Relaxed)
     }
@@ -81,7 +80,7 @@ impl Observer {
         !self.is_settled.load(Ordering::Relaxed) && self.machine().is_unreachable()
     }
 
-    /// Duration of the unreachability, and the reason.
+    /// Returns how long the endpoint has been unreachable, and the reason. `None` for a reachable endpoint.
     pub(crate) fn unreachable_for(&self) -> Option<(Duration, Arc<str>)> {
         if self.is_settled.load(Ordering::Relaxed) {
             return None;
@@ -93,28 +92,26 @@ impl Observer {
         }
     }
 
-    /// The last fault in an answer to our own question.
     pub(crate) fn fault(&self) -> Option<Arc<str>> {
         self.known.lock().fault.clone()
     }
 
-    /// The time of the last sign of life.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
         let after = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.started + Duration::from_millis(after))
     }
 
-    /// Lets a request of a client in, unless the breaker is open.
+    /// Returns whether a client's request may be sent: the circuit breaker is closed, or allows a trial request.
     pub(crate) fn admit(&self) -> bool {
         self.is_settled.load(Ordering::Relaxed) || self.known.lock().machine.admit(&self.tuning, Instant::now())
     }
 
-    /// The time until a request of a client may be let in; `None` where it may now.
+    /// Returns the time until a client's request may be sent; `None` if a request may be sent now.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         if self.is_settled.load(Ordering::Relaxed) { None } else { self.machine().retry_after(Instant::now()) }
     }
 
-    /// Takes an input that is not published.
+    /// Applies an event that is not published.
     pub(crate) fn apply(&self, input: Input) {
         self.apply_to(&mut self.known.lock().machine, input);
     }
@@ -125,7 +122,7 @@ impl Observer {
         self.is_settled.store(is_reachable && machine.is_settled(), Ordering::Relaxed);
     }
 
-    /// Notes something that came, and need not be an answer of the member's.
+    /// Records received bytes, perhaps from a server in front of the member.
     pub(crate) fn heard(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.last_heard.store(now + 1, Ordering::Relaxed);
@@ -139,13 +136,13 @@ impl Observer {
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             let mut known = self.known.lock();
-            // Before the publication, so that woken requests are let in.
+            // Applied before the publication, so that the circuit breaker admits woken requests.
             self.apply_to(&mut known.machine, Input::Answer);
             self.publish(ReachabilityState::Reachable);
         }
     }
 
-    /// Records whether the endpoint says that it is ready. Returns true if it was not before.
+    /// Records whether the endpoint is ready. Returns true if the endpoint has become ready.
     pub(crate) fn ready(&self, is_ready: bool) -> bool {
         let mut known = self.known.lock();
         let was_ready = known.machine.is_ready;
@@ -158,7 +155,8 @@ impl Observer {
         is_ready && !was_ready
     }
 
-    /// Records a fault, or a good answer, to Tributary's own question. Returns the machine before and after.
+    /// Records the result of Tributary's own request: a failure, or success. Returns the state machine before and
+    /// after.
     pub(crate) fn judged(&self, fault: Option<&str>) -> (Machine, Machine) {
         let mut known = self.known.lock();
         let before = known.machine;
@@ -167,12 +165,12 @@ impl Observer {
         (before, known.machine)
     }
 
-    /// Wakes the tasks that wait out a failure.
+    /// Wakes the tasks that wait for a recovery.
     pub(crate) fn recovered(&self) {
         self.sender.send_modify(|known| known.recoveries += 1);
     }
 
-    /// Records a failed request. Only failures that concern the cluster count.
+    /// Records a failed request. Only failures that concern the whole cluster count.
     pub(crate) fn failed(&self, error: &ForwardError) {
         if error.means_unreachable() {
             self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
@@ -184,15 +182,14 @@ impl Observer {
         self.lost(reason, Obstacle::Network);
     }
 
-    /// Notes that it cannot be reached, or is silent.
     pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
         let mut known = self.known.lock();
         self.apply_to(&mut known.machine, Input::Loss);
         self.publish(ReachabilityState::Unreachable { reason: reason.into(), obstacle });
     }
 
-    /// Publishes a state; the caller holds the lock of the machine. A later reason replaces an earlier one: a member
-    /// that restarts may first refuse connections and then reject our credentials.
+    /// Publishes a state. The caller holds the lock of the state machine. A later reason replaces an earlier reason,
+    /// because a restarting member may first refuse connections and then reject credentials.
     fn publish(&self, state: ReachabilityState) {
         use ReachabilityState::{Reachable, Unreachable};
         self.sender.send_if_modified(|known| {
@@ -219,7 +216,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn unreadiness_is_published_after_ten_seconds() {
+    async fn unready_endpoint_is_published_after_ten_seconds() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let since = || known.borrow().unready_since;
@@ -238,7 +235,7 @@ mod tests {
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
-        // An endpoint that was never ready counts from its first answer.
+        // An endpoint without a ready response counts as not ready since its first response.
         let observer = Observer::new(ClusterName::new("b").unwrap(), BreakerTuning::default());
         tokio::time::advance(Duration::from_secs(60)).await;
         observer.ready(false);
@@ -249,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachability_has_the_latest_reason_and_the_first_time() {
+    fn unreachable_state_keeps_its_start_and_updates_its_reason() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let reason = || match &known.borrow().state {

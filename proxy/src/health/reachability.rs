@@ -1,4 +1,4 @@
-//! The reachability of a cluster, or of an endpoint, as traffic and `/readyz` show it.
+//! Reachability of a cluster or an endpoint, as requests and `/readyz` probes show.
 
 use std::sync::Arc;
 
@@ -6,41 +6,42 @@ use tokio::time::Instant;
 
 use crate::obstacle::Obstacle;
 
-/// Known state of a cluster.
+/// Reachability of a cluster or an endpoint.
 #[derive(Clone, Debug)]
 pub struct Reachability {
-    /// State of the cluster now.
+    /// Whether the cluster or endpoint is reachable.
     pub state: ReachabilityState,
-    /// Begin of the state.
+    /// Start time of the state.
     pub since: Instant,
-    /// The time of the last sign of life before `since`; `None` if there was none.
+    /// Time of the last received bytes before `since`; `None` if there were none.
     pub heard: Option<Instant>,
-    /// Time of the last `/readyz` with 200, if all answers for more than 10 s were different. A cluster is as ready as
-    /// its readiest endpoint.
+    /// Time of the last 200 response to `/readyz`, if no ready response has come for more than 10 s. The most ready
+    /// endpoint counts for a cluster.
     pub unready_since: Option<Instant>,
-    /// Number of recoveries: the cluster became reachable, or ready. A waiter may try again when it grows.
+    /// Number of recoveries: the cluster became reachable or ready. Waiting requests may try again when the number
+    /// grows.
     pub recoveries: u64,
 }
 
-/// The state of a [`Reachability`].
+/// State of a [`Reachability`].
 #[derive(Clone, Debug)]
 pub enum ReachabilityState {
-    /// No dial, request or question for `/readyz` has ended yet.
+    /// No connection attempt, request or probe has ended yet.
     Unknown,
-    /// The last dial, request or question for `/readyz` got an answer.
+    /// The last connection attempt, request or probe was successful.
     Reachable,
-    /// The last dial failed, a connection went silent, `/readyz` was not answered and nothing else came, or the cluster
-    /// rejects the credentials.
+    /// The cluster is unreachable: the last connection attempt failed, a connection or a probe timed out without any
+    /// received bytes, or the cluster rejects the credentials.
     Unreachable {
-        /// Why, in one line, for people.
+        /// The reason in one line, for people.
         reason: Arc<str>,
-        /// The class of the failure, for `tributary status`.
+        /// Class of the failure, for `tributary status`.
         obstacle: Obstacle,
     },
 }
 
 impl Reachability {
-    /// True after an answer, false after a failure and before the first try.
+    /// Returns true after a response; false after a failure, and before the first attempt.
     pub fn is_reachable(&self) -> bool {
         matches!(self.state, ReachabilityState::Reachable)
     }

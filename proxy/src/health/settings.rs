@@ -1,39 +1,38 @@
-//! The settings of the probes of endpoints (`probing.rs`), with the answers in a row that count, and of the circuit
-//! breaker.
+//! Settings of the probes of endpoints (`probing.rs`) with their thresholds, and of the circuit breaker.
 
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
 use tokio::time::Duration;
 
-/// Path of kube-apiserver's own health.
 const READYZ: &str = "/readyz";
 
-/// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
+/// Interval of probes. With the time limit of a probe, a silent endpoint is detected within 9 s.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time limit of an answer; without one, or any other sign of life, the endpoint is silent. 4 s: a kube-apiserver
+/// Time limit of a probe. Without a response or other received bytes, the endpoint is silent. 4 s: a kube-apiserver
 /// answers `/readyz` in milliseconds, and a handshake with a server on another continent takes a second.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time after which `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two checks, one
-/// after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
+/// Time without a response to `/readyz` after which `/livez/ping` is requested in addition. 2 s: kube-apiserver waits
+/// for etcd for 2 s in each of two consecutive checks (`pkg/server/options/etcd.go` in kubernetes/apiserver).
 const PING_AFTER: Duration = Duration::from_secs(2);
 
-/// Probe of each endpoint. `Probe::default()` asks a kube-apiserver for `/readyz` every 5 s, waits 4 s, and trusts each
-/// answer.
+/// Settings of the probe of each endpoint. `Probe::default()` requests `/readyz` every 5 s, with a time limit of 4 s;
+/// each single result counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Path of the probe, by GET. 200 means ready; for `/readyz` any answer but a server error (5xx) does, because a
-    /// cluster may forbid the question.
+    /// Path of the probe, a GET request. 200 means ready. For `/readyz`, every status below 500 means ready, because a
+    /// cluster may forbid the request.
     pub path: PathAndQuery,
-    /// Interval while the endpoint is healthy, otherwise one second. At least 250 ms, the precision of the interval.
+    /// Interval while the endpoint is healthy; otherwise the interval is one second. At least 250 ms, the precision of
+    /// the interval.
     pub interval: Duration,
-    /// Time limit of an answer.
+    /// Time limit of a response.
     pub answer_within: Duration,
-    /// Successes in a row that make an endpoint healthy. 0 means 1.
+    /// Number of consecutive successes that make an endpoint healthy. 0 counts as 1.
     pub success_threshold: u32,
-    /// Failures in a row (not ready, or silent) that take an endpoint out. 0 means 1. A failed connection takes it out
-    /// at once.
+    /// Number of consecutive failures (not ready, or silent) that make an endpoint unhealthy. 0 counts as 1. A failed
+    /// connection makes the endpoint unhealthy at once.
     pub failure_threshold: u32,
 }
 
@@ -50,44 +49,42 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// URI of the probe.
     pub(crate) fn uri(&self) -> Uri {
         Uri::from(self.path.clone())
     }
 
-    /// The time without an answer after which the probe asks `/livez/ping`, which depends on no other component.
+    /// Returns the time without a response after which the probe requests `/livez/ping`, a check without dependencies.
     pub(crate) fn ping_after(&self) -> Duration {
         PING_AFTER.min(self.answer_within / 2)
     }
 
-    /// Whether only 200 means ready. With a configured path, a 404 must not count as healthy.
+    /// Returns whether only 200 means ready. For a configured path, a 404 must not count as healthy.
     pub(crate) fn is_strict(&self) -> bool {
         self.path.as_str() != READYZ
     }
 
-    /// Whether an answer of the endpoint itself means ready.
     pub(crate) fn is_ready(&self, status: StatusCode) -> bool {
         if self.is_strict() { status == StatusCode::OK } else { !status.is_server_error() }
     }
 }
 
-/// The settings of the circuit breaker. `BreakerTuning::default()` opens after five failures, for a second, and sets no
-/// bound to the requests in flight.
+/// Settings of the circuit breaker. `BreakerTuning::default()` opens after five consecutive failures for one second,
+/// without a limit of requests in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerTuning {
-    /// The number of failures in a row that open the breaker. 0 is as 1.
+    /// Number of consecutive failures that open the circuit breaker. 0 counts as 1.
     pub consecutive_failures: u32,
-    /// Time until a request tries, and between two tries without an answer.
+    /// Time until a trial request, and between two trial requests without success.
     pub open_for: Duration,
-    /// The bound of short requests in flight at the member, over all endpoints.
+    /// Limit of short requests in flight at the member, over all endpoints.
     pub max_in_flight: Option<usize>,
-    /// Limit at each endpoint.
+    /// Limit of short requests in flight at each endpoint.
     pub max_in_flight_per_endpoint: Option<usize>,
 }
 
 impl Default for BreakerTuning {
-    /// Five failures: one or two are a packet that was lost, or a restart that another endpoint covers. A second: an
-    /// endpoint that is lost is probed as often.
+    /// Five failures: one or two failures may be a lost packet, or a restart that another endpoint covers. One second,
+    /// as often as an unreachable endpoint is probed.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,
@@ -98,7 +95,7 @@ impl Default for BreakerTuning {
     }
 }
 
-/// Number of equal answers in a row.
+/// Number of consecutive equal probe results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
     is_success: bool,
@@ -106,7 +103,8 @@ pub(crate) struct Streak {
 }
 
 impl Streak {
-    /// Counts one more, and gives whether these are enough in a row to be believed.
+    /// Counts a probe result. Returns whether enough consecutive results are equal to change the health of the
+    /// endpoint.
     pub(crate) fn believes(&mut self, is_success: bool, probe: &Probe) -> bool {
         if self.is_success != is_success {
             *self = Self { is_success, length: 0 };
@@ -125,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probe_results_count_only_after_enough_in_a_row() {
+    fn probe_results_count_after_the_configured_number_in_a_row() {
         let of = |success_threshold, failure_threshold, answers: &[(bool, bool)]| {
             let probe = Probe { success_threshold, failure_threshold, ..Probe::default() };
             let mut streak = Streak::default();
@@ -142,7 +140,6 @@ mod tests {
             &[
                 (failure, false),
                 (failure, false),
-                // A different answer restarts the count.
                 (success, false),
                 (failure, false),
                 (failure, false),
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_probe_path_must_be_answered_with_200() {
+    fn configured_probe_path_requires_status_200() {
         let of_its_own = Probe { path: PathAndQuery::from_static("/healthz"), ..Probe::default() };
         for (status, of_readyz, of_other) in
             [(200, true, true), (204, true, false), (403, true, false), (404, true, false), (500, false, false)]

@@ -1,22 +1,21 @@
-//! Speaker of an answer, by its status: the cluster, or a server in front of it.
+//! The server that sent a response, according to the status code: the cluster itself, or a server in front of the
+//! cluster.
 
 use http::StatusCode;
 
-/// Speaker of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
-    /// The member, which takes our requests.
+    /// The member, which accepts Tributary's requests.
     Member,
-    /// The cluster, or a server that it asked, which does not accept the credentials.
+    /// The member, or a server behind the member, which rejects the credentials.
     Rejecting,
-    /// Perhaps a load balancer without a server (RFC 9110 §15.6.3 to §15.6.5), so the answer says nothing about the
-    /// cluster. A kube-apiserver gives such answers if an aggregated server or etcd fails; its other answers show then
-    /// that it is alive, `/livez/ping` at the latest.
+    /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response says nothing about the
+    /// cluster. A kube-apiserver sends such a status if an aggregated server or etcd fails. Its other responses, at
+    /// least to `/livez/ping`, then show that it is alive.
     Intermediary,
 }
 
 impl Speaker {
-    /// Of an answer of this status.
     pub(crate) fn from_status(status: StatusCode) -> Self {
         match status {
             StatusCode::UNAUTHORIZED => Self::Rejecting,

@@ -1,65 +1,67 @@
-//! State of an endpoint, and its transitions: pure functions of the input and of the caller's time.
+//! State of an endpoint, and its transitions. Pure functions of events and of the caller's time.
 //!
 //! ```text
 //! ready ── it is not ready ──▶ reachable ── it is ready ──▶ on probation ── 10 s ──▶ ready
-//! any state ── no connection, silence, or a faulty answer to our own question ──▶ ejected
-//! ejected ── an answer, or two good ones to our own question ──▶ on probation; reachable, where it is not ready
+//! any state ── no connection, silence, or an error to Tributary's own request ──▶ ejected
+//! ejected ── a response, or two successes of Tributary's own request ──▶ on probation; reachable, if not ready
 //! ```
 //!
 //! A drained endpoint is still probed, and keeps the state that the probes show.
 //!
-//! After some failures in a row the circuit breaker of an ejected endpoint opens: it gets no requests of clients, even
-//! if no other endpoint is left, except one in a while. Only failures of the endpoint itself count, so that no client
-//! can open a breaker by its requests.
+//! After several consecutive failures, the circuit breaker of an ejected endpoint opens. The endpoint then gets only
+//! one trial request per interval from clients, even if no other endpoint is left. Only failures of the endpoint itself
+//! count, so no client can open a circuit breaker with its requests.
 
 use tokio::time::{Duration, Instant};
 
 use crate::health::settings::BreakerTuning;
 
-/// Good answers in a row to Tributary's own questions that end an ejection for errors. 2: one server of several behind
-/// one address may be healthy.
+/// Number of consecutive successes of Tributary's own request that end an ejection for errors. 2, because one of
+/// several servers behind one address may be healthy.
 const GOOD_ANSWERS: u32 = 2;
 
-/// The duration of the probation. 10 s: a kube-apiserver that has just started fills its watch caches in that time.
+/// Duration of the probation. 10 s: a kube-apiserver fills its watch caches in this time after its start.
 const PROBATION: Duration = Duration::from_secs(10);
 
-/// The steps in which the share of an endpoint on probation grows: from a tenth of its turns to all of them.
+/// Number of steps in which the share of an endpoint on probation grows, from a tenth to the full share.
 const STEPS: u32 = 10;
 
-/// Turns in a row that an endpoint on probation passes up or takes. 7: more than a cluster has endpoints.
+/// Number of consecutive requests that an endpoint on probation skips or accepts. 7: more than a cluster has endpoints.
 const TURNS_IN_A_ROW: u128 = 7;
 
-/// The state of an endpoint: its part of the requests.
+/// State of an endpoint, which determines its share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The endpoint gets its share of the requests.
+    /// The endpoint gets its full share of the requests.
     Ready,
-    /// The endpoint gets a growing part of its share since this time.
+    /// The endpoint has been on probation since this time, and gets a growing part of its share.
     Probation { since: Instant },
-    /// The endpoint answers, and is not ready: it gets requests where no better endpoint is left.
+    /// The endpoint answers, but is not ready. It gets requests only if no better endpoint is left.
     Reachable,
-    /// The endpoint is out of order.
+    /// The endpoint is unhealthy, for the given reason.
     Ejected(Ejection),
-    /// The configuration drains the endpoint, or no longer lists it: it gets no new request.
+    /// The configuration drains the endpoint, or no longer lists the endpoint. It gets no new requests.
     Drained,
 }
 
-/// The reason of an ejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ejection {
-    /// The endpoint cannot be reached: it gets requests where no endpoint can, and all are tried at once.
+    /// The endpoint is unreachable. It gets requests only if all endpoints are unreachable; then all endpoints are
+    /// tried at once.
     Unreachable,
-    /// The endpoint answers our own questions with errors: it gets requests where no better endpoint is left.
+    /// The endpoint fails Tributary's own requests. It gets requests only if no better endpoint is left.
     Faulty {
-        /// The good answers in a row since then.
+        /// Number of consecutive successes since the last failure.
         good_answers: u32,
     },
 }
 
 impl State {
-    /// Gives the rank among a cluster's endpoints for this turn, 0 first; `None` for no requests. An endpoint on
-    /// probation has nothing in flight, and would get every new watch: so it lets most turns pass at first. The
-    /// choice between equals goes by the turn as well, so it passes several in a row.
+    /// Returns the endpoint's rank for the request number `turn`; 0 is the best rank, `None` excludes the endpoint.
+    ///
+    /// An endpoint on probation has no requests in flight, so a choice by load would send every new watch there.
+    /// Therefore the endpoint skips most requests at first. It skips several consecutive numbers, because the choice
+    /// between equal endpoints also depends on `turn`.
     pub(crate) fn rank(self, turn: usize, now: Instant) -> Option<u8> {
         match self {
             Self::Ready => Some(0),
@@ -73,56 +75,51 @@ impl State {
         }
     }
 
-    /// Whether nothing is known against the endpoint.
+    /// Returns whether no fault of the endpoint is known.
     pub(crate) fn is_good(self) -> bool {
         matches!(self, Self::Ready | Self::Probation { .. })
     }
 
-    /// Whether the endpoint can be sent requests.
     pub(crate) fn is_usable(self) -> bool {
         !matches!(self, Self::Ejected(Ejection::Unreachable) | Self::Drained)
     }
 }
 
-/// An event that may change the state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Answer,
-    /// A sign of life that is no answer of the member: a part of a body, or a 401.
+    /// Received bytes that are not a response of the member: a part of a body, or a 401.
     Sign,
-    /// The endpoint reported whether it is ready.
+    /// The endpoint has reported whether it is ready.
     Ready(bool),
-    /// No connection could be made, or the endpoint is silent.
+    /// No connection was established, or the endpoint is silent.
     Loss,
-    /// The endpoint failed by its own fault.
+    /// A failure that is the endpoint's fault.
     Failure,
-    /// Our own question was answered, well or not.
+    /// Result of Tributary's own request.
     Judgment {
-        /// Whether without an error.
+        /// Whether the request was successful.
         is_good: bool,
     },
-    /// The endpoint is new in a list, or no longer drained.
+    /// The endpoint is new in the list, or no longer drained.
     Start,
 }
 
-/// The state of an endpoint with its circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     state: State,
-    /// Whether the last answer of the endpoint is not that it is unready.
+    /// Whether the endpoint is ready, according to its last probe.
     pub(crate) is_ready: bool,
-    /// Failures in a row.
     failures: u32,
-    /// The time of the next trial; `None` while the breaker is closed.
+    /// Time of the next trial request; `None` while the circuit breaker is closed.
     retry_at: Option<Instant>,
-    /// Ejections for faulty answers so far.
+    /// Number of ejections for errors so far.
     pub(crate) ejections: u64,
-    /// Times that the breaker has opened.
     pub(crate) openings: u64,
 }
 
 impl Default for Machine {
-    /// Ready before the first input: at the start of the process no endpoint is held back.
+    /// Ready before the first event, so that no endpoint is restricted at the start of the process.
     fn default() -> Self {
         Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
     }
@@ -137,17 +134,17 @@ impl Machine {
         }
     }
 
-    /// Whether the endpoint is ejected for faulty answers, also while drained.
+    /// Returns whether the endpoint is ejected for errors. Also true for a drained endpoint.
     pub(crate) fn is_faulty(&self) -> bool {
         matches!(self.state, State::Ejected(Ejection::Faulty { .. }))
     }
 
-    /// Whether the endpoint cannot be reached, also while drained.
+    /// Returns whether the endpoint is unreachable. Also true for a drained endpoint.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.state == State::Ejected(Ejection::Unreachable)
     }
 
-    /// Whether an answer changes nothing.
+    /// Returns whether a successful response would leave the state unchanged.
     pub(crate) fn is_settled(&self) -> bool {
         self.failures == 0 && !self.is_unreachable()
     }
@@ -186,14 +183,14 @@ impl Machine {
 
     fn fail(&mut self, tuning: &BreakerTuning, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        // A failure while the breaker is open does not lengthen the wait.
+        // A failure while the circuit breaker is open does not postpone the next trial request.
         if self.retry_at.is_none() && self.failures >= tuning.consecutive_failures {
             self.openings += 1;
             self.retry_at = Some(now + tuning.open_for);
         }
     }
 
-    /// Lets a request of a client in: while the breaker is open, one in the time for which it opens.
+    /// Returns whether a client's request may be sent. An open circuit breaker admits one request per interval.
     pub(crate) fn admit(&mut self, tuning: &BreakerTuning, now: Instant) -> bool {
         let is_admitted = self.retry_after(now).is_none();
         if is_admitted && self.retry_at.is_some() {
@@ -202,7 +199,7 @@ impl Machine {
         is_admitted
     }
 
-    /// The time until a request may try; `None` where it may now.
+    /// Returns the time until the next trial request; `None` if a request may be sent now.
     pub(crate) fn retry_after(&self, now: Instant) -> Option<Duration> {
         Some(self.retry_at?.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn health_state_follows_from_the_last_state_and_the_input() {
+    fn endpoint_state_transitions_match_the_table() {
         let (now, earlier) = (Instant::now(), Instant::now());
         let now = now + Duration::from_secs(1);
         let (new, old) = (State::Probation { since: now }, State::Probation { since: earlier });
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_is_not_ready_is_reachable_after_its_ejection() {
+    fn ejected_endpoint_that_answers_unready_becomes_reachable() {
         for state in [UNREACHABLE, faulty(1)] {
             let mut machine = Machine { state, is_ready: false, ..Machine::default() };
             let input = if state == UNREACHABLE { Input::Answer } else { GOOD };
@@ -286,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_an_endpoint_grows_on_probation() {
+    fn share_of_an_endpoint_on_probation_grows() {
         let since = Instant::now();
         let taken = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breaker_opens_after_failures_in_a_row() {
+    fn circuit_breaker_opens_after_consecutive_failures() {
         let now = Instant::now();
         for threshold in [0, 1, 3] {
             let (mut machine, tuning) = (Machine::default(), tuning(threshold));
@@ -320,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn open_breaker_admits_one_trial_request_per_interval() {
+    fn open_circuit_breaker_admits_one_trial_request_per_interval() {
         let (mut machine, tuning, opened_at) = (Machine::default(), tuning(1), Instant::now());
         machine.apply(Input::Failure, &tuning, opened_at);
         let mut admitted = Vec::new();
         for second in 0..=30 {
             let now = opened_at + Duration::from_secs(second);
-            // Failures meanwhile do not lengthen the wait.
+            // Failures during the interval do not postpone the next trial request.
             machine.apply(Input::Failure, &tuning, now);
             admitted.extend((0..3).filter(|_| machine.admit(&tuning, now)).map(|_| second));
         }

@@ -1,9 +1,9 @@
-//! One task for all parts of an HTTP/2 connection to a cluster.
+//! A single task for all parts of an HTTP/2 connection to a cluster.
 //!
-//! hyper divides a connection among tasks: one reads and writes the socket, one takes requests, and one for each
-//! request waits for the head of its answer. Each request and each answer then wakes several, and tokio gives one of
-//! two ready tasks to a second thread, which has to be woken: with one request at a time that was half of the cost of
-//! forwarding. Here all parts run in the task that drives the connection, and poll each other in the same turn.
+//! hyper divides a connection among tasks. One task reads and writes the socket, one accepts requests, and one task per
+//! request waits for the response head. Each request and each response wakes several tasks. tokio may run one of two
+//! ready tasks on a second thread, which must be woken. With one request at a time, these wake-ups were half of the
+//! cost of forwarding. In this module all parts run in the task that drives the connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,25 +15,23 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tributary_apimachinery::{PollRound, PollSide};
 
-/// A part of a connection that hyper starts.
+/// A future that hyper spawns for a connection.
 type ConnectionPart = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Rounds of parts that wake each other in one turn. Further rounds wait for other tasks of the thread: a request and
-/// its answer take three.
+/// Maximal number of rounds in which parts wake each other in one poll. Then other tasks of the thread may run. A
+/// request with its response needs three rounds.
 const ROUNDS_MAX: usize = 8;
 
-/// Takes the parts that hyper starts for a connection. Clones belong to the same connection.
+/// Executor for the futures that hyper spawns for a connection. Clones belong to the same connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starter {
     started: Arc<Mutex<Started>>,
     round: Arc<PollRound>,
 }
 
-/// Parts that were started and not polled yet.
 #[derive(Default)]
 struct Started {
     parts: Vec<ConnectionPart>,
-    /// Whether the task has ended.
     is_over: bool,
 }
 
@@ -54,9 +52,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     }
 }
 
-/// A connection with its parts. Poll it to make progress; to drop it ends all parts.
+/// A connection with its spawned futures. Polling makes progress; dropping ends all futures.
 pub(crate) struct ConnectionTask<C> {
-    /// `None` after it takes no more requests: its parts notice that, and end with their requests.
+    /// `None` after the connection stops accepting requests. The spawned futures then end with their requests.
     connection: Option<C>,
     starter: Starter,
     parts: FuturesUnordered<ConnectionPart>,
@@ -66,7 +64,6 @@ pub(crate) struct ConnectionTask<C> {
 }
 
 impl<C: Future + Unpin> ConnectionTask<C> {
-    /// A connection with the parts of this starter.
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let round = Arc::clone(&starter.round);
         let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
@@ -74,12 +71,11 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
     }
 
-    /// The connection, while it takes requests.
     pub(crate) fn connection(&self) -> Option<&C> {
         self.connection.as_ref()
     }
 
-    /// Polls woken parts until no part has woken a second one. Ready after the connection takes no more requests.
+    /// Polls woken futures until no future has woken another. Ready after the connection stops accepting requests.
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -98,7 +94,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 return Poll::Pending;
             }
         }
-        // Parts that wake from now on are polled in the next turn.
+        // Futures that are woken from now on are polled in the next poll of the task.
         self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -107,7 +103,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     fn poll_parts(&mut self) {
         let cx = &mut Context::from_waker(&self.of_parts);
         loop {
-            // Reuses the room of the last started parts: each request starts some.
+            // Reuses the capacity of the vector, because each request spawns futures.
             self.parts.extend(self.starter.started.lock().parts.drain(..));
             while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
             if self.starter.started.lock().parts.is_empty() {
@@ -116,10 +112,10 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         }
     }
 
-    /// Polls the remaining parts after the connection takes no more requests.
+    /// Polls the remaining futures after the connection stops accepting requests.
     pub(crate) async fn finish(mut self) {
         std::future::poll_fn(|cx| {
-            // Without a connection, only the parts are polled.
+            // Without a connection, only the futures are polled.
             let _pending = self.poll_connection(cx);
             if self.parts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -128,7 +124,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
 }
 
 impl<C> Drop for ConnectionTask<C> {
-    /// Started parts contain a starter, and would keep themselves alive.
+    /// Drops the spawned futures, which contain an executor and would keep themselves alive (a reference cycle).
     fn drop(&mut self) {
         let parts = {
             let mut started = self.starter.started.lock();
@@ -148,7 +144,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often the task is woken.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -169,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_wake_each_other_take_one_turn_and_wake_no_task() {
+    fn connection_futures_that_wake_each_other_run_in_one_poll() {
         let (mut task, starter, woken) = task(std::future::pending());
         let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let done = Arc::new(AtomicUsize::new(0));
         let told = Arc::clone(&done);
-        // The first waits for the second, and the second for an event from outside.
+        // The first future waits for the second future, and the second future for an event from outside.
         starter.execute(async move {
             let _ = answered.await;
             told.fetch_add(1, Ordering::SeqCst);
@@ -198,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_not_polled_for_events_of_its_parts() {
+    fn connection_is_not_polled_when_only_its_futures_wake() {
         let polls = Arc::new(AtomicUsize::new(0));
         let own = Arc::clone(&polls);
         let (mut task, starter, woken) = task(std::future::poll_fn(move |_| {
@@ -221,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn part_that_always_wakes_itself_yields_the_thread() {
+    fn future_that_always_wakes_itself_yields_the_thread() {
         let (mut task, starter, woken) = task(std::future::pending());
         starter.execute(std::future::poll_fn(|cx| {
             cx.waker().wake_by_ref();
@@ -233,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_in_progress_finish_after_the_connection_has_closed() {
+    async fn connection_futures_finish_after_the_connection_has_closed() {
         let (mut task, starter, _) = task(async { "closed" });
         let (end, ended) = oneshot::channel::<()>();
         starter.execute(async move {
@@ -248,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_dropped_with_the_connection_task() {
+    fn connection_futures_are_dropped_with_the_connection_task() {
         let (task, starter, _) = task(std::future::pending());
         let kept = Arc::new(());
         let hold = |kept: &Arc<()>| {

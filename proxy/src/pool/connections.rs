@@ -1,4 +1,5 @@
-//! The HTTP/2 connections of a pool for one kind of request, which room they have, and the dial of the next one.
+//! HTTP/2 connections of a pool for one kind of request: search for a free stream, and the attempt to open the next
+//! connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,36 +18,33 @@ use crate::error::ForwardError;
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::watch_connection::WatchSender;
 
-/// Time after the start of a failed dial in which requests with an existing connection start no new one. 30 s: while
-/// old connections work and new ones fail, every request would start a dial, and each failure would mark the cluster as
-/// unreachable. As long as the longest pause between two dials of a lost endpoint.
+/// Time after the start of a failed connection attempt in which requests with an existing connection start no new
+/// attempt. Otherwise every request would start an attempt, and each failure would make the cluster unreachable
+/// although existing connections work. 30 s: the longest pause between two attempts for an unreachable endpoint.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// Streams on each connection from which on requests spread over several. Eight, as many as a core decrypts and frames
-/// without delay; below, one connection is warm and the others would be idle.
+/// Number of streams per connection from which requests spread over several connections. Eight streams: a core encrypts
+/// and frames eight streams without delay. With fewer streams, one connection suffices and others would be idle.
 const SPREAD_FROM: usize = 8;
 
-/// An HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
+/// An HTTP/2 connection. It closes after its removal from the pool and the end of its last request.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) id: u64,
     pub(crate) version: u64,
-    /// Runtime in which it was dialed and is driven.
+    /// The runtime that opened the connection and drives it.
     pub(crate) runtime: runtime::Id,
     pub(crate) sender: RequestSender,
     pub(crate) counts: Arc<StreamCounts>,
 }
 
-/// Sender of requests on a connection.
 #[derive(Debug)]
 pub(crate) enum RequestSender {
     Usual(SendRequest<Body>),
-    /// Sender of watches only.
     Watches(WatchSender),
 }
 
 impl RequestSender {
-    /// Whether it takes no more requests.
     fn is_closed(&self) -> bool {
         match self {
             Self::Usual(sender) => sender.is_closed(),
@@ -55,13 +53,12 @@ impl RequestSender {
     }
 }
 
-/// A stream that a request may open on a connection. Counted until dropped.
+/// A reserved stream of a connection. Counted until dropped.
 pub(crate) struct StreamPermit {
     slot: Arc<Slot>,
 }
 
 impl StreamPermit {
-    /// Connection of the stream.
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
     }
@@ -80,14 +77,13 @@ impl Drop for StreamPermit {
 }
 
 impl Slot {
-    /// Reserves a stream if fewer than `share` percent of the allowed ones are in use.
+    /// Reserves a stream if fewer than `share` percent of the allowed streams are in use.
     pub(crate) fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
         let allowed = self.allowed();
         let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
         self.reserve_below(limit)
     }
 
-    /// Reserves a stream if fewer than `limit` are in use.
     fn reserve_below(self: &Arc<Self>, limit: usize) -> Option<StreamPermit> {
         let reserved =
             self.counts.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
@@ -96,7 +92,6 @@ impl Slot {
         Some(StreamPermit { slot: self.clone() })
     }
 
-    /// Number of open streams.
     pub(crate) fn streams(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
     }
@@ -113,7 +108,7 @@ impl Slot {
         self.counts.are_worn()
     }
 
-    /// Whether it has to be replaced, and has no open stream.
+    /// Returns whether the connection has too many resets and no open stream.
     fn is_worn_out(&self) -> bool {
         self.is_worn() && self.streams() == 0
     }
@@ -121,15 +116,15 @@ impl Slot {
 
 pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
-/// HTTP/2 connections for the same requests.
+/// HTTP/2 connections for the same kind of request.
 #[derive(Default)]
 pub(crate) struct Connections {
     slots: ArcSwap<Vec<Arc<Slot>>>,
-    /// Current dial, shared by all waiting requests.
+    /// Current connection attempt, which all waiting requests share.
     dial: Mutex<Option<Dial>>,
 }
 
-/// A dial with its start and the version of its credentials.
+/// A connection attempt, with its start time and the version of its credentials.
 #[derive(Clone)]
 pub(crate) struct Dial {
     pub(crate) begun: Instant,
@@ -138,23 +133,21 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Result, if it has ended. Polled here, because there may be no waiting request.
+    /// Returns the result of an ended attempt. Polls the attempt, because perhaps no request waits for it.
     pub(crate) fn outcome(&self) -> Option<Result<(), ForwardError>> {
         self.ended.clone().now_or_never()
     }
 }
 
-/// Result of a search for room.
 pub(crate) enum Pick {
     Room(StreamPermit),
-    /// Room on a connection, and a new one should be dialed: few streams are left, it is driven in a different runtime,
-    /// or too many of its streams were reset.
+    /// A free stream, but a new connection should be opened: few streams are free, another runtime drives the
+    /// connection, or too many of its streams were reset.
     Tight(StreamPermit),
     Full,
 }
 
 impl Connections {
-    /// Room on one of them.
     pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -167,9 +160,9 @@ impl Connections {
         roomy.or_else(any).or_else(|| least_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
     }
 
-    /// As [`pick`](Self::pick), but many streams spread over `over` connections before the first of them is full: a
-    /// connection's encryption and framing run on one core, and a packet that it loses holds up all of its streams.
-    /// Beyond [`SPREAD_FROM`] streams on each the one with the fewest is taken.
+    /// Like [`pick`](Self::pick), but streams spread over `over` connections before the first connection is full. One
+    /// core encrypts and frames all streams of a connection, and a lost packet delays all of its streams. Above
+    /// [`SPREAD_FROM`] streams per connection, the connection with the fewest streams is used.
     pub(crate) fn pick_spread(&self, version: u64, here: runtime::Id, over: usize) -> Pick {
         if over <= 1 {
             return self.pick(version, here);
@@ -189,8 +182,8 @@ impl Connections {
         }
     }
 
-    /// Room on the first connection that has any: they fill one after the other, so that there are few. Tight if a new
-    /// one should be dialed for later requests.
+    /// Reserves a stream on the first connection with a free stream. Connections fill one after the other, so that
+    /// there are few connections. Returns [`Pick::Tight`] if a new connection should be opened for later requests.
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
         match fresh(&slots, version).find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
@@ -200,7 +193,7 @@ impl Connections {
         }
     }
 
-    /// Whether all of them together have room for a fifth of a connection.
+    /// Returns whether all connections together have free streams for a fifth of a connection.
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -208,14 +201,15 @@ impl Connections {
         fresh().next_back().is_some_and(|last| room >= (last.allowed() / 5).max(1))
     }
 
-    /// A stream on a connection that is driven in this runtime and has none, if all answers on it were read to the end.
+    /// Reserves a stream on a connection of this runtime without open streams, if all its responses were read to the
+    /// end.
     pub(crate) fn reserve_idle(&self, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version) && slot.runtime == here);
         usable.filter(|slot| slot.counts.is_left_clean()).find_map(|slot| slot.reserve_below(slot.allowed().min(1)))
     }
 
-    /// The connection with the most room, and how many streams that is.
+    /// Returns the connection with the most free streams, and the number of free streams.
     pub(crate) fn roomiest(&self, version: u64) -> Option<(usize, Arc<Slot>)> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version));
@@ -223,27 +217,28 @@ impl Connections {
         rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
     }
 
-    /// A connection without a stream.
     pub(crate) fn idle(&self) -> Option<u64> {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// Number of connections with credentials of this version; those to be replaced count while they have open streams.
+    /// Returns the number of connections with credentials of this version. A connection with too many resets counts
+    /// while it has open streams.
     pub(crate) fn usable(&self, version: u64) -> usize {
         self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn_out()).count()
     }
 
-    /// Whether there is no connection, nor is one dialed.
+    /// Returns whether there is neither a connection nor a connection attempt.
     pub(crate) fn is_unused(&self) -> bool {
         self.slots.load().is_empty() && self.dial.lock().as_ref().is_none_or(|dial| dial.outcome().is_some())
     }
 
-    /// The dial under way with credentials of this version.
+    /// Returns the current connection attempt with credentials of this version.
     pub(crate) fn dial_under_way(&self, version: u64) -> Option<Dial> {
         under_way(&self.dial.lock(), version)
     }
 
-    /// Current dial with credentials of this version, or one that `begin` starts.
+    /// Returns the current connection attempt with credentials of this version. Starts an attempt with `begin` if there
+    /// is none.
     pub(crate) fn join_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
         let mut dial = self.dial.lock();
         match under_way(&dial, version) {
@@ -252,28 +247,28 @@ impl Connections {
         }
     }
 
-    /// Like [`join_dial`](Self::join_dial), for connections that fill one after the other; `None` if a dial has just
-    /// brought enough room.
+    /// Like [`join_dial`](Self::join_dial), for connections that fill one after the other. `None` if an attempt that
+    /// has just ended brought enough free streams.
     pub(crate) fn join_needed_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Option<Dial> {
         let mut dial = self.dial.lock();
         match under_way(&dial, version) {
             Some(dial) => Some(dial),
-            // Checked under the lock: a dial adds its connection before it ends.
+            // Checked under the lock, because an attempt adds its connection before it ends.
             None if self.has_spare(version) => None,
             None => Some(begin_dial(&mut dial, version, begin)),
         }
     }
 
-    /// Whether a dial that began not long ago has failed.
+    /// Returns whether a recent connection attempt has failed.
     pub(crate) fn has_just_failed(&self) -> bool {
         let dial = self.dial.lock();
         let failed = |dial: &Dial| dial.outcome().is_some_and(|outcome| outcome.is_err());
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, empty ones with too many resets,
-    /// and those of older credentials. A request that began with older credentials may still add one, which does not
-    /// displace newer ones.
+    /// Adds a connection. Removes connections that accept no more requests: closed connections, connections with too
+    /// many resets and no open stream, and connections with older credentials. A request that started with older
+    /// credentials may still add a connection, which does not replace newer connections.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
         let stays =
             |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn_out();
@@ -288,8 +283,8 @@ impl Connections {
         self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
     }
 
-    /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
-    /// the request keeps it open.
+    /// Removes connections without a request since the last call. A request that uses such a connection at this moment
+    /// keeps it open.
     pub(crate) fn reap(&self) {
         let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.is_worn();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
@@ -299,7 +294,7 @@ impl Connections {
         }
     }
 
-    /// Streams of a connection for requests; `None` without a connection.
+    /// Returns the number of streams of a connection; `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.slots.load().last().map(|slot| slot.allowed())
     }
@@ -310,13 +305,13 @@ impl Connections {
     }
 }
 
-/// Connections with credentials of this version that are not to be replaced.
+/// Returns the connections with credentials of this version and few resets.
 fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
     slots.iter().filter(move |slot| slot.is_usable(version) && !slot.is_worn())
 }
 
-/// A stream on the connection with the fewest resets, if all others are full. Otherwise a client that resets many
-/// streams would fill each new connection, and other clients would wait for ever.
+/// Reserves a stream on the connection with the fewest resets, if all others are full. Otherwise one client that resets
+/// many streams could exhaust each new connection, and other clients would wait for ever.
 fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
@@ -340,7 +335,6 @@ mod tests {
     use super::*;
     use crate::pool::stream_counts::{BROKEN_OFF_MAX, SentStream};
 
-    /// A connection to a test server.
     async fn slot(id: u64, streams: usize) -> Arc<Slot> {
         let (near, far) = tokio::io::duplex(64 << 10);
         let started = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
@@ -368,10 +362,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unsent_requests_do_not_wear_a_connection() {
+    async fn unsent_requests_do_not_count_as_reset_streams() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
-            // A stream without a request, and a returned request.
+            // Two cases without a reset: a reserved stream without a request, and a request that was returned unsent.
             drop(room(connections.pick(1, here)).expect("room"));
             let came_back = room(connections.pick(1, here)).expect("room");
             SentStream::on(&came_back.slot().counts).ended_well();
@@ -384,9 +378,10 @@ mod tests {
         assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
     }
 
-    /// (connections, open streams before) → connection of the next request, and whether a new one should be dialed.
+    /// Each case has the number of connections with their open streams. The test expects the connection of the next
+    /// request, and whether a new connection should be opened.
     #[tokio::test]
-    async fn many_streams_spread_before_a_connection_is_full() {
+    async fn streams_spread_over_connections_before_one_is_full() {
         let (connections, here) = connections(64).await;
         let mut kept = Vec::new();
         for _ in 0..SPREAD_FROM {
@@ -412,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn worn_connection_is_taken_if_the_others_are_full() {
+    async fn connection_with_many_resets_is_used_if_others_are_full() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -427,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn worn_connection_counts_while_a_stream_is_on_it() {
+    async fn connection_with_many_resets_counts_while_it_has_a_stream() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -439,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn next_connection_is_dialed_while_the_last_has_a_fifth_free() {
+    async fn next_connection_opens_while_a_fifth_of_streams_is_free() {
         let (connections, _) = connections(100).await;
         let mut taken = Vec::new();
         for place in 1..=100 {

@@ -1,4 +1,4 @@
-//! Makes one connection to a member: TCP, directly or through a proxy, then TLS, then HTTP.
+//! Opens one connection to a member: TCP, directly or through a proxy, then TLS, then HTTP.
 
 use std::io;
 use std::sync::Arc;
@@ -32,20 +32,21 @@ use crate::pool::watch_connection::{self, Setup, WatchConnection, WatchSender};
 use crate::target::ServerUrl;
 use crate::tuning::{ClientTuning, Windows};
 
-/// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
-/// peer: 15 s of quiet, then three probes 10 s apart.
+/// TCP keep-alive: three probes 10 s apart, after 15 s without data. HTTP/2 connections send pings, but only TCP
+/// keep-alive detects a silent peer of an upgraded or HTTP/1.1 connection.
 const TCP_KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
 const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
 
-/// Response headers of an HTTP/1.1 member; hyper's own limit is 100, which a list with many Warnings can pass.
+/// Maximal number of response headers of an HTTP/1.1 member. hyper's default of 100 is too small for a list with many
+/// Warnings.
 const MAX_HTTP1_HEADERS: usize = 512;
 
-/// Longest frame that a cluster may send, in bytes. 64 KiB: one read of the socket; a long answer has a quarter of the
-/// frames that it has with HTTP/2's 16 KiB.
+/// Longest frame that a cluster may send, in bytes. 64 KiB, one read of the socket. A long response has a quarter of
+/// the frames compared with HTTP/2's default of 16 KiB.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// Interval of checks for the cluster's SETTINGS, because hyper does not report them.
+/// Interval of checks for the cluster's SETTINGS frame, because hyper does not report the frame.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// Default port of a SOCKS proxy (RFC 1928).
@@ -58,14 +59,14 @@ pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
 pub(crate) type Http2Connection = ConnectionTask<http2::Connection<TokioIo<BoxIo>, Body, Starter>>;
 pub(crate) type WatchesConnection = ConnectionTask<WatchConnection>;
 
-/// An HTTP/2 connection of either kind.
+/// An HTTP/2 connection, of hyper or of this crate's watch connections.
 pub(crate) trait Streams: Future<Output = Result<(), Self::Error>> + Unpin {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Streams that the cluster allows; 0 before its SETTINGS.
+    /// Returns the number of streams that the cluster allows; 0 before its SETTINGS frame.
     fn max_send_streams(&self) -> usize;
 
-    /// Whether it ended because a ping had no answer.
+    /// Returns whether the connection ended because a ping timed out.
     fn is_silence(error: &Self::Error) -> bool;
 }
 
@@ -93,32 +94,31 @@ impl Streams for WatchConnection {
     }
 }
 
-/// Purpose of an HTTP/2 connection, with its windows.
+/// Purpose of an HTTP/2 connection, with its flow-control windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Http2Use {
     Any(Windows),
-    /// Watches of clients alone.
+    /// Only for watches of clients.
     Watches(Windows),
 }
 
-/// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
+/// A connection after the HTTP handshake. The caller must poll the second field to drive the connection.
 pub(crate) enum Dialed {
     Http1(http1::SendRequest<Body>, Box<Http1Connection>),
     Http2(http2::SendRequest<Body>, Box<Http2Connection>),
     Watches(WatchSender, Box<WatchesConnection>),
 }
 
-/// Dialer of one endpoint.
 pub(crate) struct Dialer {
     cluster: ClusterName,
     target: Arc<ServerUrl>,
-    /// Host of the TCP connection: the proxy's or the target's, without an IPv6 address's brackets.
+    /// Host of the TCP connection: the proxy's or the target's host, without the brackets of an IPv6 address.
     first_hop: Box<str>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
-    /// Receiver of the certificates by which servers prove themselves.
+    /// Collects the servers' certificates of checked handshakes.
     proofs: Arc<ServerProofs>,
-    /// Protocol without TLS, which alone could negotiate it.
+    /// Protocol for connections without TLS, because only TLS can negotiate the protocol.
     plain: Plain,
     timeout: Duration,
     max_header_list_size: u32,
@@ -127,25 +127,22 @@ pub(crate) struct Dialer {
     lines: Lines,
 }
 
-/// Protocol on a connection without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plain {
-    /// To a server named `http://`: kubectl proxy, which speaks HTTP/1.1 only.
+    /// HTTP/1.1, for an `http://` server: kubectl proxy supports only HTTP/1.1.
     Http1,
-    /// Over a connector of the caller, who knows the other end.
+    /// HTTP/2, over a connector of the caller.
     Http2,
 }
 
-/// The way to the server of an endpoint.
 pub(crate) struct Route<'a> {
-    /// The proxy of the configuration.
     pub(crate) proxy: Option<&'a Uri>,
-    /// Replaces TCP and the proxy. Without TLS it leads to a server that speaks HTTP/2 without negotiation.
+    /// Replaces TCP and the proxy. Without TLS, the server must accept HTTP/2 without negotiation.
     pub(crate) connector: Option<Connector>,
 }
 
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's.
+    /// Prepares connections. `tls` is `None` for plain HTTP. `proofs` collects certificates of the member's servers.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].
@@ -186,7 +183,7 @@ impl Dialer {
         })
     }
 
-    /// Checks whether connections can be made with this client certificate.
+    /// Checks that connections can be opened with this client certificate.
     ///
     /// # Errors
     /// [`ConnectError::Tls`].
@@ -196,12 +193,12 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Connects, within [`ClientTuning::connect_timeout`] for all steps together. `http2` is the purpose of an HTTP/2
-    /// connection.
+    /// Opens a connection. [`ClientTuning::connect_timeout`] limits all steps together. `http2` is the purpose of an
+    /// HTTP/2 connection.
     ///
     /// # Errors
-    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` if the client
-    /// certificate cannot be used.
+    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` for an
+    /// unusable client certificate.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -250,7 +247,8 @@ impl Dialer {
         }
     }
 
-    /// Why there is no byte stream: the endpoint does not give one, or this machine cannot open any.
+    /// Returns the error of a missing byte stream. Distinguishes a fault of the endpoint from a lack of resources on
+    /// this machine.
     async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
         let said = Exhaustion::from_error(&*error, try_socket);
@@ -265,7 +263,6 @@ impl Dialer {
         }
     }
 
-    /// Breaks every connection made so far, with its streams.
     pub(crate) fn cut(&self) {
         self.lines.cut();
     }
@@ -311,7 +308,7 @@ impl Dialer {
             .timer(TokioTimer::new())
             .max_frame_size(MAX_FRAME_BYTES)
             .max_header_list_size(self.max_header_list_size)
-            // Zero stands for "not known yet"; see `settings`.
+            // Zero means that the limit is unknown; see `settings`.
             .initial_max_send_streams(0)
             .keep_alive_interval(self.keep_alive_interval)
             .keep_alive_timeout(self.keep_alive_timeout)
@@ -364,8 +361,8 @@ impl Dialer {
     }
 }
 
-/// Waits for the cluster's SETTINGS. Before them the limit of streams is unknown, and hyper silently queues requests
-/// above it: watches that open too early would wait for each other for ever.
+/// Waits for the cluster's SETTINGS frame. Without SETTINGS the limit of streams is unknown, and hyper silently queues
+/// requests beyond the limit. Queued watches would wait for each other for ever.
 async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Result<(), BoxError> {
     let mut tick = tokio::time::interval(SETTINGS_TICK);
     while connection.connection().is_some_and(|connection| connection.max_send_streams() == 0) {
@@ -381,13 +378,14 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
     Ok(())
 }
 
-/// Error for an unusable client certificate. For unreadable files, with the system's cause.
+/// Returns the error for an unusable client certificate. For unreadable files, the error has the system's cause.
 fn without_certificate(cluster: &ClusterName, error: &(dyn std::error::Error + 'static)) -> ForwardError {
     let message = format!("the client certificate cannot be used: {error}");
     Exhaustion::without_credentials(Exhaustion::from_error(error, || Ok(())), cluster, message)
 }
 
-/// Shows an error together with its causes: connectors keep the interesting part (`Connection refused`) in the last.
+/// Formats an error together with its causes, because connectors have the important text (`Connection refused`) in the
+/// last cause.
 #[derive(Debug)]
 struct OneLine(BoxError);
 
@@ -399,13 +397,13 @@ impl std::fmt::Display for OneLine {
 
 impl std::error::Error for OneLine {}
 
-/// Error for a name without addresses. It hides the system's number from searches in the causes: glibc reports
-/// EAI_SYSTEM without a descriptor, and `errno` has changed by then.
+/// Error for a host name without addresses. The type hides the system's error number from the search in the causes: if
+/// file descriptors are exhausted, glibc reports EAI_SYSTEM, and `errno` has changed by then.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// A connector through the proxy, if there is one.
+/// Returns a connector through the proxy, or a direct connector without a proxy.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     let mut tcp = HttpConnector::new_with_resolver(MapErr::new(GaiResolver::new(), NotResolved));
     tcp.enforce_http(false);
@@ -421,8 +419,8 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     match proxy.scheme_str() {
         Some("http") => Ok(boxed(tunnel(proxy, tcp, user))),
         Some("https") => {
-            // The proxy is a third party: it does not see the client certificate, and its own certificate is checked
-            // against the system's roots.
+            // The proxy is a third party. It does not receive the client certificate, and its own certificate is
+            // checked against the system's root certificates.
             let tls = hyper_rustls::HttpsConnectorBuilder::new()
                 .with_native_roots()
                 .map_err(|_| "an https:// proxy needs the system's root certificates, and there are none")?
@@ -442,7 +440,7 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     }
 }
 
-/// The proxy's address, with the port that Go and so kubectl take where it names none (`portMap` in net/http's
+/// Returns the proxy's address. The default port is that of Go and so of kubectl (`portMap` in net/http's
 /// `transport.go`).
 fn with_socks_port(proxy: &Uri) -> Uri {
     let mut parts = proxy.clone().into_parts();
@@ -462,12 +460,12 @@ fn tunnel<C>(proxy: &Uri, connector: C, user: Option<(String, String)>) -> Tunne
             value.set_sensitive(true);
             tunnel.with_auth(value)
         }
-        // Base64 is always a valid header value.
+        // Base64 text is always a valid header value.
         Err(_) => tunnel,
     }
 }
 
-/// The percent-decoded user and password of a proxy URL.
+/// Returns the percent-decoded user and password of a proxy URL.
 fn user_info(proxy: &Uri) -> Result<Option<(String, String)>, &'static str> {
     let Some((user, _host)) = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@')) else {
         return Ok(None);
@@ -501,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxy_urls_have_a_known_scheme_and_may_have_a_user() {
+    fn proxy_url_has_a_known_scheme_and_optional_user() {
         let user = |url: &str| user_info(&url.parse().unwrap()).unwrap();
         assert_eq!(user("http://proxy:3128"), None);
         assert_eq!(user("http://a:p%40ss%3Aw@proxy"), Some(("a".to_owned(), "p@ss:w".to_owned())));
@@ -512,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_unreadable_without_descriptors_does_not_blame_the_member() {
+    fn unreadable_certificate_without_file_descriptors_does_not_blame_the_member() {
         let cluster = ClusterName::new("c1").unwrap();
         for (errno, is_short) in [(libc::EMFILE, true), (libc::EACCES, false)] {
             let read = LoadDataError::ReadFile(io::Error::from_raw_os_error(errno), "tls.crt".into());
@@ -524,8 +522,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_socket_distinguishes_unknown_names_from_a_shortage_of_descriptors() {
-        // Longer than any valid name, so no resolver is asked.
+    async fn test_socket_distinguishes_unknown_hosts_from_missing_file_descriptors() {
+        // The name is longer than any valid host name, so no resolver is contacted.
         let name = "a".repeat(300);
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
         let through: Uri = proxy.parse().unwrap();
@@ -541,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socks_proxy_without_a_port_is_asked_at_the_usual_one() {
+    fn socks_proxy_without_a_port_gets_port_1080() {
         for (given, authority) in [
             ("socks5://proxy", "proxy:1080"),
             ("socks5h://proxy/", "proxy:1080"),

@@ -1,7 +1,8 @@
-//! Connections to clusters that speak HTTP/1.1 only: one request at a time on each, and idle ones are kept.
+//! Connections to clusters with HTTP/1.1 only: one request at a time on each connection. Idle connections are kept.
 //!
-//! Each request in flight takes one, a watch for its whole duration; [`crate::ClientTuning::max_http1_requests`] bounds
-//! them in each lane, so that watches leave room for reads.
+//! Each request in flight occupies a connection, and a watch occupies it for its whole duration.
+//! [`crate::ClientTuning::max_http1_requests`] limits short requests and long-running requests separately, so that
+//! watches cannot block reads.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 
-/// Idle connections that are kept. More than this are left over from a burst.
+/// Maximal number of idle connections. More idle connections remain only after a burst.
 const MAX_IDLE: usize = 64;
 
 #[derive(Debug)]
@@ -20,34 +21,34 @@ struct IdleConnection {
     sender: SendRequest<Body>,
     since: Instant,
     version: u64,
-    /// Runtime in which it was dialed and is driven.
+    /// The runtime that opened the connection and drives it.
     runtime: runtime::Id,
 }
 
-/// The idle connections of one member, last used first.
+/// The idle connections of one member; the last used connection comes first.
 #[derive(Debug, Default)]
 pub(crate) struct IdleConnections {
     idle: Mutex<Vec<IdleConnection>>,
 }
 
-/// A connection in use. On drop it returns to the idle ones when it can take a request; if its last response was not
-/// read to the end, it closes.
+/// A connection in use. When dropped, the connection becomes idle if it can accept another request. A connection whose
+/// last response was not read to the end is closed.
 #[derive(Debug)]
 pub(crate) struct Checkout {
     sender: Option<SendRequest<Body>>,
     version: u64,
     runtime: runtime::Id,
-    /// Permit of the lane; `None` for a connection that was opened without a request.
+    /// Permit for the request; `None` for a connection that was opened without a request.
     place: Option<Permit>,
     home: Arc<IdleConnections>,
 }
 
 impl IdleConnections {
-    /// Takes the connection that was used last, if one of this credential version is still open:
-    /// of this runtime rather than of another.
+    /// Takes an open idle connection with credentials of this version. Prefers connections of this runtime, then the
+    /// last used connection.
     pub(crate) fn reuse_connection(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
-        // Connections of older credentials are closed; those of newer ones belong to other requests.
+        // Connections with older credentials are closed. Connections with newer credentials belong to other requests.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
         let last_of = |wanted: &dyn Fn(&IdleConnection) -> bool| {
             idle.iter().rposition(|idle| idle.version == version && wanted(idle))
@@ -57,7 +58,6 @@ impl IdleConnections {
         Some(self.checkout(sender, version, runtime))
     }
 
-    /// A connection in use, which is driven in this runtime.
     pub(crate) fn checkout(
         self: &Arc<Self>,
         sender: SendRequest<Body>,
@@ -71,7 +71,6 @@ impl IdleConnections {
         self.idle.lock().len()
     }
 
-    /// Closes connections that have been idle for longer than `age`.
     pub(crate) fn reap(&self, age: Duration) {
         self.idle.lock().retain(|idle| idle.since.elapsed() < age && !idle.sender.is_closed());
     }
@@ -85,14 +84,12 @@ impl IdleConnections {
 }
 
 impl Checkout {
-    /// Adds the permit of its lane.
     pub(crate) fn placed(self, place: Permit) -> Self {
         let mut placed = self;
         placed.place = Some(place);
         placed
     }
 
-    /// The connection, until the checkout is dropped.
     pub(crate) fn sender(&mut self) -> Option<&mut SendRequest<Body>> {
         self.sender.as_mut()
     }
@@ -108,7 +105,7 @@ impl Drop for Checkout {
             home.put(sender, version, runtime);
         } else if !sender.is_closed() {
             handle.spawn(async move {
-                // The connection is in use until its answer has been read.
+                // The connection is in use until the response has been read.
                 let _place = place;
                 if sender.ready().await.is_ok() {
                     home.put(sender, version, runtime);

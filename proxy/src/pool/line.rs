@@ -1,5 +1,5 @@
-//! Byte streams to one endpoint, which are cut together when it is found silent: watches, followed logs and tunnels end
-//! at once.
+//! Byte streams to one endpoint, which are closed together when the endpoint becomes silent. Watches, followed logs and
+//! tunnels then end at once.
 
 use std::io;
 use std::pin::Pin;
@@ -15,37 +15,35 @@ use crate::pool::read_through::{ReadThrough, Reading};
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A byte stream of any kind.
+/// A boxed byte stream of any kind.
 pub type BoxIo = Box<dyn Io>;
 
-/// Byte streams to one endpoint. Later ones are not concerned by a cut.
+/// Byte streams to one endpoint. A cut does not affect later streams.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     cut: Mutex<CancellationToken>,
 }
 
 impl Lines {
-    /// The byte stream, until the next cut.
+    /// Wraps a byte stream, which the next cut closes.
     pub(crate) fn attach(&self, stream: BoxIo) -> BoxIo {
         let cut = Box::pin(self.cut.lock().clone().cancelled_owned());
-        // A writer reads as well, and notices a cut there.
+        // Only reads detect a cut, because every writer also reads.
         Box::new(ReadThrough { stream, reading: UntilCut { cut, is_cut: false } })
     }
 
-    /// Breaks every current stream.
     pub(crate) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock()).cancel();
     }
 }
 
-/// Reads until the line is cut.
 struct UntilCut {
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
 }
 
 impl UntilCut {
-    /// Fails after the cut; until then it wakes the reader.
+    /// Returns an error after the cut. Before the cut, registers the reader's waker.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(cx).is_ready();
         match self.is_cut {
@@ -74,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn cut_line_ends_its_waiting_reads_and_spares_later_lines() {
+    async fn closed_streams_end_pending_reads_and_spare_later_streams() {
         let lines = Lines::default();
         let (mut near, _far) = {
             let (near, far) = tokio::io::duplex(64);

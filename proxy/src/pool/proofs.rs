@@ -1,5 +1,5 @@
-//! Proofs of the servers behind a cluster's addresses: the addresses themselves, and certificates whose keys the
-//! servers have proved to have. A server's own claims prove nothing.
+//! Evidence of the servers behind a cluster's addresses: the addresses themselves, and certificates whose private keys
+//! the servers have proved to own. Other claims of a server prove nothing.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,26 @@ use rustls::pki_types::CertificateDer;
 
 use crate::target::Target;
 
-/// Certificates that are remembered of a cluster. 64: a cluster has some servers, and each renews its certificate once
-/// a year.
+/// Maximal number of stored certificates per cluster. 64: a cluster has a few servers, and each server renews its
+/// certificate about once a year.
 const CERTIFICATES_MAX: usize = 64;
 
-/// Proofs of the servers behind a cluster's addresses.
+/// Evidence of the servers behind a cluster's addresses.
 #[derive(Debug, Default)]
 pub struct ServerProofs {
     addresses: Mutex<Addresses>,
-    /// The servers' own certificates, in DER, of handshakes in which they were checked.
+    /// The servers' own certificates in DER, from handshakes with checked certificates.
     certificates: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
-/// Addresses of a cluster.
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     all: BTreeSet<ServerAddress>,
-    /// Whether an address has a path, so that a server in front serves several clusters with its own certificate.
+    /// Whether an address has a path. Then a gateway may serve several clusters with its own certificate.
     is_behind_front: bool,
 }
 
-/// Target of requests: the server's URL, and the proxy on the way, behind which an address may mean a different server.
+/// Target of requests: server URL and proxy. Behind another proxy, the same address may lead to a different server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerAddress {
     server: String,
@@ -37,14 +36,13 @@ struct ServerAddress {
 }
 
 impl ServerProofs {
-    /// Proofs of a cluster with these addresses, before the first connection.
     pub(crate) fn new(addresses: &[Target]) -> Self {
         let proofs = Self::default();
         proofs.set_addresses(addresses);
         proofs
     }
 
-    /// Replaces the addresses. Proved certificates stay.
+    /// Replaces the addresses. Certificates remain.
     pub(crate) fn set_addresses(&self, addresses: &[Target]) {
         let is_behind_front = addresses.iter().any(|target| target.server.has_base_path());
         let all = addresses.iter().map(|Target { server, proxy }| ServerAddress {
@@ -54,7 +52,7 @@ impl ServerProofs {
         *self.addresses.lock() = Addresses { all: all.collect(), is_behind_front };
     }
 
-    /// Notes the certificate that a server has proved itself by.
+    /// Records the certificate of a server, after a checked handshake.
     pub(crate) fn add_certificate(&self, certificate: &CertificateDer<'_>) {
         let mut certificates = self.certificates.lock();
         if certificates.len() < CERTIFICATES_MAX && !certificates.contains(&**certificate) {
@@ -62,10 +60,9 @@ impl ServerProofs {
         }
     }
 
-    /// Whether both lead to one server at least: by an address that both have, or a certificate by which servers of
-    /// both have proved themselves.
+    /// Returns whether two members share a server: a common address, or a common certificate of checked handshakes.
     pub fn meet(&self, other: &Self) -> bool {
-        // One lock after the other, to avoid a deadlock of two comparisons.
+        // The locks are never held at once, so that two concurrent comparisons cannot deadlock.
         let addresses = self.addresses.lock().clone();
         {
             let others = other.addresses.lock();
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_the_same_by_address_or_by_proof() {
+    fn members_share_a_server_by_address_or_certificate() {
         let (a, b) = (("https://a:6443", None), ("https://b:6443", None));
         for (one, other, expected) in [
             (proofs(&[a], &[]), proofs(&[a], &[]), true),
@@ -109,11 +106,11 @@ mod tests {
             (proofs(&[a, b], &[]), proofs(&[b], &[]), true),
             (proofs(&[a], &[]), proofs(&[b], &[]), false),
             (proofs(&[a], &[]), proofs(&[("http://a:6443", None)], &[]), false),
-            // Another network may have the address, too.
+            // Behind a proxy, the same address may belong to another network.
             (proofs(&[a], &[]), proofs(&[("https://a:6443", Some("http://proxy:1"))], &[]), false),
             (proofs(&[a], &[b"x", b"y"]), proofs(&[b], &[b"z", b"y"]), true),
             (proofs(&[a], &[b"x"]), proofs(&[b], &[b"z"]), false),
-            // One front before many clusters.
+            // A gateway may serve several clusters with one certificate, at different paths.
             (proofs(&[("https://a/k/1", None)], &[b"x"]), proofs(&[("https://a/k/2", None)], &[b"x"]), false),
             (proofs(&[("https://a/k/1", None)], &[]), proofs(&[("https://a/k/1", None)], &[]), true),
         ] {

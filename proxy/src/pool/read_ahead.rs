@@ -1,6 +1,6 @@
-//! Reads as much of a socket at once as there is.
+//! Reads from a socket in large pieces.
 //!
-//! rustls asks for 4 KiB at a time: a list of 65 MB would take 16,000 system calls, and an object of 6 KB two.
+//! rustls requests only 4 KiB at a time. A list of 65 MB would need 16,000 system calls, and an object of 6 KB two.
 
 use std::io;
 use std::pin::Pin;
@@ -12,15 +12,14 @@ use tokio_util::io::poll_read_buf;
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// Bytes of one read. 64 KiB: four full TLS records; beyond that, a system call costs little beside copying and
-/// decrypting.
+/// Size of one read in bytes. 64 KiB, four full TLS records. With larger reads, the cost of copying and decryption
+/// exceeds that of the system calls.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
-/// Reads ahead. Has no buffer while no data is there, because there are thousands of connections with a thousand
-/// clusters.
+/// Reads ahead from a byte stream. A stream without data has no buffer, because there are thousands of connections.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// Data that was read and not requested.
+    /// Data that was read from the socket and not requested yet.
     ahead: BytesMut,
 }
 
@@ -72,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn available_bytes_are_read_at_once_however_few_are_requested() {
+    async fn all_available_bytes_are_read_in_one_system_call() {
         let (near, mut far) = tokio::io::duplex(256 << 10);
         let mut stream = ReadAhead::wrap(CountedReads(near, 0));
         let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();

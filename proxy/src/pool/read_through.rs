@@ -1,4 +1,4 @@
-//! A byte stream with a different way of reading, written as it is.
+//! A byte stream with a replaced read function. Writes are unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A way to read a stream.
+/// A replacement of a stream's read function.
 pub(crate) trait Reading<S>: Unpin {
-    /// Like [`AsyncRead::poll_read`], from the inner stream.
+    /// Like [`AsyncRead::poll_read`], with the inner stream as an argument.
     fn poll_read(
         &mut self,
         stream: Pin<&mut S>,
@@ -17,7 +17,6 @@ pub(crate) trait Reading<S>: Unpin {
     ) -> Poll<io::Result<()>>;
 }
 
-/// A stream with its way of reading.
 pub(crate) struct ReadThrough<S, R> {
     pub(crate) stream: S,
     pub(crate) reading: R,

@@ -1,11 +1,11 @@
-//! Connections for clients' long-running requests other than watches, by reader.
+//! Connections for clients' long-running requests other than watches. Each client connection (reader) has separate
+//! connections to the cluster.
 //!
-//! h2 ends a connection, with all its streams, when unread DATA frames on it have cost too much: each of fewer than 256
-//! bytes takes the difference off a budget of half the connection's window (`data_frame_budget` in h2's
-//! `proto/streams/counts.rs`). A log's workload decides about the size of its frames, and a client about reading. So
-//! each client's connection has connections of its own here, with few requests on each: a client that does not read
-//! breaks only its own streams. Watches share connections of a different kind (`watch_connection.rs`), with small
-//! windows.
+//! h2 closes a connection with all its streams when unread DATA frames exceed a budget of half the connection's window.
+//! Each frame of fewer than 256 bytes costs the difference to 256 (`data_frame_budget` in h2's
+//! `proto/streams/counts.rs`). A workload decides the size of its log frames, and a client may not read. With separate
+//! connections, a client that does not read breaks only its own streams. Watches share other connections with small
+//! windows (`watch_connection.rs`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,27 +17,25 @@ use tokio::time::Instant;
 use crate::peer::Peer;
 use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 
-/// Requests on one connection: the streams that a client loses when it leaves one unread. 16: a dashboard follows about
-/// as many logs at once.
+/// Maximal number of requests on one connection, which all break if the client leaves one unread. 16: a dashboard
+/// follows about as many logs at once.
 pub(crate) const STREAMS: usize = 16;
 
-/// Connections for each one that Tributary may have for its own questions: 96 for 32. With 16 requests on each they
-/// carry as many as the 24 with 64 in the other lane. While fewer are in use, no client shares one with a different
-/// client; a client with more than a dozen streams has several.
+/// Ratio of these connections to the connections for Tributary's own requests: 96 to 32. With 16 requests each, they
+/// carry as many requests as 24 connections with 64 requests each. Below the maximum, no two clients share a
+/// connection. A client with more than a dozen streams has several connections.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
-/// Reader of an answer: the client's connection, or all readers without a known one.
+/// Reader of a response: the client's connection. `None` for all clients without a known connection.
 pub(crate) type Reader = Option<Peer>;
 
-/// Connections of each reader.
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
-    /// Result of the ended dial that started last.
+    /// Result of the connection attempt that started last, of those that have ended.
     last_dial: Mutex<Option<LastDial>>,
 }
 
-/// Start of a dial, and whether it succeeded.
 #[derive(Clone, Copy)]
 struct LastDial {
     begun: Instant,
@@ -45,26 +43,25 @@ struct LastDial {
 }
 
 impl Readers {
-    /// Current dial of this reader, or one that `begin` starts.
+    /// Returns the current connection attempt for this reader. Starts an attempt with `begin` if there is none.
     pub(crate) fn join_dial(&self, reader: Reader, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
         self.by_reader.lock().entry(reader).or_default().join_dial(version, begin)
     }
 
-    /// Adds a connection to this reader's.
     pub(crate) fn push(&self, reader: Reader, slot: Arc<Slot>) {
         self.by_reader.lock().entry(reader).or_default().push(slot);
     }
 
-    /// Room on one of this reader's connections.
+    /// Reserves a stream on one of this reader's connections.
     pub(crate) fn pick(&self, reader: Reader, version: u64, here: runtime::Id) -> Pick {
         let own = self.by_reader.lock().get(&reader).cloned();
         own.map_or(Pick::Full, |own| own.pick(version, here))
     }
 
-    /// Takes over an idle connection, on which all answers were read to the end, made with credentials of this version
-    /// and driven in this runtime. So one `kubectl logs` after the other, each on a new connection, does not wait for a
-    /// dial. A connection with unread data has spent some of its budget, and h2 gives that back late or never
-    /// (`ignore_data` in `proto/streams/recv.rs`).
+    /// Takes over an idle connection of another reader, with credentials of this version and driven by this runtime.
+    /// All responses on the connection must have been read to the end. So consecutive `kubectl logs` commands, each on
+    /// a new client connection, do not wait for a connection attempt. A connection with unread data has spent a part of
+    /// h2's budget, which h2 returns late or never (`ignore_data` in `proto/streams/recv.rs`).
     pub(crate) fn adopt(&self, reader: Reader, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let mut by_reader = self.by_reader.lock();
         let reserve =
@@ -78,14 +75,16 @@ impl Readers {
         Some(permit)
     }
 
-    /// Room on anybody's connection, that with the most, where there may be no further ones.
+    /// Reserves a stream on any reader's connection with the most free streams. Used when the maximal number of
+    /// connections is reached.
     pub(crate) fn borrow(&self, version: u64) -> Option<StreamPermit> {
         let by_reader = self.by_reader.lock();
         let roomiest = by_reader.values().filter_map(|of| of.roomiest(version));
         roomiest.max_by_key(|(room, _)| *room)?.1.reserve(100)
     }
 
-    /// Number of connections with credentials of this version, plus current dials of other readers.
+    /// Returns the number of connections with credentials of this version, plus current connection attempts for other
+    /// readers.
     pub(crate) fn count(&self, version: u64, reader: Reader) -> usize {
         let by_reader = self.by_reader.lock();
         let of_one = |(of, connections): (&Reader, &Arc<Connections>)| {
@@ -94,12 +93,12 @@ impl Readers {
         by_reader.iter().map(of_one).sum()
     }
 
-    /// A dial under way with credentials of this version, of whichever reader.
+    /// Returns a current connection attempt with credentials of this version, for any reader.
     pub(crate) fn dial_under_way(&self, version: u64) -> Option<Dial> {
         self.by_reader.lock().values().find_map(|of| of.dial_under_way(version))
     }
 
-    /// Closes an idle connection, and returns whether there was one.
+    /// Closes an idle connection. Returns whether there was one.
     pub(crate) fn close_idle(&self) -> bool {
         let mut by_reader = self.by_reader.lock();
         let Some((of, id)) = by_reader.iter().find_map(|(of, connections)| Some((*of, connections.idle()?))) else {
@@ -112,7 +111,8 @@ impl Readers {
         true
     }
 
-    /// Records the end of a dial for this reader. A late failure does not count after later successes.
+    /// Records the result of a connection attempt for this reader. A late failure of an earlier attempt does not
+    /// replace a later success.
     pub(crate) fn note_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
         let mut last = self.last_dial.lock();
         if last.is_none_or(|last| last.begun <= begun) {
@@ -122,14 +122,13 @@ impl Readers {
         forget_without(&mut self.by_reader.lock(), reader);
     }
 
-    /// Whether a dial has failed not long ago. Otherwise each client would begin another, and each failure would mark
-    /// the member unreachable.
+    /// Returns whether a recent connection attempt has failed. Otherwise each client would start an attempt, and each
+    /// failure would make the member unreachable.
     pub(crate) fn has_just_failed(&self) -> bool {
         let last = *self.last_dial.lock();
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)
     }
 
-    /// Forgets a connection that has ended, of any reader.
     pub(crate) fn remove(&self, id: u64) {
         self.by_reader.lock().retain(|_, of| {
             of.remove(id);
@@ -137,7 +136,7 @@ impl Readers {
         });
     }
 
-    /// Forgets connections without a request since the last call, and readers without connections.
+    /// Removes connections without a request since the last call, and readers without connections.
     pub(crate) fn reap(&self) {
         self.by_reader.lock().retain(|_, of| {
             of.reap();
@@ -145,12 +144,11 @@ impl Readers {
         });
     }
 
-    /// Streams of a connection for requests; `None` without a connection.
+    /// Returns the number of streams of a connection; `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.by_reader.lock().values().find_map(|of| of.streams_of_one())
     }
 
-    /// Numbers of connections and of streams on them.
     pub(crate) fn statistics(&self) -> (usize, usize) {
         let by_reader = self.by_reader.lock();
         let statistics = by_reader.values().map(|of| of.statistics());
@@ -158,7 +156,7 @@ impl Readers {
     }
 }
 
-/// Forgets a reader without a connection or a dial.
+/// Removes a reader without a connection or a connection attempt.
 fn forget_without(by_reader: &mut HashMap<Reader, Arc<Connections>>, reader: Reader) {
     if by_reader.get(&reader).is_some_and(|of| of.is_unused()) {
         by_reader.remove(&reader);

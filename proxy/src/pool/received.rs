@@ -1,4 +1,4 @@
-//! Body of a client's request: complete, or broken off.
+//! Body of a client's request: complete, or aborted by the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,10 +10,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tributary_apimachinery::body::{Body, BoxError};
 
-/// Adapts a request of hyper's server, so that the body ends only where its client ended it. hyper takes an HTTP/2
-/// stream that is reset without an error (`NO_ERROR`) for the end of the body, which is right after an early answer
-/// (RFC 9113 §8.1). But Envoy resets so when its own client breaks off, and a cluster would process the beginning as
-/// the whole. Cost: the box that a body needs anyway.
+/// Converts a request of hyper's server. The converted body reports an error if the client aborted it.
+///
+/// hyper treats an HTTP/2 stream that is reset without an error (`NO_ERROR`) as the end of the body. This is correct
+/// after an early response (RFC 9113 §8.1). But Envoy sends such a reset when its own client aborts, and a cluster
+/// would process the incomplete body as complete. Cost: none beyond the `Box` of every body.
 pub fn received(request: Request<Incoming>) -> Request<Body> {
     let is_http2 = request.version() == Version::HTTP_2;
     request.map(|incoming| AnswerState { incoming, is_http2 }.boxed_unsync())
@@ -21,11 +22,11 @@ pub fn received(request: Request<Incoming>) -> Request<Body> {
 
 struct AnswerState {
     incoming: Incoming,
-    /// Whether the end of the body is the end of the stream.
+    /// Whether the end of the body must be the end of the stream.
     is_http2: bool,
 }
 
-/// The stream was reset before its end.
+/// Error: the stream was reset before its end.
 #[derive(Debug, thiserror::Error)]
 #[error("the client reset the stream before the end of the request's body")]
 struct AnswerCutShort;

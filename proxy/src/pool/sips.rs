@@ -1,7 +1,7 @@
-//! Reads a connection in small parts, so that each part is processed before the next is read.
+//! Limits the bytes that are read from a connection at a time, so that they are processed before the next read.
 //!
-//! h2 reads while a socket has data. With a fast server, that could be the windows of all streams at once, and a frame
-//! of one byte takes hundreds until its stream is read.
+//! h2 reads as long as a socket has data. With a fast server, one poll could read the windows of all streams. A frame
+//! of one byte takes hundreds of bytes of memory until its stream is read.
 
 use std::io;
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// Bytes between two pauses. 64 KiB: one read of the socket. As frames of one byte, ten with their heads, these are
-/// 6,500 frames, and take less than 2 MiB.
+/// Maximal number of bytes between two pauses. 64 KiB, one read of the socket. As frames of one byte (ten with the
+/// frame header), these are 6,500 frames with less than 2 MiB of memory.
 pub(crate) const SIP_BYTES: usize = 64 << 10;
 
-/// Pauses after [`SIP_BYTES`]: wakes the reader, and is pending once.
+/// Pauses after [`SIP_BYTES`]: returns `Pending` once, and wakes the reader.
 pub(crate) struct Sips {
-    /// Bytes since the last pause.
+    /// Number of bytes since the last pause.
     taken: usize,
     heard: Arc<AtomicBool>,
 }
 
 impl Sips {
-    /// Wraps a stream, and sets `heard` whenever data comes.
+    /// Wraps a stream. Sets `heard` whenever data arrives.
     pub(crate) fn wrap<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
         ReadThrough { stream, reading: Self { taken: 0, heard } }
     }
@@ -45,7 +45,6 @@ impl<S: AsyncRead> Reading<S> for Sips {
         }
         let before = buffer.filled().len();
         let read = stream.poll_read(cx, buffer);
-        // Without data the reader is pending anyway.
         let Poll::Ready(read) = read else {
             self.taken = 0;
             return Poll::Pending;
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn other_tasks_have_a_turn_after_each_sip() {
+    async fn reader_yields_to_other_tasks_after_64_kib() {
         let (near, mut far) = tokio::io::duplex(4 * SIP_BYTES);
         far.write_all(&vec![7; 3 * SIP_BYTES]).await.unwrap();
         let heard = Arc::new(AtomicBool::new(false));

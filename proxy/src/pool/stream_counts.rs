@@ -1,39 +1,36 @@
-//! The streams of a connection to a member: how many are open, and how many broke off.
+//! Counters of the streams of a connection to a member: open streams, and streams that were reset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Streams of a connection that ended before their answers did; then a new connection takes its place. 128: with the
-/// open streams of clients (64), fewer than the 500 handlers at which a kube-apiserver closes the connection, and than
-/// the 500 streams of which Envoy checks whether most were reset.
+/// Number of aborted streams after which a new connection replaces the connection. 128, plus at most 64 open streams of
+/// clients. A kube-apiserver closes a connection at 500 handlers of reset streams. Envoy checks after 500 streams
+/// whether most were reset.
 pub(crate) const BROKEN_OFF_MAX: usize = 128;
 
 /// Counters that the connection's task and its requests share.
 #[derive(Debug)]
 pub(crate) struct StreamCounts {
-    /// Reserved and open streams.
     pub(crate) open: AtomicUsize,
     pub(crate) allowed: AtomicUsize,
-    /// Streams that ended before their answers did: most were reset for clients that had gone.
+    /// Number of streams that ended before their responses. Most were reset because the client disconnected.
     pub(crate) broken_off: AtomicUsize,
-    /// Set by requests, cleared by the reaper.
+    /// Set by requests. The task that closes idle connections clears the flag.
     pub(crate) used: AtomicBool,
 }
 
 impl StreamCounts {
-    /// Without streams, with this limit.
     pub(crate) fn new(allowed: usize) -> Self {
         let [open, broken_off] = Default::default();
         Self { open, broken_off, allowed: allowed.into(), used: true.into() }
     }
 
-    /// Sets the limit of streams.
     pub(crate) fn allow(&self, streams: usize) {
         self.allowed.store(streams, Ordering::Relaxed);
     }
 
-    /// Whether so many streams were reset that the server may soon close the connection. It takes new requests only
-    /// while all others are full, until there is a new one.
+    /// Returns whether so many streams were reset that the server may soon close the connection. Such a connection gets
+    /// requests only while all others are full and no new connection exists.
     pub(crate) fn are_worn(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }
@@ -43,17 +40,16 @@ impl StreamCounts {
     }
 }
 
-/// A stream on which a request is sent. Dropped, it counts as broken off.
+/// The stream of a sent request. A dropped value counts as an aborted stream.
 #[derive(Debug)]
 pub(crate) struct SentStream(Option<Arc<StreamCounts>>);
 
 impl SentStream {
-    /// Reserves a stream on a connection.
     pub(crate) fn on(counts: &Arc<StreamCounts>) -> Self {
         Self(Some(counts.clone()))
     }
 
-    /// The stream is not reset: the answer was read to its end, or nothing was sent on it.
+    /// Records that the stream is not reset: the response was read to its end, or nothing was sent.
     pub(crate) fn ended_well(mut self) {
         self.0 = None;
     }

@@ -1,4 +1,4 @@
-//! TLS to a cluster: trusted authorities, and the client certificate with its renewal.
+//! TLS to a cluster: trusted certificate authorities, and the client certificate with its renewal.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::error::{ConnectError, SharedError};
 use crate::obstacle::Obstacle;
 use crate::target::ServerUrl;
 
-/// The age at which files of the client certificate are read again before a dial. A renewed certificate is on disk long
-/// before the old one expires.
+/// Age at which files of the client certificate are read again before a connection attempt. A renewed certificate is
+/// usually on disk long before the old certificate expires.
 const FILES_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Protocols for the negotiation.
+/// Protocols that TLS (ALPN) negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocols {
     Http2OrHttp1,
-    /// HTTP/1.1: only there can a request upgrade.
+    /// HTTP/1.1 only, for upgrades.
     Http1,
 }
 
@@ -33,22 +33,20 @@ struct TlsConfigs {
     http1: Arc<ClientConfig>,
     built: Instant,
     certificate: Certificate,
-    /// The version of the credentials that this was built with.
+    /// Version of the credentials in these configurations.
     version: u64,
 }
 
-/// Makes rustls configurations for one member.
 pub(crate) struct TlsSource {
-    /// Trusted authorities, without a user.
+    /// The cluster part of the configuration, with certificate authorities and without a user.
     config: kube::Config,
     server_name: ServerName<'static>,
-    /// `server_name` for people.
     pub(crate) server_name_text: Arc<str>,
     state: ArcSwapOption<TlsConfigs>,
 }
 
 impl TlsSource {
-    /// Loads the authorities; the client certificate is the credentials'.
+    /// Loads the certificate authorities. The client certificate comes from the credentials.
     ///
     /// # Errors
     /// [`ConnectError::Tls`], [`ConnectError::Server`].
@@ -67,7 +65,7 @@ impl TlsSource {
             problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
         })?;
         let mut config = config.clone();
-        // With a plugin here, kube would run it for its certificate at each build of a configuration.
+        // If the user had a plugin, kube would run the plugin for each new TLS configuration.
         config.auth_info = AuthInfo::default();
         let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
         if config.root_cert.is_none() && !config.accept_invalid_certs {
@@ -77,15 +75,14 @@ impl TlsSource {
         Ok(Some(Arc::new(Self { config, server_name, server_name_text, state: ArcSwapOption::empty() })))
     }
 
-    /// Checks whether connections can be made with this client certificate.
+    /// Checks that connections can be opened with this client certificate.
     ///
     /// # Errors
-    /// The fault of the certificate, or of the authorities.
+    /// The problem with the certificate, or with the certificate authorities.
     pub(crate) async fn check(&self, certificate: &Certificate) -> Result<(), SharedError> {
         build(&self.config, certificate, 0).await.map(drop)
     }
 
-    /// Whether the certificates of servers are checked.
     pub(crate) fn checks_servers(&self) -> bool {
         !self.config.accept_invalid_certs
     }
@@ -94,11 +91,12 @@ impl TlsSource {
         self.server_name.clone()
     }
 
-    /// Configuration for the next dial. Loads certificates again if the credentials have a new version, or if they are
-    /// files and a minute old; unreadable files keep their last content.
+    /// Returns the TLS configuration for the next connection. Reloads certificates if the credentials have a new
+    /// version, or if the certificates are in files that were read a minute ago. Unreadable files keep their last
+    /// content.
     ///
     /// # Errors
-    /// The fault of the client certificate. An earlier one is not used in its place.
+    /// The problem with the client certificate. The previous certificate is not used instead.
     pub(crate) async fn current(
         &self,
         protocols: Protocols,
@@ -150,10 +148,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Arc::new(error)))
 }
 
-/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) without any. Reads files, and so
-/// blocks.
+/// Returns the operating system's root certificates in DER. `None` if there are none; kube then uses Mozilla's. Blocks,
+/// because it reads files.
 pub fn system_roots() -> Option<Vec<Vec<u8>>> {
-    // An unreadable certificate is skipped.
     let mut store = rustls::RootCertStore::empty();
     let roots: Vec<Vec<u8>> = rustls_native_certs::load_native_certs()
         .certs
@@ -164,7 +161,6 @@ pub fn system_roots() -> Option<Vec<Vec<u8>>> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// Remedy for a failed handshake.
 pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     use rustls::{CertificateError, Error};
     const NOT_TLS: &str = "check that the server URL's port speaks TLS";
@@ -184,7 +180,7 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the server's certificate is not valid yet, or the clock here is wrong"
         }
-        // webpki's own error, which rustls hands on without a type that we can see.
+        // The error is webpki's own. rustls returns webpki's error without a public type.
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -197,7 +193,6 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Classifies a failed handshake.
 pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -212,8 +207,8 @@ pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
 const ALERT: &str = "received fatal alert: ";
 const OTHER: &str = "check the server URL and what lies between";
 
-/// Remedy for a TLS alert, by the text of an error. In TLS 1.3 a server checks the client certificate after the
-/// handshake, so its alert comes as an error of HTTP, and the HTTP/2 library keeps only the text.
+/// Returns the remedy for a TLS alert in an error text. In TLS 1.3, a server checks the client certificate after the
+/// handshake. So the alert arrives as an HTTP error, and the HTTP/2 library keeps only its text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     Some(match alert_name(text)? {
         "CertificateRequired" => {
@@ -227,7 +222,7 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Classifies a TLS alert by the text of an error.
+/// Returns the class of a TLS alert in an error text.
 pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
     match alert_name(text) {
         Some(
@@ -242,7 +237,6 @@ pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
     }
 }
 
-/// Finds the name of the alert in the text of an error.
 fn alert_name(text: &str) -> Option<&str> {
     let (_, alert) = text.split_once(ALERT)?;
     alert.split(|end: char| !end.is_ascii_alphanumeric()).next()
@@ -253,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_handshake_shows_whose_certificate_is_refused() {
+    fn handshake_failure_class_distinguishes_trust_and_rejection() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
         let of = |error| handshake_obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Trust);
@@ -266,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_are_known_by_their_text() {
+    fn tls_alert_in_an_error_text_gives_the_remedy() {
         let remedy = alert_remedy("connection error: received fatal alert: CertificateExpired").unwrap();
         assert!(remedy.contains("expired"), "{remedy}");
         assert_eq!(alert_remedy("received fatal alert: InternalError"), Some(OTHER));
@@ -276,9 +270,9 @@ mod tests {
         assert!(remedy_of(rustls::CertificateError::Expired.into()).contains("clock"));
     }
 
-    /// A command that asks a running Tributary has the same texts.
+    /// `tributary status`, a client of a running Tributary, uses the same texts.
     #[test]
-    fn tls_remedies_apply_to_any_server() {
+    fn tls_remedies_do_not_mention_a_cluster() {
         let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
         let certificates = [
             rustls::CertificateError::Other(ca),

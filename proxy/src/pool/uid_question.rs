@@ -1,4 +1,4 @@
-//! The first request on a new connection: it reads the uid of the cluster ([`crate::cluster_uid`]).
+//! The first request on a new connection, which reads the uid of the cluster ([`crate::cluster_uid`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -27,10 +27,9 @@ use crate::pool::stream_counts::{SentStream, StreamCounts};
 use crate::pool::watch_stream::WatchHold;
 use crate::target::ServerUrl;
 
-/// Path of the namespace with the uid.
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
-/// Bytes of an answer that are read. 2 MiB: more than etcd's limit of an object.
+/// Maximal length of a response body, in bytes. 2 MiB, more than etcd's limit of an object.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// Reads the uid of the cluster on each new connection to an endpoint.
@@ -40,20 +39,17 @@ pub(crate) struct UidQuestion {
     pub(crate) user: CurrentUser,
     pub(crate) extra_headers: HeaderMap,
     pub(crate) known: Arc<KnownCluster>,
-    /// Time limit of the answer.
     pub(crate) timeout: Duration,
 }
 
-/// The state of a connection after the question.
+/// State of a connection after the uid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// The connection takes requests.
     Open,
-    /// The connection takes no request, as some servers close each over HTTP/1.1 after an answer.
+    /// The connection accepts no more requests. Some HTTP/1.1 servers close a connection after each response.
     Closed,
 }
 
-/// An answer that has been read.
 struct Answer {
     status: StatusCode,
     body: Bytes,
@@ -71,12 +67,11 @@ struct NamespaceMetadata {
 }
 
 impl UidQuestion {
-    /// Asks a new connection. A server without a uid is accepted as the first cluster of a client, and never as a known
-    /// one.
+    /// Reads the uid on a new connection. A server without a uid is accepted only if no cluster is expected yet.
     ///
     /// # Errors
-    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` if the cluster is known and
-    /// the answer has no uid.
+    /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` for a missing uid if a
+    /// cluster is expected.
     pub(crate) fn ask_connection<'a>(
         &'a self,
         dialed: &'a mut Dialed,
@@ -97,7 +92,7 @@ impl UidQuestion {
             Err(_) => format!("no answer within {:?}", self.timeout),
         };
         self.unconfirmed(problem, false)?;
-        // Over HTTP/1.1 the answer that is awaited keeps the connection.
+        // Over HTTP/1.1, the unfinished response still occupies the connection.
         Ok(if is_http1 { Asking::Closed } else { Asking::Open })
     }
 
@@ -110,7 +105,7 @@ impl UidQuestion {
     async fn judge(&self, answer: &Answer, credentials: &Arc<Current>) -> Result<Asking, ForwardError> {
         match answer.status {
             StatusCode::OK => self.compare(answer),
-            // A kube-apiserver may close the connection of an unknown sender.
+            // A kube-apiserver may close the connection of an unauthenticated client.
             StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 self.known.note_withheld();
@@ -125,7 +120,7 @@ impl UidQuestion {
         }
     }
 
-    /// The cluster rejects the credentials. The next connection uses renewed ones.
+    /// Renews rejected credentials for the next connection, and returns the error for this connection.
     async fn rejected(&self, credentials: &Arc<Current>) -> ForwardError {
         let (cluster, own) = (self.cluster.clone(), &self.user.load_full().credentials);
         match own.renew_after_unauthorized(credentials).await {
@@ -144,14 +139,14 @@ impl UidQuestion {
         }
     }
 
-    /// The error of a member that closes each connection after the question.
+    /// Returns the error for a server that closes each connection after the uid request.
     pub(crate) fn closed(&self) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
         let problem = "the server closes each connection after its first answer".into();
         ForwardError::ClusterUnconfirmed { cluster, address, problem, is_answered: false }
     }
 
-    /// Refuses a connection to a known cluster that has not reported its uid.
+    /// Refuses a connection without a reported uid, if a cluster is expected.
     fn unconfirmed(&self, problem: String, is_answered: bool) -> Result<(), ForwardError> {
         if self.known.is_open_to_any() {
             return Ok(());
@@ -183,7 +178,7 @@ impl UidQuestion {
     }
 }
 
-/// Sends a request on a connection that has no task yet, and reads the answer.
+/// Sends a request on a connection that no task drives yet, and reads the response.
 fn exchange(dialed: &mut Dialed, request: Request<()>) -> BoxFuture<'_, Result<Answer, BoxError>> {
     Box::pin(exchange_on(dialed, request))
 }
@@ -236,14 +231,14 @@ where
     }
 }
 
-/// Whether a connection has ended. A connection that has ended must not be polled again.
+/// Whether a connection has ended. An ended connection must not be polled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionEnd {
     No,
     Yes,
 }
 
-/// Polls a connection until the result is there, or the connection has ended.
+/// Polls a connection until the result is available, or the connection has ended.
 async fn drive<T, E: Into<BoxError>>(
     asked: impl Future<Output = Result<T, BoxError>>,
     connection: impl Future<Output = Result<(), E>>,
@@ -251,7 +246,7 @@ async fn drive<T, E: Into<BoxError>>(
     let (mut asked, mut connection) = (pin!(asked), pin!(connection));
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
-        // Bytes that arrived before the end are readable after it.
+        // Bytes that arrived before the end of the connection are still readable.
         match (asked.as_mut().poll(cx), ended) {
             (Poll::Ready(result), ended) => {
                 let end = if ended.is_ready() { ConnectionEnd::Yes } else { ConnectionEnd::No };

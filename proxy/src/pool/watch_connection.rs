@@ -1,8 +1,8 @@
 //! An HTTP/2 connection for watches of several clients.
 //!
-//! hyper returns a stream's window when a frame is requested, so data for a client that does not read could only stay
-//! in h2, where it counts against the connection. So these connections use h2 itself: [`follow`] takes each frame off
-//! as it comes, and the window is returned when the client reads.
+//! hyper extends a stream's window when the caller requests a frame. If a client did not read, its data would have to
+//! stay in h2, where it counts against the whole connection. So these connections use h2 directly. [`follow`] takes
+//! each frame out of h2 at once, and the window is extended when the client reads.
 
 use std::fmt;
 use std::future::Future;
@@ -28,62 +28,60 @@ use crate::pool::sips::Sips;
 use crate::pool::watch_stream::{WatchBody, WatchHold, follow};
 use crate::tuning::Windows;
 
-/// Watches on one connection: kube-apiserver's limit, and the number that breaks together with a connection.
+/// Maximal number of watches on one connection. kube-apiserver's default limit of streams; all these watches break
+/// together with the connection.
 pub(crate) const STREAMS: usize = 100;
 
-/// Flow-control window of a watch, in bytes: data that the cluster may send before the client reads. 64 KiB: 2 MB/s at
-/// 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that do not read take
-/// 6.4 MB.
+/// Flow-control window of a watch, in bytes: data that the cluster may send before the client reads. 64 KiB give 2 MB/s
+/// at 30 ms round-trip time (21 MB/s at 3 ms), far more than the events of a resource. 100 clients that do not read
+/// take 6.4 MB of memory.
 pub const WATCH_STREAM_BYTES: u32 = 64 << 10;
 
-/// Windows of such a connection: room for the unread data of all its watches, so that no watch waits for a different
-/// one to be read.
+/// Returns the flow-control windows of a connection for watches. The window suffices for the unread data of all
+/// watches, so that no watch waits for the reader of another watch.
 pub(crate) fn windows() -> Windows {
     Windows { stream: WATCH_STREAM_BYTES, connection: WATCH_STREAM_BYTES }.for_streams(STREAMS)
 }
 
-/// h2's limit for the cost of small frames: the maximum, because here they take little memory. They are taken off at
-/// once ([`Sips`]), and only their bytes are kept.
+/// h2's budget for the cost of small frames. Unlimited, because [`Sips`] takes frames out of h2 at once, and only their
+/// bytes are kept.
 const FRAMES_BUDGET: usize = usize::MAX / 2;
 
-/// Reset streams that are remembered while data for them is under way: about as many as clients of a connection abandon
-/// in a round trip.
+/// Number of reset streams that h2 remembers while data for them may arrive. About as many as the clients of a
+/// connection abandon in one round trip.
 const RESET_STREAMS: usize = 256;
 
-/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) max_header_list_size: u32,
     pub(crate) max_frame_size: u32,
-    /// Quiet time after which it is pinged.
+    /// Time without received data after which a ping is sent.
     pub(crate) keep_alive_interval: Duration,
-    /// Time limit of the answer to a ping.
     pub(crate) keep_alive_timeout: Duration,
 }
 
-/// Why a connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
-    /// Nothing came after a ping.
+    /// No bytes arrived within the time limit after a ping.
     #[error("keep-alive timed out")]
     Silent,
-    /// HTTP/2 could not go on.
+    /// HTTP/2 failed with this error.
     #[error(transparent)]
     Broke(h2::Error),
 }
 
 type KeepAlive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The connection; poll it to make progress. Ready after it has ended.
+/// A connection for watches. Polling makes progress; ready after the end of the connection.
 pub(crate) struct WatchConnection {
     connection: Connection<ReadThrough<BoxIo, Sips>, Bytes>,
-    /// Ready once the member is silent.
+    /// Resolves when the member is silent.
     keep_alive: KeepAlive,
     waker: Arc<AtomicWaker>,
 }
 
 impl WatchConnection {
-    /// Streams that the cluster allows; 0 before its SETTINGS.
+    /// Returns the number of streams that the cluster allows; 0 before its SETTINGS frame.
     pub(crate) fn max_send_streams(&self) -> usize {
         self.connection.max_concurrent_send_streams()
     }
@@ -101,9 +99,9 @@ impl Future for WatchConnection {
     }
 }
 
-/// Sends requests on a connection. After a drop, the connection closes with its last request.
+/// Sends requests on a connection. After the sender is dropped, the connection closes with its last request.
 pub(crate) struct WatchSender {
-    // Dropped first, because the woken connection looks at it.
+    // Dropped first, because the woken connection checks whether a sender exists.
     requests: Mutex<SendRequest<Bytes>>,
     starter: Starter,
     wake: WakeOnDrop,
@@ -124,22 +122,23 @@ impl fmt::Debug for WatchSender {
     }
 }
 
-/// Result of a request: the answer with a followed body.
+/// Result of a request: the response head and the body.
 pub(crate) type Head = oneshot::Receiver<Result<Response<WatchBody>, h2::Error>>;
 
 impl WatchSender {
-    /// Whether it takes no more requests: it has ended, or got GOAWAY.
+    /// Returns whether the connection accepts no more requests: it has ended, or has received GOAWAY.
     pub(crate) fn is_closed(&self) -> bool {
         let polled = self.requests.lock().poll_ready(&mut Context::from_waker(Waker::noop()));
         matches!(polled, Poll::Ready(Err(_)))
     }
 
-    /// Sends a request without a body. To drop the returned value, or the answer's body, abandons the request.
+    /// Sends a request without a body. Dropping the returned value, or the response body, abandons the request.
     ///
     /// # Errors
     /// The request was not sent.
     pub(crate) fn send(&self, request: Request<()>, asked: WatchHold) -> Result<Head, h2::Error> {
-        // A clone of its own: of one, h2 sends nothing more where its last request waits for the member to allow it.
+        // A clone for each request. While the last request of a clone waits for a free stream, h2 sends nothing more
+        // from this clone.
         let mut requests = self.requests.lock().clone();
         let answer = match requests.send_request(request, true) {
             Ok((answer, _)) => answer,
@@ -155,10 +154,10 @@ impl WatchSender {
     }
 }
 
-/// Begins HTTP/2 on a byte stream.
+/// Starts HTTP/2 on a byte stream.
 ///
 /// # Errors
-/// Where the preface cannot be written.
+/// The connection preface could not be written.
 pub(crate) async fn start(
     stream: BoxIo,
     windows: Windows,
@@ -170,18 +169,18 @@ pub(crate) async fn start(
         .enable_push(false)
         .max_frame_size(setup.max_frame_size)
         .max_header_list_size(setup.max_header_list_size)
-        // Zero stands for "not known yet"; see `settings` in `dial.rs`.
+        // Zero means that the limit is unknown; see `settings` in `dial.rs`.
         .initial_max_send_streams(0)
         .initial_window_size(windows.stream)
         .initial_connection_window_size(windows.connection)
         .data_frame_budget(FRAMES_BUDGET)
         .max_concurrent_reset_streams(RESET_STREAMS)
-        // Data of older reset streams is no fault of the connection.
+        // Data for older reset streams is not a fault of the connection.
         .max_local_error_reset_streams(None);
     let (requests, mut connection) = builder.handshake(Sips::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
-        // The ping handle can be taken once.
+        // The ping handle can be taken only once.
         None => Box::pin(std::future::pending()),
     };
     let (starter, waker) = (Starter::default(), Arc::new(AtomicWaker::new()));
@@ -190,7 +189,7 @@ pub(crate) async fn start(
     Ok((sender, ConnectionTask::new(WatchConnection { connection, keep_alive, waker }, starter)))
 }
 
-/// Pings a silent server, and returns if nothing comes after that.
+/// Pings a server that sends no data. Returns if no bytes arrive after a ping.
 async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
     loop {
         heard.store(false, Ordering::Relaxed);
@@ -204,7 +203,7 @@ async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
                 Ok(Ok(_)) => break,
                 // The connection itself reports the cause.
                 Ok(Err(_)) => return std::future::pending().await,
-                // The answer waits behind data on a slow network.
+                // On a slow network, the response to the ping waits behind other data.
                 Err(_) if heard.swap(false, Ordering::Relaxed) => {}
                 Err(_) => return,
             }

@@ -1,8 +1,8 @@
 //! One watch on a shared connection.
 //!
-//! Data is taken off the stream as it comes, and kept for the client as plain bytes. Only data that the client has read
-//! is returned to the stream's window. So a client that does not read keeps at most a window, and the cluster waits for
-//! that client alone.
+//! Received data is taken out of the HTTP/2 stream at once, and stored for the client as plain bytes. The stream's
+//! window is extended only by data that the client has read. So a client that does not read occupies at most one
+//! window, and only its own watch waits.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,17 +21,17 @@ use tributary_apimachinery::permit::RequestPermit;
 
 use crate::pool::stream_counts::SentStream;
 
-/// Resources of a watch, and its minimum age.
+/// Resources of a watch, and the minimal age of its stream before a reset.
 pub(crate) struct WatchHold {
-    /// Of the connection's streams.
     pub(crate) sent: SentStream,
-    /// Permits, returned after the stream has ended and the reader has finished.
+    /// Permits, which are freed after the stream has ended and the client has finished reading.
     pub(crate) held: RequestPermit,
     /// Age below which a stream is not reset, because proxies count early resets and close the connection.
     pub(crate) patience: Duration,
 }
 
-/// Follows the answer to a request until it has ended or is abandoned. Runs in the connection's task.
+/// Receives the response to a watch until its end, or until the client abandons the watch. Runs in the connection's
+/// task.
 pub(crate) async fn follow(
     mut answer: ResponseFuture,
     mut told: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
@@ -44,14 +44,14 @@ pub(crate) async fn follow(
         answered = &mut answer => answered,
         () = told.closed() => match timeout_at(reset_from, &mut answer).await {
             Ok(answered) => answered,
-            // A reset before the answer has begun: the member may be working on it yet.
+            // The watch is abandoned before the response head. The member may still be processing the request.
             Err(_) => {
                 drop(answer);
                 return drop((sent, held));
             }
         },
     };
-    // The stream goes before its place does.
+    // The stream ends before it is counted as free.
     drop(answer);
     sent.ended_well();
     match answered {
@@ -61,10 +61,10 @@ pub(crate) async fn follow(
             let unread = Arc::new(Unread::from_stream(&mut stream));
             let body = WatchBody { unread: unread.clone() };
             let _end = EndOfFollowing(unread.clone());
-            // Without a receiver the body is dropped here, and so abandoned.
+            // If the client has disconnected, the body is dropped here, which abandons the watch.
             drop(told.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| unread.poll_follow(&mut stream, cx)).await == Followed::GivenUp {
-                // Returns nothing to the window, so at most a window of data comes.
+                // The window is not extended, so at most one window of data arrives.
                 let rest = async { while let Some(Ok(_)) = stream.data().await {} };
                 let _over = timeout_at(reset_from, rest).await;
             }
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
     drop(held);
 }
 
-/// Ends the body on drop, so that the reader of a watch without a task gets an error.
+/// Ends the body when dropped, so that the reader gets an error if the connection's task is dropped.
 struct EndOfFollowing(Arc<Unread>);
 
 impl Drop for EndOfFollowing {
@@ -84,24 +84,22 @@ impl Drop for EndOfFollowing {
     }
 }
 
-/// Why a stream is followed no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Followed {
     ToItsEnd,
     GivenUp,
 }
 
-/// Unread data of a watch.
 struct Unread(Mutex<StreamState>);
 
 #[derive(Default)]
 struct StreamState {
-    /// No more than the stream's window.
+    /// At most the stream's window.
     bytes: BytesMut,
     trailers: Option<HeaderMap>,
-    /// End of the stream.
+    /// The result at the end of the stream.
     end: Option<Result<(), h2::Error>>,
-    /// Flow control of the stream. The stream lasts as long as this value. `None` after the reader has gone.
+    /// Flow control of the stream, which keeps the stream open. `None` after the client has dropped the body.
     flow: Option<FlowControl>,
     is_given_up: bool,
     reader: Option<Waker>,
@@ -114,7 +112,6 @@ impl Unread {
         Self(Mutex::new(StreamState { end, flow: Some(stream.flow_control().clone()), ..StreamState::default() }))
     }
 
-    /// Takes all available data.
     fn poll_follow(&self, stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Followed> {
         loop {
             match stream.poll_data(cx) {
@@ -146,7 +143,6 @@ impl Unread {
         Poll::Pending
     }
 
-    /// Records new data and wakes the reader.
     fn came(&self, note: impl FnOnce(&mut StreamState)) {
         let reader = {
             let mut state = self.0.lock();
@@ -162,7 +158,7 @@ impl Unread {
     }
 }
 
-/// The body of a watch's answer. Dropping it gives up the watch.
+/// The response body of a watch. Dropping the body abandons the watch.
 pub(crate) struct WatchBody {
     unread: Arc<Unread>,
 }
@@ -174,9 +170,9 @@ impl HttpBody for WatchBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         let mut state = self.unread.0.lock();
         if !state.bytes.is_empty() {
-            // With the buffer, so that read data takes no memory.
+            // Moves the buffer out of the state, so that consumed data takes no memory.
             let bytes = std::mem::take(&mut state.bytes).freeze();
-            // Fails after the end of the stream, which the end reports.
+            // An error after the end of the stream is ignored, because the end itself is reported.
             let _ended = state.flow.as_mut().map(|flow| flow.release_capacity(bytes.len()));
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
@@ -234,7 +230,7 @@ mod tests {
     use crate::pool::stream_counts::StreamCounts;
 
     #[tokio::test]
-    async fn watch_without_a_follower_breaks_off() {
+    async fn watch_body_fails_if_its_connection_task_is_dropped() {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let mut member = h2::server::handshake(far).await.unwrap();

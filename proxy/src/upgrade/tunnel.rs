@@ -1,4 +1,4 @@
-//! The bytes of an upgraded connection, both ways, and which of its two sides broke.
+//! Copies the bytes of an upgraded connection in both directions, and reports which connection broke.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use tributary_apimachinery::explain;
 
 use crate::endpoints::endpoint::Endpoint;
 
-/// The buffer of each direction, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
+/// Buffer size of each direction, in bytes. Larger buffers gain little for bulk transfers such as `kubectl cp`.
 const BUFFER: usize = 32 << 10;
 
-/// Copies both ways until both have ended or either breaks. Gives why the member's side broke, if it did: a client that
-/// goes away is nothing that is wrong with the member.
+/// Copies in both directions until both connections have ended or one breaks. Returns the cause if the member's
+/// connection broke. A disconnected client is not a fault of the member.
 pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<Endpoint>) -> Option<String> {
-    // The client's side is ready once the 101 has been written to it; if the client is gone it fails instead.
+    // The client's future resolves after the 101 was written, or fails if the client has disconnected.
     let (client, member) = match tokio::try_join!(client, member) {
         Ok(both) => both,
         Err(error) => {
@@ -34,14 +34,13 @@ pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<E
     member.broken
 }
 
-/// The side of a tunnel that faces the cluster. Only new bytes of the cluster prove that it is alive; the late delivery
-/// of old bytes to a slow client does not.
+/// The member's connection of a tunnel. Only new bytes from the cluster prove that the cluster is alive. Late delivery
+/// of old bytes to a slow client proves nothing.
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,
-    /// Whether something is waited for: see [`MemberBody`](crate::forward::member_body::MemberBody).
+    /// Whether the last read was pending; see [`MemberBody`](crate::forward::member_body::MemberBody).
     is_waiting: bool,
-    /// Cause of the break.
     broken: Option<String>,
 }
 

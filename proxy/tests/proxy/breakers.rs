@@ -1,5 +1,5 @@
-//! Circuit breakers: an endpoint with repeated failures gets no requests for a while, and then a single trial request.
-//! Limits of requests in flight.
+//! Tests of circuit breakers and of limits of requests in flight. After repeated failures an endpoint gets no requests
+//! for a while, and then one trial request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client_with};
 use crate::member::{self, Member, Options, SOON, Seen, SendRequest, eventually, full, get, text};
 
-/// A client of one endpoint that can refuse connections, with a count of dials.
+/// A client of one endpoint that can refuse connections, with a counter of connection attempts.
 struct Scene {
     client: ClusterClient,
     dials: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl Scene {
         Self::failing(breaker, "http://member.example", || BoxError::from("connection refused")).await
     }
 
-    /// Like [`new`](Self::new), with this URL and a connector that fails with `failure`.
+    /// Like [`new`](Self::new), with this URL. All connection attempts fail with `failure`.
     async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, refusing) = (dials.clone(), refuses.clone());
@@ -42,7 +42,7 @@ impl Scene {
             counted.fetch_add(1, Ordering::SeqCst);
             let refused = refusing.load(Ordering::SeqCst);
             async move {
-                // Other requests find the dial in progress.
+                // The attempt takes some time, so that concurrent requests share it.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if refused {
                     return Err(failure());
@@ -64,7 +64,7 @@ impl Scene {
         answer.map(|response| response.status())
     }
 
-    /// Sends `count` requests at once. Returns the number of answered ones.
+    /// Sends `count` concurrent requests. Returns the number of successful requests.
     async fn at_once(&self, count: usize) -> usize {
         join_all((0..count).map(|_| self.ask())).await.into_iter().flatten().count()
     }
@@ -91,7 +91,7 @@ fn three_failures() -> BreakerTuning {
 }
 
 #[tokio::test(start_paused = true)]
-async fn breaker_stops_dials_after_failures_until_one_request_tries() {
+async fn open_breaker_stops_connection_attempts_until_a_trial_request() {
     let scene = Scene::new(three_failures()).await;
     for failures in 1..=3 {
         assert_eq!(scene.ask().await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -118,16 +118,16 @@ async fn breaker_stops_dials_after_failures_until_one_request_tries() {
     assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
 }
 
-/// If this machine has no free ports or files, the proxy must not stop requests to a healthy member.
+/// If this machine lacks free ports or file descriptors, requests to a healthy member must continue.
 #[tokio::test(start_paused = true)]
-async fn local_shortage_opens_no_breaker() {
+async fn lack_of_local_resources_opens_no_circuit_breaker() {
     type Failure = fn() -> BoxError;
     let failures: [(Failure, [&str; 2]); 2] = [
         (
             || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
             ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
         ),
-        // EMFILE.
+        // The error EMFILE of Linux.
         (
             || std::io::Error::from_raw_os_error(24).into(),
             ["this process has as many files open as it may", "ulimit -n"],
@@ -151,10 +151,11 @@ async fn local_shortage_opens_no_breaker() {
     }
 }
 
-/// Linux reports the same error if this machine has no source address for the member, for example without IPv6.
+/// Linux reports the same error if this machine has no source address for the member's address, for example without
+/// IPv6.
 #[tokio::test(start_paused = true)]
-async fn address_unreachable_from_here_counts_as_a_failure() {
-    // No machine can reach a link-local address without the name of a link.
+async fn address_without_a_local_route_counts_as_a_failure() {
+    // A link-local address without an interface name is unreachable from every machine.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
     for dials in 1..=3 {
@@ -185,7 +186,7 @@ async fn own_requests_pass_an_open_breaker_and_their_success_closes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_whose_client_goes_away_is_followed_by_another() {
+async fn cancelled_trial_request_is_followed_by_a_new_trial() {
     let scene = Scene::new(three_failures()).await;
     for _ in 0..3 {
         scene.ask().await.unwrap_err();
@@ -262,12 +263,13 @@ async fn requests_in_flight_are_limited_per_endpoint_and_per_member() {
     released.cancel();
 }
 
-/// A user's own token. The proxy forwards it over connections without Tributary's credentials.
+/// Returns a user's own token, which the proxy sends on connections without Tributary's credentials.
 fn own() -> RequestIdentity {
     RequestIdentity::Own(OwnToken::new(b"anns", None).unwrap())
 }
 
-/// Answers requests without a token with 401, and the rest with 200. `/hang` with a token stays unanswered.
+/// A member that answers requests without a token with 401, and other requests with 200. `/hang` with a token gets no
+/// response.
 async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body::Body> {
     if seen.all("authorization").is_empty() {
         return text(StatusCode::UNAUTHORIZED, "who are you".to_owned());
@@ -278,9 +280,9 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
     text(StatusCode::OK, seen.uri.path().to_owned())
 }
 
-/// While a breaker is open, the endpoint gets only trial requests, and a trial may never be answered.
+/// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may never be answered.
 #[tokio::test]
-async fn unanswered_trial_blocks_others_no_longer_than_the_open_time() {
+async fn unanswered_trial_request_blocks_for_one_interval_only() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gate = Gate::to(&member).await;
     let mut config = member.config();
@@ -316,7 +318,7 @@ async fn unanswered_trial_blocks_others_no_longer_than_the_open_time() {
 }
 
 #[tokio::test]
-async fn returning_endpoint_for_user_tokens_is_used_again() {
+async fn recovered_endpoint_gets_requests_with_user_tokens_again() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let probe = Probe { interval: Duration::from_millis(250), ..Probe::default() };

@@ -1,4 +1,4 @@
-//! The member's own credentials: static, from files, from plugins, and their renewal.
+//! Tests of Tributary's own credentials at a member: static credentials, files and plugins, and their renewal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, SendRequest, eventually, get, text};
 use crate::upgrades::{WEBSOCKET, ask, front};
 
-/// A plugin: a shell script that counts its runs in the file `runs`.
+/// A credential plugin: a shell script that appends to the file `runs` for each run.
 pub(crate) fn plugin(folder: &Path, script: &str) -> ExecConfig {
     let path = folder.join("plugin.sh");
     let counting = "n=$(($(cat \"$0.runs\" 2>/dev/null || echo 0) + 1)); echo $n > \"$0.runs\"";
@@ -46,7 +46,7 @@ pub(crate) fn quick() -> ClientTuning {
     }
 }
 
-/// A member with one valid token.
+/// A member that accepts only this token.
 async fn wants(token: &'static str) -> Member {
     Member::start(Options::default(), move |seen, _| async move {
         let expected = format!("Bearer {token}");
@@ -71,7 +71,7 @@ async fn user_and_password_are_sent_as_basic_credentials() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again() {
+async fn token_file_is_read_again_after_its_interval() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
@@ -96,7 +96,7 @@ async fn a_token_file_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_rejected_token_is_read_again_at_once() {
+async fn token_file_is_read_again_after_a_401() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();
@@ -115,7 +115,7 @@ async fn a_rejected_token_is_read_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
+async fn rejected_static_token_is_reported_as_a_configuration_error() {
     let member = wants("other").await;
     let mut config = member.config();
     config.auth_info.token = Some("mine".to_owned().into());
@@ -125,7 +125,7 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // The member rejects these requests before it passes them to a workload or kubelet.
+    // The member rejects these requests before it forwards them to a workload or kubelet.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
         let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
@@ -135,10 +135,11 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
 /// kube-apiserver's own 401 (`filters.Unauthorized`). Every server built on the apiserver library sends the same body.
 pub(crate) const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
 
-/// kube-apiserver's answer to a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+/// kube-apiserver's response to the client if a kubelet answers 401 (`GenericHttpResponseChecker` in apiserver's
+/// `registry/generic/rest`).
 const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;
 
-/// The 401 body of the kubelet, workload or API server behind the member, by path.
+/// Returns the 401 body of the kubelet, workload or aggregated API server behind the member, by path.
 fn said_behind(path: &str) -> &'static str {
     match path {
         _ if path.ends_with("/log") => KUBELET_401,
@@ -147,11 +148,11 @@ fn said_behind(path: &str) -> &'static str {
     }
 }
 
-/// The answer of kube-apiserver to a webhook's denial with code 401.
+/// kube-apiserver's response if an admission webhook denies a request with code 401.
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
 #[tokio::test]
-async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
+async fn backend_401_reaches_the_client_without_blaming_the_member() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), crate::plugins::TOKEN);
     let member = Member::start(Options::default(), |seen, _| async move {
@@ -184,10 +185,10 @@ async fn backend_401_is_passed_on_and_does_not_blame_the_member() {
     assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
 }
 
-/// Each kube-apiserver has its own cache of authentications. A successful request to another endpoint therefore does
-/// not show that the first endpoint accepts the credentials.
+/// Each kube-apiserver has its own cache of authentications. A successful request at another endpoint therefore does
+/// not prove that the first endpoint accepts the credentials.
 #[tokio::test]
-async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
+async fn credential_check_goes_to_the_endpoint_that_answered_401() {
     let rejecting = Arc::new(AtomicU16::new(0));
     let shared = rejecting.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -199,7 +200,6 @@ async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
     for _ in 0..6 {
-        // A new client has no memory of former checks.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
         let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
         let error =
@@ -208,7 +208,6 @@ async fn endpoint_that_gave_a_401_is_asked_about_our_credentials() {
     }
 }
 
-/// A read for this endpoint alone.
 fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     let url = gate.url().to_string().trim_end_matches('/').to_owned();
     let mut request = get(path);
@@ -216,9 +215,10 @@ fn through(gate: &Gate, path: &str) -> Request<member::Body> {
     request
 }
 
-/// 401 answers of a workload cost each endpoint one check per second, however the requests alternate between endpoints.
+/// A workload's 401 responses cause at most one credential check per second and endpoint, even if the requests
+/// alternate between endpoints.
 #[tokio::test]
-async fn credential_checks_are_remembered_for_each_endpoint() {
+async fn credential_check_results_are_cached_for_each_endpoint() {
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::OK, String::new()),
@@ -245,7 +245,7 @@ async fn credential_checks_are_remembered_for_each_endpoint() {
 }
 
 #[tokio::test]
-async fn endpoint_silent_about_our_credentials_holds_up_no_other() {
+async fn unanswered_credential_check_does_not_delay_other_endpoints() {
     let silent = Arc::new(AtomicU16::new(0));
     let shared = silent.clone();
     let member = Member::start(Options::default(), move |seen, _| {
@@ -281,7 +281,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            // The member accepts Tributary's own requests, which may come before the replacement of the token.
+            // The member accepts Tributary's own requests, which may arrive before the replacement of the token.
             if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
@@ -296,7 +296,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // The proxy does not repeat a request with a body. The client gets no 401, as its own credentials are valid.
+    // The proxy does not retry a request with a body. The client gets no 401, because its own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -305,7 +305,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
-    // An exec gets 503 for the same reason.
+    // An exec request gets 503 for the same reason.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -314,10 +314,10 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, which would say
+/// A workload may delay its 401 until Tributary's token is replaced. The proxy must not answer 503, because a 503 means
 /// that the request was not processed.
 #[tokio::test]
-async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
+async fn workload_401_reaches_the_client_after_a_token_replacement() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "token").unwrap();
@@ -338,13 +338,13 @@ async fn workload_401_reaches_the_client_although_our_token_was_replaced() {
     let refused = client.send_request(post, RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
-    // A read may be sent again. Its second 401 is the client's, too.
+    // A read may be retried. The client gets the second 401.
     let refused = client.send_request(get(path), RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
 
-/// One of two kube-apiservers may learn of a new token later: it rejects the token once, and then accepts it.
+/// One of two kube-apiservers may learn of a new token later. It rejects the token once, and then accepts it.
 #[tokio::test]
 async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
     let rejects = Arc::new(AtomicBool::new(false));
@@ -376,19 +376,17 @@ async fn outdated_401_of_a_kube_apiserver_does_not_reach_the_client() {
         client.send_request(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert!(client.reachability().borrow().is_reachable());
-    // A 401 of an admission webhook is the client's.
     let denied = client.send_request(post("denied"), RequestIdentity::Member).await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(member::read(denied).await, WEBHOOK_401);
-    // A 401 of a workload is the client's, too.
     rejects.store(true, Ordering::SeqCst);
     let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
     let proxied = client.send_request(proxied, RequestIdentity::Member).await.unwrap();
     assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
-/// A member and its client. The member answers clients' requests with kube-apiserver's 401 while `is_rejected` returns
-/// true. It always accepts Tributary's own request for `/api`.
+/// Starts a member and its client. The member answers clients' requests with kube-apiserver's 401 while `is_rejected`
+/// returns true. The member always accepts Tributary's own request for `/api`.
 async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (Member, ClusterClient) {
     let member = Member::start(Options::default(), move |seen, _| {
         let is_rejected = seen.uri.path() != "/api" && is_rejected();
@@ -406,8 +404,8 @@ async fn rejecting(is_rejected: impl Fn() -> bool + Send + Sync + 'static) -> (M
     (member, client)
 }
 
-/// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits
-/// repeated requests.
+/// One of two kube-apiservers behind one address always rejects Tributary's credentials. The retry budget limits the
+/// retries.
 #[tokio::test]
 async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
     let requests = Arc::new(AtomicU16::new(0));
@@ -424,14 +422,14 @@ async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
         }
     }
     assert!(for_now > 0);
-    // Half of the budget: a fifth of the requests, and 20 more (`retry_budget.rs`). Repeated requests count, too.
-    // Without the budget there would be 150.
+    // Half of the retry budget: a tenth of the requests, and 10 more (`retry_budget.rs`). Retries count as requests.
+    // Without the budget there would be 150 retries.
     let again = requests.load(Ordering::SeqCst) - 300;
     assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }
 
-/// Authentication precedes everything else in kube-apiserver, for custom resources, reviews, discovery and logs, too.
-/// The same holds for an aggregated API server that does not trust the cluster.
+/// kube-apiserver authenticates before all other steps: for custom resources, reviews, discovery and logs. So does an
+/// aggregated API server that does not trust the cluster.
 #[tokio::test]
 async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     let rejections = Arc::new(AtomicU16::new(0));
@@ -450,7 +448,6 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
         rejections.store(1, Ordering::SeqCst);
         assert_eq!(ask("GET", path).await.unwrap().status(), StatusCode::OK, "{path}");
-        // The member rejects all further requests.
         rejections.store(u16::MAX, Ordering::SeqCst);
         let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::UnknownSender { .. }), "{path}: {error}");
@@ -468,9 +465,9 @@ async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     assert!(client.reachability().borrow().is_reachable());
 }
 
-/// After a 401, the proxy sends a read again with the plugin's new credentials, unless the plugin ran a moment ago.
+/// After a 401, the proxy retries a read with new credentials of the plugin, unless the plugin ran a moment ago.
 #[tokio::test]
-async fn a_plugin_runs_once_for_many_requests_and_again_after_401() {
+async fn plugin_runs_once_for_many_requests_and_again_after_401() {
     let script = r#"test "$1$REGION" = get-tokeneu || exit 9
 echo "$KUBERNETES_EXEC_INFO" | grep -q '"interactive":false' || exit 8
 sleep 0.1
@@ -497,9 +494,9 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 }
 
 #[tokio::test]
-async fn expiring_tokens_are_replaced() {
+async fn expiring_plugin_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    // `date` truncates fractions of a second, and credentials that expire before they are returned are an error.
+    // `date` truncates fractions of a second. Credentials that have expired when the plugin returns are an error.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
@@ -516,7 +513,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
 }
 
 #[tokio::test]
-async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
+async fn failing_plugin_error_has_the_cause_and_plugin_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo 'not signed in: token=abcdef' >&2; echo secret-output; exit 3";
     let exec = plugin(folder.path(), script);
@@ -551,7 +548,7 @@ async fn failing_plugins_say_why_and_are_not_run_in_a_storm() {
 }
 
 #[tokio::test]
-async fn slow_plugins_are_given_up() {
+async fn slow_plugin_is_killed_at_its_time_limit() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), "exec sleep 60");
     let member = Member::echo().await;
@@ -585,7 +582,7 @@ async fn client_certificate_of_the_configuration_is_presented() {
 }
 
 #[tokio::test]
-async fn client_certificates_from_a_plugin_are_renewed_with_their_connections() {
+async fn renewed_client_certificate_of_a_plugin_replaces_the_connections() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
@@ -644,7 +641,7 @@ async fn client_certificate_files_are_read_again_after_401() {
 }
 
 #[tokio::test]
-async fn error_says_that_a_failed_plugin_printed_nothing() {
+async fn error_reports_that_a_failed_plugin_printed_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();
@@ -655,7 +652,7 @@ async fn error_says_that_a_failed_plugin_printed_nothing() {
 }
 
 #[tokio::test]
-async fn credentials_already_expired_are_neither_sent_nor_renewed_per_request() {
+async fn expired_plugin_credentials_are_not_sent_or_renewed_per_request() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let mut config = member.config();

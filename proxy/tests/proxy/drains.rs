@@ -1,5 +1,5 @@
-//! Endpoints that a client adds, removes or drains. Requests in progress at a removed endpoint may end, and new
-//! requests go to the remaining endpoints.
+//! Tests of added, removed and drained endpoints. Requests in flight at a removed endpoint may end, and new requests go
+//! to the remaining endpoints.
 
 use futures::FutureExt;
 use http::{Request, StatusCode};
@@ -12,7 +12,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client};
 use crate::member::{Body, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// A member whose watches stay open. Short requests get the path.
+/// A member whose watches stay open. The response to a short request is its path.
 async fn watchable() -> Member {
     Member::start(Options::default(), |seen, _| async move {
         if !seen.uri.query().is_some_and(|query| query.contains("watch")) {
@@ -38,7 +38,6 @@ fn addresses(client: &ClusterClient) -> Vec<String> {
     client.endpoints().iter().map(|endpoint| format!("https://{}/", endpoint.address)).collect()
 }
 
-/// Opens two watches and reads the first event of each.
 async fn two_watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in 0..2 {
@@ -51,7 +50,7 @@ async fn two_watches(client: &ClusterClient) -> Vec<Body> {
 }
 
 #[tokio::test]
-async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
+async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -66,21 +65,20 @@ async fn removed_endpoint_keeps_its_requests_and_gets_no_new_ones() {
     assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
     assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
     let sent_before = leaving[0].requests;
-    // With 80 requests, the new endpoint gets some during its slow start.
+    // Among 80 requests, the new endpoint gets some requests in spite of its slow start.
     for _ in 0..40 {
         assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
         assert_eq!(client.send_request(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     }
-    // The new endpoint is in slow start (`slow_start.rs`).
+    // The new endpoint is in slow start (`slow_start.rs`), so it gets few requests.
     let is_at_new = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[2].url().authority();
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
     assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
-    // Both watches continue. The remaining endpoint's watch keeps its connection.
+    // Both watches continue. The watch at the remaining endpoint keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // The client probes the new endpoint, and no longer the old one.
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
     drop(watches);
     eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
@@ -110,7 +108,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     ask("/a").await.unwrap().unwrap();
     let last = ask("/abc");
     eventually("it is under way", || member.seen().len() == 2).await;
-    // The remaining endpoint is known to be lost.
+    // The client has detected the loss of the remaining endpoint.
     for _ in 0..2 {
         ask("/a").await.unwrap().unwrap();
     }
@@ -127,9 +125,9 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
 }
 
 #[tokio::test]
-async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
+async fn waiting_request_avoids_an_endpoint_removed_during_the_wait() {
     let member = watchable().await;
-    // Accepts connections and sends nothing.
+    // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -154,7 +152,7 @@ async fn waiting_request_is_not_sent_to_an_endpoint_removed_meanwhile() {
 }
 
 #[tokio::test]
-async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
+async fn added_endpoint_has_slow_start_and_single_endpoint_gets_all() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -164,14 +162,13 @@ async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // In slow start, the endpoint is a candidate for at least seven of seventy requests (`slow_start.rs`).
+    // In slow start, at least seven of seventy requests compare the endpoint with another (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     assert!((1..=40).contains(&requests[0]) && requests[0] + requests[1] == 75, "{requests:?}");
-    // The client does not take addresses that share no endpoint with the current ones: they may belong to another
-    // cluster.
+    // The client refuses addresses without a common endpoint, because such addresses may belong to another cluster.
     let elsewhere = Gate::to(&member).await;
     assert!(!move_to(&client, &member, &[&elsewhere]).await);
     assert_eq!(client.endpoints().len(), 2);
@@ -182,7 +179,6 @@ async fn returning_endpoint_starts_anew_and_the_last_one_takes_all() {
     assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
 }
 
-/// Drains exactly these endpoints.
 fn drain(client: &ClusterClient, gates: &[&Gate]) {
     client.set_drained(&EndpointSubset::new(&gates.iter().map(|gate| gate.url().to_string()).collect::<Vec<_>>()));
 }
@@ -192,7 +188,7 @@ fn is_drained(status: &EndpointStatus) -> bool {
 }
 
 #[tokio::test]
-async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
+async fn drained_endpoint_is_probed_but_gets_no_new_requests() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -217,16 +213,13 @@ async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
     let statuses = client.endpoints();
     assert!(is_drained(&statuses[0]) && !is_drained(&statuses[1]), "{statuses:?}");
     assert_eq!(statuses[0].outstanding, 1, "its watch is under way");
-    // The watches of both endpoints continue on their connections.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
-    // Probes of the drained endpoint continue.
     let asked = || at_gate(&member.seen(), &gates[0], "/readyz");
     let before = asked();
     eventually("the drained one is asked", || asked() > before).await;
     assert!(client.reachability().borrow().is_reachable());
 
-    // Probes detect the loss of the drained endpoint. The member stays reachable.
     gates[0].close().await;
     let cause = || client.endpoints()[0].left_out.as_ref().unwrap().cause.to_string();
     eventually("it is seen to be lost", || cause().starts_with("the configuration drains it; it cannot be reached"))
@@ -242,14 +235,14 @@ async fn drained_endpoint_is_listed_and_probed_and_gets_no_new_requests() {
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
-    // The endpoint is in slow start (`slow_start.rs`).
+    // The endpoint is in slow start (`slow_start.rs`), so it gets few requests.
     let part = at_gate(&member.seen().split_off(before), &gates[0], "/api");
     assert!((1..=40).contains(&part), "it has a part again: {part}");
     tending.abort();
 }
 
 #[tokio::test]
-async fn requests_are_refused_as_unsent_if_all_endpoints_are_drained() {
+async fn request_is_refused_as_unsent_if_all_endpoints_are_drained() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let several = client(&member, [&gates[0], &gates[1]]).await;
@@ -278,7 +271,7 @@ async fn requests_are_refused_as_unsent_if_all_endpoints_are_drained() {
 }
 
 #[tokio::test]
-async fn drained_endpoint_does_not_replace_a_lost_one() {
+async fn drained_endpoint_does_not_replace_an_unreachable_endpoint() {
     let member = watchable().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -297,9 +290,9 @@ async fn drained_endpoint_does_not_replace_a_lost_one() {
 }
 
 #[tokio::test]
-async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
+async fn request_waiting_for_a_drained_endpoint_uses_another_endpoint() {
     let member = watchable().await;
-    // Accepts connections and sends nothing.
+    // A listener that accepts connections and sends nothing.
     let mute = Port::reserve();
     let _listener = mute.listen().await;
     let gate = Gate::to(&member).await;
@@ -321,10 +314,10 @@ async fn request_waiting_for_a_drained_endpoint_goes_to_another() {
     assert_eq!(member.last().uri.authority(), gate.url().authority());
 }
 
-/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in progress end
-/// on the old one.
+/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in flight end on
+/// the old connection.
 #[tokio::test]
-async fn requests_in_progress_end_normally_after_goaway() {
+async fn requests_in_flight_end_normally_after_goaway() {
     let (sender, release) = tokio::sync::watch::channel(false);
     let member = Member::start(Options::default(), move |seen, _| {
         let mut release = release.clone();

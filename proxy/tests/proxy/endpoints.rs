@@ -1,4 +1,5 @@
-//! A member with two addresses: requests spread over both, and a lost endpoint gets none until it is reachable again.
+//! Tests of a member with two addresses. Requests spread over both endpoints. An unreachable endpoint gets no requests
+//! until its recovery.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,11 +20,11 @@ use tributary_proxy::{
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// An address that forwards connections to a member while it is open.
+/// An endpoint address that forwards connections to a member while the gate is open.
 pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
-    /// Delay of a connection, by its number (from 0) and the first bytes of the client.
+    /// Delay of a connection. Depends on the connection's number (from 0) and the client's first bytes.
     delay: Option<Delay>,
     task: Option<JoinHandle<()>>,
 }
@@ -64,7 +65,6 @@ impl Gate {
         }));
     }
 
-    /// Cuts all connections and accepts no more.
     pub(crate) async fn close(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
@@ -87,7 +87,7 @@ pub(crate) async fn client_with(tuning: ClientTuning, member: &Member, gates: [&
     ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], tuning).await.unwrap()
 }
 
-/// A member that answers with the path. Its watches stay open.
+/// A member that answers with the request's path. Its watches stay open.
 async fn busy_member() -> Member {
     member_that_holds(CancellationToken::new()).await
 }
@@ -150,7 +150,7 @@ async fn requests_are_spread_over_the_endpoints() {
 }
 
 #[tokio::test]
-async fn lost_endpoint_is_left_out_and_comes_back() {
+async fn unreachable_endpoint_gets_no_requests_until_its_recovery() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     gates[0].close().await;
@@ -163,7 +163,6 @@ async fn lost_endpoint_is_left_out_and_comes_back() {
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
     assert!(is_lost(&client.endpoints()[0]) && !is_lost(&client.endpoints()[1]));
 
-    // Probes detect that the endpoint is reachable again.
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].open().await;
@@ -175,13 +174,13 @@ async fn lost_endpoint_is_left_out_and_comes_back() {
     tending.abort();
     let is_first = |seen: &&Seen| seen.uri.path() == "/api" && seen.uri.authority() == gates[0].url().authority();
     let first = member.seen()[before..].iter().filter(is_first).count();
-    // The endpoint is in slow start (`slow_start.rs`).
+    // The endpoint is in slow start (`slow_start.rs`), so it gets few requests.
     assert!((1..=40).contains(&first), "{first} of 70");
 }
 
-/// Discovery of each server's configuration sends requests to a single endpoint in this way.
+/// Discovery sends such requests to one endpoint, to read each server's configuration.
 #[tokio::test]
-async fn request_to_a_single_lost_endpoint_does_not_blame_the_member() {
+async fn request_to_one_unreachable_endpoint_does_not_blame_the_member() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -199,7 +198,7 @@ async fn request_to_a_single_lost_endpoint_does_not_blame_the_member() {
 }
 
 #[tokio::test]
-async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
+async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
     let released = CancellationToken::new();
     let member = member_that_holds(released.clone()).await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
@@ -219,7 +218,7 @@ async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
             client.send_request(request, RequestIdentity::Member).await
         })
     };
-    // The requests are in flight at both endpoints when one endpoint is cut.
+    // Requests are in flight at both endpoints when one endpoint's connections close.
     let reads: Vec<_> = (0..40).map(|_| load(Method::GET, "/slow")).collect();
     let writes: Vec<_> = (0..40).map(|_| load(Method::POST, "/slow")).collect();
     let slow = || member.seen().iter().filter(|seen| seen.uri.path() == "/slow").count();
@@ -234,7 +233,7 @@ async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
     for write in writes {
         match write.await.unwrap() {
             Ok(response) => assert_eq!(response.status(), StatusCode::OK),
-            // The member may have processed the write, so the proxy must not repeat it.
+            // The member may have processed the write, so the proxy must not retry.
             Err(error) => {
                 assert!(matches!(error, ForwardError::Send { sent: tributary_proxy::Sent::Maybe, .. }), "{error}");
                 broken += 1;
@@ -242,7 +241,7 @@ async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
         }
     }
     assert_eq!(broken, 20, "the writes of the endpoint that was cut");
-    // One watch has ended. A new watch goes to the other endpoint.
+    // One watch has ended. A new watch goes to the endpoint without a watch.
     let ended = futures::future::select_all(watches.iter_mut().map(|watch| watch.frame()));
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
@@ -257,9 +256,9 @@ async fn endpoint_cut_under_load_breaks_only_its_writes_and_watches() {
 }
 
 #[tokio::test]
-async fn silent_endpoint_costs_a_second_only_once() {
+async fn silent_endpoint_delays_only_one_request_by_a_second() {
     let member = busy_member().await;
-    // Accepts connections and never sends a byte.
+    // A listener that accepts connections and never sends a byte.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::to(&member).await;
     let name = ClusterName::new("c1").unwrap();
@@ -276,12 +275,12 @@ async fn silent_endpoint_costs_a_second_only_once() {
     assert!(is_lost(&client.endpoints()[0]));
 }
 
-/// How often each endpoint became reachable, including the first time.
+/// Returns how often each endpoint became reachable, including the first time.
 fn recoveries(client: &ClusterClient) -> Vec<u64> {
     client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
 }
 
-/// A request for a WebSocket, with the extension that hyper's server adds.
+/// Returns a WebSocket upgrade request, with the extension that hyper's server adds.
 pub(crate) fn exec() -> Request<Body> {
     let mut exec = get("/api/v1/namespaces/a/pods/p/exec");
     exec.headers_mut().insert("connection", "Upgrade".parse().unwrap());
@@ -292,9 +291,9 @@ pub(crate) fn exec() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn answering_endpoint_is_not_lost_for_a_slow_http1_handshake() {
+async fn slow_http1_handshake_does_not_make_an_answering_endpoint_unreachable() {
     let member = busy_member().await;
-    // A dial for a tunnel offers only HTTP/1.1 in ALPN.
+    // A connection attempt for a tunnel offers only HTTP/1.1 in ALPN.
     let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
         true => Duration::ZERO,
         false => Duration::from_millis(1_200),
@@ -321,9 +320,9 @@ async fn answering_endpoint_is_not_lost_for_a_slow_http1_handshake() {
     assert_eq!(recoveries(&client), before, "none was taken for lost meanwhile");
 }
 
-/// Over HTTP/1.1 each request has its own connection, and a busy member sends nothing until it answers.
+/// Over HTTP/1.1 each request has a separate connection, and a busy member sends nothing before its response.
 #[tokio::test]
-async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
+async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
     let released = CancellationToken::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let holding = released.clone();
@@ -340,7 +339,7 @@ async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
     };
     let mut held = vec![slow(), slow()];
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // The third request chooses the first endpoint, too, and gets no connection within a second.
+    // The third request also chooses the first endpoint, and gets no connection within a second.
     held.push(slow());
     eventually("all three are being answered", || member.seen().len() == 3).await;
     assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());
@@ -352,7 +351,7 @@ async fn http1_endpoint_is_not_lost_if_another_connection_succeeds() {
 }
 
 #[tokio::test]
-async fn member_without_endpoints_is_unreachable_until_they_return() {
+async fn member_is_unreachable_until_an_endpoint_recovers() {
     let member = busy_member().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -370,7 +369,6 @@ async fn member_without_endpoints_is_unreachable_until_they_return() {
     gates[1].open().await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // Probes run without requests of clients.
     reachability.wait_for(Reachability::is_reachable).await.unwrap();
     tending.abort();
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);

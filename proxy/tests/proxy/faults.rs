@@ -1,5 +1,5 @@
-//! Random faults of a member's connections: the member processes each write at most once and completely, and the client
-//! gets a true answer.
+//! Property tests with random faults of a member's connections. The member processes each write at most once and
+//! completely. The client gets no response that contradicts the processing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity, Sent}
 use crate::member::SendRequest;
 use crate::member::channel;
 
-/// Processed requests: the length of each body, by the body's number.
+/// Processed requests: the lengths of all received bodies, by the number in the body.
 type CarriedOut = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
 
 /// Accepts requests, and applies a random fault to each request or its connection.
@@ -56,7 +56,7 @@ async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
     }
 }
 
-/// The number at the beginning of a body, and the body's length. `None` if the body is incomplete.
+/// Returns the number at the beginning of a body, and the body's length. `None` if the body is incomplete.
 async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
     let mut whole = Vec::new();
     while let Some(data) = body.data().await {
@@ -69,7 +69,7 @@ async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
 }
 
 #[tokio::test]
-async fn write_is_carried_out_at_most_once_and_reported_truthfully() {
+async fn write_is_processed_at_most_once_under_random_faults() {
     const WRITES: usize = 1_500;
     let (carried_out, dialed) = (CarriedOut::default(), Arc::new(AtomicUsize::new(0)));
     let (noted, counted) = (carried_out.clone(), dialed.clone());

@@ -1,4 +1,4 @@
-//! The user of a request at the member, and the headers of the client that the proxy forwards.
+//! Tests of a request's identity at the member, and of the forwarded request headers.
 
 use http::{HeaderMap, Response, StatusCode};
 use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};
@@ -12,7 +12,7 @@ pub(crate) fn names(headers: &HeaderMap) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn given_impersonation_is_passed_to_the_member() {
+async fn client_impersonation_headers_reach_the_member() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.impersonate = Some("configured".to_owned());
@@ -37,7 +37,7 @@ async fn given_impersonation_is_passed_to_the_member() {
 }
 
 #[tokio::test]
-async fn responses_lose_cookies_and_keep_warnings() {
+async fn cookies_are_removed_from_responses_and_warnings_kept() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let builder = Response::builder().header("set-cookie", "a=b").header("warning", "299 - \"x\"");
         let builder = match seen.uri.path() {
@@ -57,7 +57,7 @@ async fn responses_lose_cookies_and_keep_warnings() {
 }
 
 #[tokio::test]
-async fn the_base_path_is_joined_and_not_left() {
+async fn request_path_is_appended_to_the_members_base_path() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.cluster_url = format!("https://{}/k8s/clusters/c-1/", member.address).parse().unwrap();

@@ -23,10 +23,10 @@ pub(crate) use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_proxy::{ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, ForwardError, RequestIdentity};
 
-/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
+/// Time limit of a wait for an event. The limit only ends a test whose event never comes.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A reserved port. It refuses connections unless a test listens on it, and no other process gets the port.
+/// A reserved port. The port refuses connections unless a test listens on it. No other process gets the port.
 pub(crate) struct Port {
     address: SocketAddr,
     _socket: TcpSocket,
@@ -35,7 +35,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn reserve() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // Allows a second socket on the port, with tokio's listener, which sets the option, too.
+        // Allows tokio's listener, which sets the same option, as a second socket on the port.
         socket.set_reuseaddr(true).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         Self { address: socket.local_addr().unwrap(), _socket: socket }
@@ -56,7 +56,6 @@ pub(crate) struct Authority {
     pub(crate) pem: String,
 }
 
-/// A certificate with its key.
 pub(crate) struct Leaf {
     pub(crate) der: CertificateDer<'static>,
     pub(crate) pem: String,
@@ -90,14 +89,12 @@ impl Authority {
     }
 }
 
-/// A request at a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) version: http::Version,
     pub(crate) headers: HeaderMap,
-    /// The client certificate of the connection.
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
@@ -110,12 +107,11 @@ impl Seen {
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = dyn Fn(Seen, Incoming) -> Answer + Send + Sync;
 
-/// TLS and HTTP options of a member.
 pub(crate) struct Options {
     pub(crate) alpn: Vec<&'static str>,
     pub(crate) max_streams: Option<u32>,
     pub(crate) client_authority: Option<CertificateDer<'static>>,
-    /// Whether the client certificate is optional, as in kube-apiserver.
+    /// Whether the client certificate is optional, as for kube-apiserver.
     pub(crate) certificate_is_optional: bool,
     pub(crate) plain: bool,
 }
@@ -167,7 +163,6 @@ impl Member {
         Self { address, authority, plain, shared, goaway }
     }
 
-    /// A member that answers every request with 200 and the path.
     pub(crate) async fn echo() -> Self {
         Self::start(Options::default(), |seen, _| async move { text(StatusCode::OK, seen.uri.path().to_owned()) }).await
     }
@@ -191,7 +186,6 @@ impl Member {
         self.seen().pop().unwrap()
     }
 
-    /// Connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -200,7 +194,6 @@ impl Member {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Sends GOAWAY on every connection.
     pub(crate) fn goaway(&self) {
         let _ = self.goaway.send(());
     }
@@ -314,7 +307,7 @@ pub(crate) fn server_config(authority: &Authority, options: &Options) -> Arc<rus
     Arc::new(config)
 }
 
-/// TLS configuration of a server with its authority's own certificate.
+/// Returns a server's TLS configuration with the authority's own certificate as the server certificate.
 pub(crate) fn self_signed(authority: &Authority) -> Arc<rustls::ServerConfig> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(authority.issuer.key().serialize_der()));
     let builder = rustls::ServerConfig::builder().with_no_client_auth();
@@ -331,7 +324,7 @@ pub(crate) fn text(status: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// A GET with the request class that the router adds.
+/// Returns a GET with the request class that the router adds.
 pub(crate) fn get(path: &str) -> Request<Body> {
     let mut request = Request::get(path).body(empty()).unwrap();
     let info = RequestInfo::parse("GET", request.uri().path(), request.uri().query());
@@ -341,7 +334,6 @@ pub(crate) fn get(path: &str) -> Request<Body> {
     request
 }
 
-/// Forwards the requests of tests.
 pub(crate) trait SendRequest {
     /// Forwards a request. The request's extensions become the forward context.
     fn send_request(
@@ -371,7 +363,7 @@ pub(crate) async fn read(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A body with one frame per item of the channel.
+/// Returns a body with one frame per item of the channel.
 pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {

@@ -1,4 +1,5 @@
-//! Dials: TLS errors, HTTP proxies, lost or silent members, and the resulting reachability.
+//! Tests of connection attempts: TLS errors, HTTP proxies, unreachable and silent members, and the resulting
+//! reachability.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, SendRequest, c
 use crate::proxies::{connect_proxy, socks_proxy};
 
 #[tokio::test]
-async fn certificate_of_a_wrong_authority_is_a_clear_tls_error() {
+async fn certificate_of_an_unknown_authority_gives_a_clear_tls_error() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.root_cert = Some(vec![Authority::new().der.to_vec()]);
@@ -30,7 +31,7 @@ async fn certificate_of_a_wrong_authority_is_a_clear_tls_error() {
     assert!(text.contains("cluster c1") && text.contains("certificate-authority-data"), "{text}");
     assert_eq!(error.status_code(), StatusCode::BAD_GATEWAY);
 
-    // Without a configured authority, the client verifies against the system's roots.
+    // Without a configured certificate authority, the client verifies with the system's root certificates.
     config.root_cert = None;
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     assert!(matches!(
@@ -44,14 +45,14 @@ async fn certificate_of_a_wrong_authority_is_a_clear_tls_error() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_checked_against_the_server_name() {
+async fn server_certificate_is_checked_against_the_server_name() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.tls_server_name = Some("other.example".to_owned());
     let client = member::connect(config.clone(), ClientTuning::default()).await;
     let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(error.to_string().contains("tls-server-name"), "{error}");
-    // Conversely: the certificate contains the server name and not the URL's host.
+    // In this case the certificate contains the configured server name and not the URL's host.
     config.cluster_url = format!("https://localhost:{}", member.address.port()).parse().unwrap();
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let client = member::connect(config, ClientTuning::default()).await;
@@ -59,7 +60,7 @@ async fn the_certificate_is_checked_against_the_server_name() {
 }
 
 #[tokio::test]
-async fn an_authoritys_own_certificate_is_refused_with_the_reason() {
+async fn ca_certificate_as_server_certificate_is_refused_with_the_reason() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(member::self_signed(&authority));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -72,7 +73,7 @@ async fn an_authoritys_own_certificate_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn configurations_that_cannot_work_are_refused() {
+async fn invalid_client_configurations_are_refused() {
     let connect = |url: &str, proxy: Option<&str>| {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.proxy_url = proxy.map(|proxy| proxy.parse().unwrap());
@@ -92,7 +93,7 @@ async fn configurations_that_cannot_work_are_refused() {
 }
 
 #[tokio::test]
-async fn an_absent_member_is_noticed_and_its_return_too() {
+async fn unreachable_member_and_its_recovery_are_detected() {
     let port = Port::reserve();
     let address = port.address();
     let client =
@@ -125,7 +126,7 @@ async fn an_absent_member_is_noticed_and_its_return_too() {
 }
 
 #[tokio::test]
-async fn health_reports_the_answer_of_readyz() {
+async fn health_reports_the_response_of_readyz() {
     let member = Member::start(Options::default(), |seen, _| async move {
         assert_eq!(seen.uri.path(), "/readyz");
         text(StatusCode::INTERNAL_SERVER_ERROR, "[-]etcd failed".to_owned())
@@ -137,8 +138,8 @@ async fn health_reports_the_answer_of_readyz() {
 }
 
 #[tokio::test]
-async fn dial_of_a_silent_server_times_out() {
-    // Accepts connections and never sends a byte.
+async fn connection_attempt_to_a_silent_server_times_out() {
+    // A listener that accepts connections and never sends a byte.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_millis(200), ..ClientTuning::default() };
@@ -149,7 +150,7 @@ async fn dial_of_a_silent_server_times_out() {
 
 /// A stopped kube-apiserver, or a load balancer without a backend, accepts connections and does not answer.
 #[tokio::test]
-async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() {
+async fn upgrade_to_a_silent_member_is_refused_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
     let tuning = ClientTuning { connect_timeout: Duration::from_secs(2), ..ClientTuning::default() };
@@ -164,7 +165,7 @@ async fn an_upgrade_to_a_member_that_is_known_to_be_silent_is_refused_at_once() 
 }
 
 #[tokio::test]
-async fn transport_adds_the_authority_of_the_member() {
+async fn transport_adds_the_members_authority_to_requests() {
     let member = Member::echo().await;
     let response = member.client().await.transport().oneshot(get("/apis?x=1")).await.unwrap();
     assert_eq!(member::read(response).await, "/apis");
@@ -206,7 +207,7 @@ async fn copy(
 }
 
 #[tokio::test]
-async fn a_half_open_connection_is_noticed() {
+async fn half_open_connection_is_detected_by_pings() {
     let member = Member::start(Options::default(), |_, _| async {
         let (sender, body) = channel();
         tokio::spawn(async move { sender.closed().await });
@@ -218,14 +219,14 @@ async fn a_half_open_connection_is_noticed() {
     config.cluster_url = format!("https://{address}").parse().unwrap();
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(100),
-        // Long enough for the peer's answer on a busy machine.
+        // Long enough for the peer's response to a ping on a busy machine.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;
     let response = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     assert!(client.reachability().borrow().is_reachable());
-    // An idle connection stays open, as the member answers pings.
+    // An idle connection stays open, because the member answers pings.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
 
@@ -242,7 +243,7 @@ async fn a_half_open_connection_is_noticed() {
 }
 
 #[tokio::test]
-async fn proxies_tunnel_tls() {
+async fn http_proxy_tunnels_tls_connections() {
     let member = Member::echo().await;
     let (proxy, mut heads) = connect_proxy().await;
     let mut config = member.config();
@@ -257,7 +258,7 @@ async fn proxies_tunnel_tls() {
 }
 
 #[tokio::test]
-async fn socks5_proxies_carry_tls() {
+async fn socks5_proxy_tunnels_tls_connections() {
     let member = Member::echo().await;
     let (proxy, _asked) = socks_proxy().await;
     let mut config = member.config();

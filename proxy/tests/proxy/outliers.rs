@@ -1,5 +1,5 @@
-//! Outlier detection: an endpoint with error answers is ejected only for its own errors, and never if it is the last
-//! one.
+//! Tests of outlier detection. Only an endpoint's own errors eject the endpoint, and a single endpoint is never
+//! ejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,19 @@ use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset, RequestIdenti
 use crate::endpoints::{Gate, client_with};
 use crate::member::{Member, Options, SOON, Seen, SendRequest, eventually, get, text};
 
-/// The fault of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// 500 for every request except `/readyz`.
+    /// The endpoint answers 500, except for `/readyz`.
     Errors,
-    /// A reset before the answer for every request except `/readyz`.
+    /// The endpoint resets each stream before the response, except for `/readyz`.
     BreaksOff,
-    /// An answer after a second.
     Slow,
 }
 
-/// The faults by authority.
+/// Faults by the authority of the endpoint's URL.
 type Broken = Arc<Mutex<BTreeMap<String, Fault>>>;
 
-/// A member with two endpoints whose faults the test sets, and the probing task.
+/// A member with two endpoints whose faults the test sets, and the task that probes.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -53,7 +51,6 @@ impl Scene {
         self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string(), fault);
     }
 
-    /// The cause for which the first endpoint is left out.
     fn cause(&self) -> String {
         self.client.endpoints()[0].left_out.as_ref().map(ToString::to_string).unwrap_or_default()
     }
@@ -67,14 +64,15 @@ impl Scene {
         ejected.try_into().unwrap()
     }
 
-    /// The number of requests of [`load`](Self::load) at each endpoint. Tributary's own requests have other paths.
+    /// Returns the number of requests of [`load`](Self::load) at each endpoint. Tributary's own requests have other
+    /// paths.
     fn loaded(&self) -> [usize; 2] {
         let seen = self.member.seen();
         let load = || seen.iter().filter(|seen| seen.uri.path() == "/api/v1/pods");
         self.gates.each_ref().map(|gate| load().filter(|seen| seen.uri.authority() == gate.url().authority()).count())
     }
 
-    /// Sends four parallel sequences of requests for this time. Returns the number of requests at each endpoint.
+    /// Sends four parallel sequences of requests for the given time. Returns the number of requests at each endpoint.
     async fn load(&self, lasting: Duration) -> [usize; 2] {
         let before = self.loaded();
         let until = Instant::now() + lasting;
@@ -107,12 +105,12 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
     };
     match of_request {
         Some(Fault::Errors) => return text(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned()),
-        // A panic resets the stream, like a panic in a Go handler.
+        // A panic resets the stream, as a panic in a Go handler does.
         Some(Fault::BreaksOff) => std::panic::resume_unwind(Box::new(())),
         Some(Fault::Slow) => sleep(Duration::from_secs(1)).await,
         None => {}
     }
-    // A healthy endpoint answers slowly, so that the broken endpoint has the fewest requests in flight.
+    // A healthy endpoint answers slowly, so that the faulty endpoint has the fewest requests in flight.
     if path == "/api/v1/pods" {
         sleep(Duration::from_millis(10)).await;
     }
@@ -120,10 +118,10 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 }
 
 #[tokio::test]
-async fn endpoint_with_fast_500s_gets_little_and_comes_back_slowly() {
+async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
-    // The first 500 is among these requests. After 3 s, the endpoint gets almost no requests.
+    // One of these requests gets the first 500. After 3 s, the faulty endpoint gets almost no requests.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
     let [broken, sound] = scene.load(Duration::from_secs(2)).await;
@@ -137,7 +135,7 @@ async fn endpoint_with_fast_500s_gets_little_and_comes_back_slowly() {
 }
 
 #[tokio::test]
-async fn broken_resource_ejects_no_endpoint_and_costs_few_checks() {
+async fn errors_of_one_resource_eject_no_endpoint() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -146,12 +144,12 @@ async fn broken_resource_ejects_no_endpoint_and_costs_few_checks() {
         assert_eq!(scene.ejected(), [false, false]);
     }
     let asked = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
-    // Per endpoint, one check at once and then one per second.
+    // Each endpoint is checked at once, and then once per second.
     assert!((2..=6).contains(&asked), "{asked} questions");
 }
 
 #[tokio::test]
-async fn endpoint_is_ejected_if_everything_breaks_off_and_not_one_path() {
+async fn endpoint_that_resets_all_streams_is_ejected() {
     let scene = Scene::new().await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
@@ -162,7 +160,7 @@ async fn endpoint_is_ejected_if_everything_breaks_off_and_not_one_path() {
     scene.break_off(0, Fault::BreaksOff);
     let until = Instant::now() + SOON;
     while scene.ejected() != [true, false] {
-        // The proxy repeats a request after a reset, within the retry budget.
+        // The proxy retries a request after a reset, within the retry budget.
         let _ = scene.client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await;
         assert!(Instant::now() < until, "{:?}", scene.client.endpoints());
     }
@@ -187,7 +185,7 @@ async fn slow_requests_of_a_client_eject_no_endpoint() {
 }
 
 #[tokio::test]
-async fn endpoints_are_all_used_if_all_are_broken() {
+async fn all_endpoints_are_used_if_all_have_errors() {
     let scene = Scene::new().await;
     scene.break_off(0, Fault::Errors);
     scene.break_off(1, Fault::Errors);

@@ -1,4 +1,4 @@
-//! Tests in a process of their own, because they change the descriptors or the environment of the process.
+//! Runs tests in separate processes, because the tests change file descriptors or the environment of the process.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Users' own tokens: the proxy forwards them over connections without Tributary's credentials.
+//! Tests of users' own tokens, which the proxy sends on connections without Tributary's credentials.
 
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
@@ -10,7 +10,8 @@ use tributary_proxy::{
 use crate::identity::names;
 use crate::member::{self, Authority, Member, Options, SendRequest, empty, get, text};
 
-/// A member that accepts Tributary's client certificate, and the configuration of a client with the certificate.
+/// Starts a member that accepts Tributary's client certificate. Returns the member and a client configuration with the
+/// certificate.
 async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
     let users = Authority::new();
     let leaf = users.leaf("tributary");
@@ -44,7 +45,7 @@ async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
 }
 
 #[tokio::test]
-async fn user_token_is_sent_without_our_credentials() {
+async fn user_token_is_sent_without_tributarys_credentials() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = passing(&config).await.unwrap();
     assert!(client.passes_tokens());
@@ -85,7 +86,7 @@ async fn member_401_to_a_user_token_reaches_the_user() {
 }
 
 #[tokio::test]
-async fn user_tokens_pass_only_over_verified_tls() {
+async fn user_tokens_are_sent_only_over_verified_tls() {
     let (_member, mut config) = member_and_config(StatusCode::OK).await;
     config.accept_invalid_certs = true;
     let error = passing(&config).await.err().unwrap().to_string();
@@ -98,7 +99,7 @@ async fn user_tokens_pass_only_over_verified_tls() {
 }
 
 #[tokio::test]
-async fn user_token_is_not_sent_without_permission() {
+async fn user_token_is_not_sent_unless_enabled() {
     let (member, config) = member_and_config(StatusCode::OK).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Endpoints within the test's process, under paused time: tests that would take seconds or an hour.
+//! Tests under paused time, with endpoints in the test's process. In real time they would take seconds or an hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use tributary_proxy::{
 
 use crate::member::{Authority, Body, Options, SendRequest, channel, full, get, server_config};
 
-/// The hosts of the endpoints' URLs.
+/// Hosts of the endpoints' URLs.
 pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 
-/// How an endpoint accepts connections.
+/// Behavior of an endpoint towards new connections.
 #[derive(Clone)]
 pub(crate) enum Takes {
-    /// HTTP/2 without TLS, at once.
+    /// Accepts HTTP/2 without TLS, without delay.
     Plain,
-    /// HTTP/1.1 with one request per connection, after a TLS handshake of this duration.
+    /// Accepts HTTP/1.1 with one request per connection, after a TLS handshake of this duration.
     Http1(TlsAcceptor, Duration),
     Refuses,
 }
 
-/// Answers with the path. Watches stay open.
+/// Answers with the request's path. Watches stay open.
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
     if !request.uri().query().is_some_and(|query| query.contains("watch")) {
         return Ok(Response::new(full(request.uri().path().to_owned())));
@@ -63,7 +63,6 @@ async fn serve(takes: Takes, stream: DuplexStream) {
     }
 }
 
-/// A client of endpoints with fixed behaviors.
 async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
     client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
 }
@@ -102,20 +101,20 @@ async fn client_at(
     let [first, second] = addresses.map(|address| address.parse::<Uri>().unwrap());
     let mut config = kube::Config::new(first);
     config.root_cert = Some(vec![authority.der.to_vec()]);
-    // The name in the servers' certificate.
+    // The host name in the servers' certificate.
     config.tls_server_name = Some("127.0.0.1".to_owned());
     let (name, further) = (ClusterName::new("c1").unwrap(), [Address::from(second)]);
     let connector = Connector::new(connector);
     ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap()
 }
 
-/// How often each endpoint became reachable, including the first time.
+/// Returns how often each endpoint became reachable, including the first time.
 fn recoveries(client: &ClusterClient) -> Vec<u64> {
     client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_http1_endpoint_is_healthy_however_slow_its_handshakes() {
+async fn idle_http1_endpoint_with_slow_handshakes_stays_healthy() {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(&authority, &options));
@@ -123,11 +122,9 @@ async fn idle_http1_endpoint_is_healthy_however_slow_its_handshakes() {
     let client = client("https", &authority, takes, ClientTuning::default()).await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    // The client has probed both endpoints.
     sleep(Duration::from_secs(15)).await;
     let (asked_before, before) = (client.endpoints()[1].requests, recoveries(&client));
     for _ in 0..20 {
-        // The endpoint is silent for seconds.
         sleep(Duration::from_secs(3)).await;
         let answered = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answered.status(), StatusCode::OK);
@@ -142,7 +139,6 @@ async fn idle_http1_endpoint_is_healthy_however_slow_its_handshakes() {
     tending.abort();
 }
 
-/// Opens one watch at each endpoint and reads its first event.
 async fn watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in ENDPOINTS {
@@ -155,16 +151,15 @@ async fn watches(client: &ClusterClient) -> Vec<Body> {
     watches
 }
 
-/// The number of watches that continue.
 fn under_way(watches: &mut [Body]) -> usize {
     watches.iter_mut().filter_map(|watch| watch.frame().now_or_never().is_none().then_some(())).count()
 }
 
-/// The longest duration of a watch in kube-apiserver.
+/// The longest duration of a watch at kube-apiserver.
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn drained_endpoint_breaks_off_its_requests_after_an_hour() {
+async fn drained_endpoint_aborts_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
@@ -179,7 +174,6 @@ async fn drained_endpoint_breaks_off_its_requests_after_an_hour() {
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 1, "the other goes on");
     assert_eq!(client.endpoints()[0].outstanding, 0);
-    // A new watch goes to the other endpoint.
     let watch = client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
     assert_eq!(client.endpoints()[1].outstanding, 2);
     drop(watch);
@@ -194,14 +188,14 @@ async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
     client.set_drained(&EndpointSubset::default());
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 2);
-    // The second drain has a new hour.
+    // The second drain gets a full hour again.
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR - Duration::from_secs(2)).await;
     assert_eq!(under_way(&mut watches), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_endpoint_breaks_off_its_requests_after_an_hour() {
+async fn removed_endpoint_aborts_its_requests_after_an_hour() {
     let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
     let mut watches = watches(&client).await;
     let config = kube::Config::new(format!("http://{}", ENDPOINTS[1]).parse().unwrap());
@@ -216,7 +210,7 @@ async fn ask(client: &ClusterClient) -> Result<StatusCode, ForwardError> {
     client.send_request(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
 }
 
-/// Sends an upgrade request as this user for a path without upgrades.
+/// Sends an upgrade request as this user, to a path that never switches protocols.
 async fn ask_to_switch(client: &ClusterClient, user: &str) -> Result<StatusCode, ForwardError> {
     ask_to_switch_at(client, user, "/apis/example.com/v1/widgets").await
 }
@@ -230,7 +224,7 @@ async fn ask_to_switch_at(client: &ClusterClient, user: &str, path: &str) -> Res
     client.send_request(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
 }
 
-/// A client of a member that answers every upgrade request with 200. The endpoints' URLs have this path.
+/// A client of a member that answers every upgrade request with 200. `path` is the path of the endpoints' URLs.
 async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     let authority = Authority::new();
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
@@ -240,10 +234,10 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }
 
-/// After a denial, kubectl sends each exec twice: by WebSocket and by SPDY.
+/// After a 403, kubectl sends each exec twice: with WebSocket and with SPDY.
 #[tokio::test(start_paused = true)]
-async fn exec_and_proxy_upgrades_may_be_denied_without_limit() {
-    // Rancher's URL of a cluster has a path, which clients do not send.
+async fn denied_exec_and_proxy_upgrades_are_not_limited() {
+    // Rancher's server URL of a cluster has a path, which requests of clients do not contain.
     for below in ["", "/k8s/clusters/c-1"] {
         let client = client_of_one_that_never_switches(below).await;
         for path in ["/api/v1/namespaces/n/pods/p/exec", "/api/v1/namespaces/n/services/s/proxy/ws"] {
@@ -257,7 +251,7 @@ async fn exec_and_proxy_upgrades_may_be_denied_without_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn user_with_many_failed_upgrades_is_refused_and_others_are_not() {
+async fn many_failed_upgrades_of_one_user_block_only_that_user() {
     let client = client_of_one_that_never_switches("").await;
     let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
     let mut answered = 0;
@@ -273,7 +267,7 @@ async fn user_with_many_failed_upgrades_is_refused_and_others_are_not() {
     let wait = refused.retry_after().unwrap();
     assert!(wait <= Duration::from_millis(250), "{wait:?}");
     assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "she has had none");
-    // Requests without the upgrade headers are not limited.
+    // Requests without upgrade headers are not limited.
     assert_eq!(ask(&client).await.unwrap(), StatusCode::OK);
     sleep(wait).await;
     assert_eq!(ask_to_switch(&client, "eve").await.unwrap(), StatusCode::OK, "one is forgotten");

@@ -1,4 +1,4 @@
-//! Credential plugins as processes: simultaneous runs, shared runs, and failures.
+//! Tests of credential plugins as processes: concurrent runs, shared runs, and failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Member, SendRequest, get};
 
-/// A plugin's script with a token that never expires.
+/// Script of a plugin with a token that never expires.
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
 
-/// A client of the member with a plugin. Clients with the same tuning share plugins.
+/// A client of the member with a plugin. Clients with equal tuning share plugins.
 async fn client(member: &Member, exec: &ExecConfig, tuning: &ClientTuning) -> ClusterClient {
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
@@ -25,7 +25,7 @@ fn with_argument(exec: &ExecConfig, argument: usize) -> ExecConfig {
     ExecConfig { args: Some(vec![argument.to_string()]), ..exec.clone() }
 }
 
-/// A plugin that records the number of simultaneous runs.
+/// A plugin that records the number of concurrent runs.
 fn counting_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -36,7 +36,7 @@ fn counting_plugin(folder: &Path) -> ExecConfig {
 }
 
 #[tokio::test]
-async fn a_few_plugins_run_at_once_in_all_clients_of_a_process() {
+async fn all_clients_of_a_process_share_the_plugin_limit() {
     let folder = tempfile::tempdir().unwrap();
     let (member, tuning) = (Member::echo().await, quick());
     let exec = counting_plugin(folder.path());
@@ -77,7 +77,7 @@ async fn users_of_one_plugin_share_its_run() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_runs_ever_more_rarely() {
+async fn failing_plugin_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let exec = plugin(folder.path(), "echo 'not signed in' >&2; exit 1");
@@ -100,7 +100,7 @@ async fn a_plugin_that_fails_runs_ever_more_rarely() {
 }
 
 #[tokio::test]
-async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
+async fn plugin_with_rejected_credentials_runs_with_growing_pauses() {
     let folder = tempfile::tempdir().unwrap();
     let exec = plugin(folder.path(), TOKEN);
     let member = rejecting().await;
@@ -114,8 +114,8 @@ async fn a_plugin_whose_credentials_are_rejected_runs_ever_more_rarely() {
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
 }
 
-/// A plugin with a numbered token per run. Tokens live for an hour, or for two to three seconds if `folder` has a file
-/// `short`. The plugin fails if `folder` has a file `fail`.
+/// A plugin that returns a numbered token per run. A token is valid for an hour, or for two to three seconds if
+/// `folder` has a file `short`. The plugin fails if `folder` has a file `fail`.
 fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -127,7 +127,6 @@ fn numbering_plugin(folder: &Path) -> ExecConfig {
     plugin(folder, &script)
 }
 
-/// A member that answers every request with 401.
 async fn rejecting() -> Member {
     Member::start(member::Options::default(), |_, _| async {
         member::text(http::StatusCode::UNAUTHORIZED, String::new())
@@ -135,19 +134,20 @@ async fn rejecting() -> Member {
     .await
 }
 
-/// The number in the last token at the member.
+/// Returns the run number in the last token that the member received.
 fn last_run(member: &Member) -> u32 {
     member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
 }
 
 #[tokio::test]
-async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
+async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // If pauses belonged to the plugin, those of 0.2 s to 3.2 s would be over, and one of 6.4 s would have begun.
+    // If pauses belonged to the plugin, pauses of 0.2 s to 3.2 s would have passed, and a pause of 6.4 s would have
+    // begun.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn member_that_rejects_everything_does_not_block_a_shared_plugin() {
 }
 
 #[tokio::test]
-async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
+async fn expired_credentials_of_a_failing_plugin_are_not_sent() {
     let folder = tempfile::tempdir().unwrap();
     let exec = numbering_plugin(folder.path());
     std::fs::write(folder.path().join("short"), "").unwrap();
@@ -186,7 +186,7 @@ async fn credentials_that_expire_while_their_plugin_fails_are_not_sent() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_answers_in_another_version_is_refused() {
+async fn plugin_that_prints_another_api_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let member = Member::echo().await;
     let answer = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"secret-token"}}'"#;

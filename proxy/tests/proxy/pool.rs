@@ -1,4 +1,4 @@
-//! Connections of a pool: their number, the time of the next dial, and lost connections.
+//! Tests of connection pools: number of connections, new connection attempts, and lost connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use tributary_proxy::{ClientTuning, ForwardError, PoolStatistics, RequestIdentit
 
 use crate::member::{self, Authority, Member, Options, SOON, SendRequest, channel, empty, eventually, full, get, text};
 
-/// A member whose watches last until they are dropped.
+/// A member whose watches stay open until they are dropped.
 async fn watchable(options: Options) -> Member {
     Member::start(options, |seen, _| async move {
         if seen.uri.query() == Some("watch=true") {
             let (sender, body) = channel();
-            // Keeps the sender until the body's receiver is dropped.
+            // Keeps the sender until the receiver of the body is dropped.
             tokio::spawn(async move { sender.closed().await });
             Response::new(body)
         } else {
@@ -28,10 +28,10 @@ async fn watchable(options: Options) -> Member {
 }
 
 #[tokio::test]
-async fn watches_open_the_next_connection_before_streams_run_out() {
+async fn watches_open_a_new_connection_before_streams_run_out() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
-    // All at once: no watch may wait for another watch's end.
+    // All watches open concurrently: no watch may wait for the end of another watch.
     let watches = (0..12).map(|_| client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member));
     let watches = tokio::time::timeout(SOON, futures::future::try_join_all(watches));
     let watches = watches.await.expect("watches wait for each other").unwrap();
@@ -39,7 +39,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
     assert_eq!(statistics.long_streams, 12);
     assert!((3..=4).contains(&statistics.long_connections), "{statistics:?}");
 
-    // Short requests reuse a connection of their own.
+    // Short requests reuse a separate connection.
     for _ in 0..10 {
         let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(response).await, "short");
@@ -56,7 +56,7 @@ async fn watches_open_the_next_connection_before_streams_run_out() {
 }
 
 #[tokio::test]
-async fn each_connection_that_fills_is_followed_by_the_next_one() {
+async fn new_connection_opens_before_the_last_connection_is_full() {
     let member = watchable(Options { max_streams: Some(5), ..Options::default() }).await;
     let client = member.client().await;
     let mut watches = Vec::new();
@@ -64,15 +64,15 @@ async fn each_connection_that_fills_is_followed_by_the_next_one() {
         for _ in 0..5 {
             watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
-        // Neither this request nor an earlier one waits for the dial.
+        // No request waits for the connection attempt.
         let next = || client.pool_statistics().long_connections == round + 1;
         eventually(&format!("connection {} is there before it is needed", round + 1), next).await;
     }
 }
 
-/// A connection's task runs in the runtime of the dial: if one runtime ends, the other runtime's connections continue.
+/// The runtime that opened a connection also drives it. If one runtime ends, connections of other runtimes continue.
 #[tokio::test]
-async fn requests_take_connections_of_their_own_runtime() {
+async fn request_prefers_a_connection_of_its_own_runtime() {
     let member = watchable(Options::default()).await;
     let [ours, clients] = [(); 2].map(|()| Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
     let client = ours.spawn(member::connect(member.config(), ClientTuning::default())).await.unwrap();
@@ -82,7 +82,8 @@ async fn requests_take_connections_of_their_own_runtime() {
         assert_eq!(runtime.spawn(asked).await.unwrap(), StatusCode::OK);
     };
     ask(&ours).await;
-    // The request uses the existing connection. The pool dials another one for later requests of the same runtime.
+    // The request uses the existing connection. The pool opens another connection for later requests of the same
+    // runtime.
     ask(&clients).await;
     eventually("clients have their own", || client.pool_statistics().short_connections == 2).await;
     for _ in 0..3 {
@@ -98,7 +99,7 @@ async fn requests_take_connections_of_their_own_runtime() {
 }
 
 #[tokio::test]
-async fn concurrent_first_requests_share_one_dial() {
+async fn concurrent_first_requests_share_one_connection_attempt() {
     let member = watchable(Options::default()).await;
     let client = member.client().await;
     let requests = (0..50).map(|_| client.send_request(get("/api"), RequestIdentity::Member));
@@ -106,7 +107,8 @@ async fn concurrent_first_requests_share_one_dial() {
     assert_eq!(member.connections(), 1);
 }
 
-/// Long requests, one after the other: the part of each connection with and without spreading.
+/// Sends requests in sequence, with and without spreading over several connections, and measures the share of each
+/// connection.
 #[tokio::test]
 async fn many_short_requests_spread_over_several_connections() {
     for (over, expected) in [(1, 1), (3, 3)] {
@@ -136,7 +138,7 @@ async fn many_short_requests_spread_over_several_connections() {
 }
 
 #[tokio::test]
-async fn connections_are_limited() {
+async fn http2_connections_are_limited() {
     let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;
     let client = member::connect(member.config(), ClientTuning { max_connections: 2, ..ClientTuning::default() }).await;
     let mut watches = Vec::new();
@@ -155,7 +157,7 @@ async fn connections_are_limited() {
 }
 
 #[tokio::test]
-async fn http1_connections_are_limited_and_watches_leave_room_for_reads() {
+async fn http1_watches_leave_connections_for_reads() {
     let member = watchable(Options { alpn: vec!["http/1.1"], ..Options::default() }).await;
     let client =
         member::connect(member.config(), ClientTuning { max_http1_requests: 2, ..ClientTuning::default() }).await;
@@ -169,7 +171,7 @@ async fn http1_connections_are_limited_and_watches_leave_room_for_reads() {
     assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "short");
-    // The place is free once the connection of the dropped watch has ended.
+    // The permit is free after the connection of the dropped watch has ended.
     watches.pop();
     while let Err(error) = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
@@ -177,7 +179,7 @@ async fn http1_connections_are_limited_and_watches_leave_room_for_reads() {
     }
 }
 
-/// Calls `open` until it fails. Returns the results and the error.
+/// Calls `open` until it fails. Returns the successful results and the error.
 async fn until_refused<F, T, E>(open: impl Fn() -> F) -> (Vec<T>, E)
 where
     F: Future<Output = Result<T, E>>,
@@ -192,18 +194,18 @@ where
 }
 
 #[tokio::test]
-async fn own_requests_find_places_however_much_clients_ask() {
+async fn clients_leave_connections_for_tributarys_own_requests() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/1.1, all users share eight connections. Over HTTP/2 with two streams each, Tributary has four
-    // connections, the cachers of single namespaces three, and clients three for watches.
+    // Over HTTP/1.1, all origins share eight connections. Over HTTP/2 with two streams per connection, Tributary's own
+    // requests have four connections, cachers of single namespaces three, and clients' watches three.
     for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
     {
         let member = watchable(options).await;
         let tuning = ClientTuning { max_http1_requests: 8, max_connections: 4, ..ClientTuning::default() };
         let client = member::connect(member.config(), tuning).await;
         let watch = || get("/api/v1/pods?watch=true");
-        // The pool knows the member's HTTP version after the first answer.
+        // After the first response, the pool knows the member's HTTP version.
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
         let (mut watches, error) = until_refused(|| client.send_request(watch(), RequestIdentity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
@@ -216,7 +218,8 @@ async fn own_requests_find_places_however_much_clients_ask() {
         let (mut own, error) = until_refused(|| client.transport().oneshot(watch())).await;
         assert!(error.to_string().contains("connections to it are in use"), "{error}");
         assert_eq!((own.len(), carried()), (of_ours, of_clients));
-        // Over HTTP/1.1, every user may take places that clients have left. Clients do not take Tributary's places.
+        // Over HTTP/1.1, any origin may take connections that clients have freed. Clients never take the reserve of
+        // Tributary's own requests.
         watches.clear();
         if !shared {
             let taken = of_clients + of_namespaces + of_ours;
@@ -241,10 +244,10 @@ async fn own_requests_find_places_however_much_clients_ask() {
     }
 }
 
-/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). A client may leave answers
-/// unread without effect on others.
+/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). Even so, a client that does
+/// not read must not affect other clients.
 #[tokio::test]
-async fn unread_answers_leave_a_window_to_others() {
+async fn unread_responses_leave_a_window_to_other_clients() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let large = seen.uri.path() == "/large";
         text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
@@ -255,7 +258,7 @@ async fn unread_answers_leave_a_window_to_others() {
         ClientTuning { client_windows, own_windows: client_windows, max_connections: 4, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     let ask = |path| client.send_request(get(path), RequestIdentity::Member);
-    // Eleven answers take all but one of the twelve streams (three connections of four).
+    // Eleven unread responses take all but one of twelve streams: three connections with four streams each.
     let mut unread = Vec::new();
     for _ in 0..11 {
         unread.push(ask("/large").await.unwrap());
@@ -270,7 +273,6 @@ async fn unread_answers_leave_a_window_to_others() {
     unread.push(ask("/large").await.unwrap());
     let error = ask("/api").await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    // Reading or dropping an answer frees its stream.
     for answer in unread.split_off(6) {
         assert_eq!(tokio::time::timeout(SOON, member::read(answer)).await.expect("the rest").len(), 1 << 20);
     }
@@ -283,7 +285,7 @@ async fn unread_answers_leave_a_window_to_others() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed() {
+async fn idle_http2_connections_are_closed() {
     let member = watchable(Options::default()).await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
@@ -304,7 +306,7 @@ async fn goaway_moves_requests_to_another_connection() {
     let client = member.client().await;
     let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
-        // Requests meet the GOAWAY in every stage.
+        // Requests receive the GOAWAY at various stages.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
         let (get, post) = tokio::join!(
@@ -323,7 +325,7 @@ async fn goaway_moves_requests_to_another_connection() {
     drop(watch);
 }
 
-/// A member that cuts its first connections after a request, and answers on later ones.
+/// A member that closes its first `broken` connections after a request, and answers on later connections.
 async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
@@ -360,7 +362,7 @@ async fn breaking(broken: usize) -> (kube::Config, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn reads_are_tried_again_after_a_broken_connection() {
+async fn reads_are_retried_after_a_broken_connection() {
     let (config, requests) = breaking(2).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let response = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -369,7 +371,7 @@ async fn reads_are_tried_again_after_a_broken_connection() {
 }
 
 #[tokio::test]
-async fn writes_are_not_tried_again_once_sent() {
+async fn sent_writes_are_not_retried() {
     let (config, requests) = breaking(1).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/api/v1/namespaces/a/pods/p").body(empty()).unwrap();
@@ -392,7 +394,7 @@ async fn refused_requests_are_resent_with_and_without_a_body() {
 }
 
 #[tokio::test]
-async fn http1_members_get_one_request_per_connection_and_reuse() {
+async fn http1_connection_carries_one_request_and_is_reused() {
     for options in
         [Options { alpn: vec!["http/1.1"], ..Options::default() }, Options { plain: true, ..Options::default() }]
     {

@@ -1,5 +1,5 @@
-//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: faults that the client
-//! of a member can have. `docs/precedents.md` lists all of them.
+//! Known faults of other gateways in front of a Kubernetes API. Each fault has a test with its name. This file has the
+//! faults of a member's client; `docs/precedents.md` lists all faults.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::member::{self, Member, Options, SOON, SendRequest, empty, get, text};
 use crate::proxies::connect_proxy;
 use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 
-/// Sends an upgrade request that the member refuses with `answer`, and then a second request on the connection.
-/// Tributary's server must answer the second request. No byte of it may reach the member as part of a tunnel.
+/// Sends an upgrade request that the member refuses with `answer`, and then a second request on the same connection.
+/// Tributary's own server must answer the second request. None of its bytes may reach the member as part of a tunnel.
 async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     let member = RawMember::start(answer).await;
     let tuning = ClientTuning::default();
@@ -29,7 +29,7 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     read_body(&mut tcp, &head).await;
     let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
     tcp.write_all(smuggled.as_bytes()).await.unwrap();
-    // Once Tributary's server has answered, no byte is on its way to the member.
+    // After the response of Tributary's own server, no more bytes are sent to the member.
     let second = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("our own server answers");
     assert!(second.starts_with("HTTP/1.1 "), "{second}");
     assert!(member.after.lock().unwrap().is_empty(), "{answer}");
@@ -106,7 +106,7 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_p
     assert!(elsewhere.seen().is_empty());
 }
 
-/// A request with every header that a client must not set, some of them twice or in other spellings.
+/// Returns a request with every header that a client must not set, some of them twice or in other spellings.
 fn forged(connection: &str) -> Request<Body> {
     let mut request = Request::get("http://elsewhere:1/api/v1/pods?labelSelector=a%3Db");
     for (name, value) in [
@@ -146,7 +146,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         "Impersonate-User,AUTHORIZATION,X-Hop",
         "close, x-hop, impersonate-group",
     ] {
-        // As the member's own user.
+        // The identity is the kubeconfig's user.
         let mut request = forged(connection);
         request.extensions_mut().insert(Peer("10.1.2.3:40000".parse().unwrap()));
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
@@ -158,7 +158,8 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         assert_eq!(names(&seen.headers), ["accept", "authorization", "te", "user-agent", "x-forwarded-for"]);
         assert_eq!(seen.all("authorization"), ["Bearer member-token"]);
         assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
-        // As another user: the member must see the impersonated user, never only the connection's user.
+        // The identity is another user. The member must see the impersonated user, and never only the kubeconfig's
+        // user.
         let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
         client.send_request(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
         let seen = member.last();
@@ -188,7 +189,7 @@ async fn vulndb_3982_identity_headers_never_reach_a_forward_proxy() {
 }
 
 #[tokio::test]
-async fn identity_headers_that_a_client_smuggles_are_replaced_whole() {
+async fn forged_identity_headers_of_a_client_are_replaced() {
     let member = Member::echo().await;
     let client = member.client().await;
     let extra = [("authentication.kubernetes.io/pod-name", "p-1")];
@@ -236,14 +237,13 @@ async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
     let mut clients = Vec::new();
     let folder = tempfile::tempdir().unwrap();
     for cluster in CLUSTERS {
-        // Answers with the credentials and the impersonation headers of the request.
         let member = Member::start(Options::default(), |seen, _| async move {
             let told = ["authorization", "impersonate-user", "impersonate-group"].map(|name| seen.all(name).join(","));
             text(StatusCode::OK, told.join(" "))
         })
         .await;
         let mut config = member.config();
-        // One token is in the configuration. The other is in a file, which the client reads for each request.
+        // One client has a token in its configuration. The other client reads a token file for each request.
         if cluster == "one" {
             config.auth_info.token = Some("token-of-one".to_owned().into());
         } else {

@@ -1,4 +1,4 @@
-//! Configured probes of endpoints: path, period, timeout, and thresholds.
+//! Tests of configured probes: path, interval, time limit, and thresholds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::member::{Member, Options, SendRequest, eventually, get, text};
 
 const PATH: &str = "/healthz";
 
-/// A member with two endpoints, and the probing task. The test sets each answer to the first endpoint's probe. The
-/// member never answers `/livez/ping`.
+/// A member with two endpoints, and the task that probes. The test decides each response to the first endpoint's probe.
+/// The member never answers `/livez/ping`.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -40,7 +40,7 @@ impl Scene {
                     "/livez/ping" if is_first => None,
                     _ => Some(StatusCode::OK),
                 };
-                // The probe stays open until the connection is cut.
+                // The probe stays open until its connection closes.
                 let Some(status) = status else { return std::future::pending().await };
                 text(status, seen.uri.path().to_owned())
             }
@@ -55,15 +55,14 @@ impl Scene {
         Self { member, gates, answers, client, tending }
     }
 
-    /// The number of probes of the first endpoint.
     fn asked(&self) -> usize {
         let authority = self.gates[0].url().authority().unwrap().clone();
         let seen = self.member.seen();
         seen.iter().filter(|seen| seen.uri.path() == PATH && seen.uri.authority() == Some(&authority)).count()
     }
 
-    /// Answers the first endpoint's next probe. Returns whether the endpoint is ready once the following probe shows
-    /// that the answer was processed.
+    /// Answers the first endpoint's next probe. Waits for the following probe, which shows that the response was
+    /// processed. Returns whether the endpoint is ready.
     async fn after(&self, status: u16) -> bool {
         eventually("it is asked", || self.asked() > 0).await;
         let before = self.asked();
@@ -72,7 +71,7 @@ impl Scene {
         self.client.endpoints()[0].is_ready
     }
 
-    /// The reason for which the first endpoint is unreachable, if it is.
+    /// Returns the reason why the first endpoint is unreachable; `None` if it is reachable.
     fn reason(&self) -> Option<String> {
         match &self.client.endpoints()[0].reachability.state {
             ReachabilityState::Unreachable { reason, .. } => Some(reason.to_string()),
@@ -80,8 +79,8 @@ impl Scene {
         }
     }
 
-    /// Sends ten requests at once. Returns the number at each endpoint. The open probe is a request in flight at the
-    /// first endpoint.
+    /// Sends ten concurrent requests. Returns the number at each endpoint. The open probe counts as a request in flight
+    /// at the first endpoint.
     async fn ten(&self) -> [u64; 2] {
         let before = requests(&self.client);
         let asking = (0..10).map(|_| self.client.send_request(get("/api"), RequestIdentity::Member));
@@ -101,7 +100,7 @@ fn probe() -> Probe {
     Probe {
         path: PathAndQuery::from_static(PATH),
         interval: Duration::from_millis(250),
-        // Longer than the test takes to answer.
+        // Longer than the test needs to answer.
         answer_within: Duration::from_secs(60),
         ..Probe::default()
     }
@@ -113,21 +112,21 @@ async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() 
     assert!(scene.after(200).await);
     assert!(!scene.after(500).await);
     let [first, second] = scene.ten().await;
-    // The number includes probes of the second endpoint.
+    // The number of requests includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    // In slow start, the endpoint is a candidate for at least seven of seventy requests.
+    // In slow start, at least seven of seventy requests compare the endpoint with another.
     let mut first = 0;
     for _ in 0..7 {
         first += scene.ten().await[0];
     }
     assert!(first > 0);
-    // With a configured path, 404 is a failure.
+    // For a configured path, 404 is a failure.
     assert!(!scene.after(404).await);
 }
 
 #[tokio::test]
-async fn probe_thresholds_count_answers_in_a_row() {
+async fn probe_thresholds_count_consecutive_responses() {
     let scene = Scene::new(Probe { success_threshold: 2, failure_threshold: 3, ..probe() }).await;
     let mut ready = Vec::new();
     for status in [500, 500, 200, 500, 500, 500, 200, 500, 200, 200] {
@@ -141,7 +140,6 @@ async fn probe_thresholds_count_answers_in_a_row() {
         (500, true),
         (500, false),
         (200, false),
-        // A failure resets the count of successes.
         (500, false),
         (200, false),
         (200, true),
@@ -150,13 +148,13 @@ async fn probe_thresholds_count_answers_in_a_row() {
 }
 
 #[tokio::test]
-async fn probe_answers_before_a_loss_do_not_count() {
+async fn probe_successes_before_a_loss_do_not_count() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
     eventually("it is asked", || scene.asked() > 0).await;
     scene.answers.send(StatusCode::OK).unwrap();
     sleep(Duration::from_millis(200)).await;
-    // Between two probes, a request detects the loss of the endpoint.
+    // A client's request detects the loss of the endpoint between two probes.
     scene.gates[0].close().await;
     while scene.reason().is_none() {
         scene.ten().await;
@@ -171,7 +169,7 @@ async fn probe_answers_before_a_loss_do_not_count() {
 }
 
 #[tokio::test]
-async fn endpoint_is_silent_after_enough_unanswered_probes() {
+async fn endpoint_is_silent_after_the_configured_number_of_unanswered_probes() {
     let answer_within = Duration::from_secs(1);
     let scene = Scene::new(Probe { failure_threshold: 2, answer_within, ..probe() }).await;
     eventually("it is silent", || scene.reason().is_some()).await;

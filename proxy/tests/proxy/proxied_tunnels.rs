@@ -1,5 +1,8 @@
-//! Tunnels through proxies of each kind: each side may close its half, and an idle tunnel stays open. Each test runs in
-//! its own process, because the environment sets the system's roots that verify the TLS proxy.
+//! Tests of tunnels through each kind of proxy. Each side may close its half of the connection, and an idle tunnel
+//! stays open.
+//!
+//! Each test runs in a separate process, because an environment variable sets the root certificates that verify the TLS
+//! proxy.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,23 +19,22 @@ use crate::member::{self, Authority, SOON, eventually};
 use crate::upgrades::{WEBSOCKET, ask, front, member_that_switches};
 use crate::{own_process, proxies};
 
-/// Environment variable of the test's own process.
+/// Environment variable that marks the separate process of a test.
 const IS_OWN: &str = "TRIBUTARY_TEST_PROXIED_TUNNELS";
 
-/// Environment variable with the file of the system's roots.
+/// Environment variable with the path of the system's root certificates.
 const ROOTS: &str = "SSL_CERT_FILE";
 
-/// The size of the last message, in bytes: many times a tunnel's buffers, so that the message passes only while its
+/// Size of the last message, in bytes. Many times larger than a tunnel's buffers, so the message arrives only if its
 /// receiver reads.
 const LONG_BYTES: usize = 2 << 20;
 
-/// How long the tunnel is idle.
+/// Time for which the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The step in which the idle time passes: longer than each idle timeout, so that each timeout expires repeatedly.
+/// Step in which the idle time advances. Longer than each idle timeout, so that each timeout expires repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
-/// Both ends of a tunnel through a proxy.
 struct Tunnel {
     client: TcpStream,
     member: TlsStream<TcpStream>,
@@ -40,7 +42,6 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// Opens a tunnel to a member through the proxy with this URL.
     async fn open(proxy: &str, asked: &mut UnboundedReceiver<String>) -> Self {
         let (switched, switches) = oneshot::channel();
         let mut config = member_that_switches(|tls| async move {
@@ -58,7 +59,7 @@ impl Tunnel {
     }
 }
 
-/// Calls `show` with a tunnel through a proxy of each kind. Runs the test in a process of its own.
+/// Calls `show` with a tunnel through each kind of proxy. Runs the test in a separate process.
 fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
     if std::env::var_os(IS_OWN).is_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -71,14 +72,14 @@ fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
         let authority = Authority::new();
         std::fs::write(std::env::var_os(ROOTS).unwrap(), &authority.pem).unwrap();
         for (proxy, mut asked) in proxies::of_each_kind(&authority).await {
-            // Visible if the test fails.
+            // Printed if the test fails.
             println!("through {proxy}");
             show(Tunnel::open(&proxy, &mut asked).await).await;
         }
     });
 }
 
-/// Waits for an event that needs no passage of time.
+/// Waits for an event that occurs without an advance of the paused time.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
@@ -91,7 +92,7 @@ async fn silence() {
     }
 }
 
-/// `speaker` sends bytes, and `hearer` must receive them at once.
+/// Sends bytes from `speaker`. `hearer` must receive them without delay.
 async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     speaker.write_all(words).await.unwrap();
     speaker.flush().await.unwrap();
@@ -100,7 +101,8 @@ async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncR
     assert_eq!(heard, words);
 }
 
-/// `speaker` sends its last bytes and closes its half. `hearer` must receive the bytes and the end.
+/// Sends the last bytes of `speaker` and closes its half of the connection. `hearer` must receive the bytes and the
+/// end.
 async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
         speaker.write_all(words).await.unwrap();
@@ -117,8 +119,8 @@ fn long() -> Vec<u8> {
 }
 
 #[test]
-fn proxied_tunnel_survives_a_day_of_silence() {
-    through_each("proxied_tunnel_survives_a_day_of_silence", async |mut tunnel| {
+fn idle_proxied_tunnel_stays_open_for_a_day() {
+    through_each("idle_proxied_tunnel_stays_open_for_a_day", async |mut tunnel| {
         silence().await;
         assert_eq!(tunnel.tuning.tunnels.len(), 1);
         says(&mut tunnel.member, &mut tunnel.client, b"still there?").await;
@@ -142,7 +144,7 @@ fn proxied_tunnel_carries_client_bytes_a_day_after_the_member_finished() {
     });
 }
 
-/// One side closes its half, and the other side a day later: then the tunnel ends.
+/// One side closes its half of the connection, and the other side a day later. The tunnel ends after the second close.
 async fn finish_a_day_apart(
     first: &mut (impl AsyncRead + AsyncWrite + Unpin),
     last: &mut (impl AsyncRead + AsyncWrite + Unpin),

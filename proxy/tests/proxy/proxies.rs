@@ -1,4 +1,4 @@
-//! Small proxies between client and member, one of each kind.
+//! Small proxies between client and member, one of each kind: HTTP, HTTP over TLS, and SOCKS5.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::member::{Authority, Options, server_config};
 use crate::upgrades::read_head;
 
-/// The URL of a proxy of each kind, and the requests that the proxy got. `authority` signs the TLS proxy's certificate.
+/// Returns the URL of a proxy of each kind, with a channel of the requests that the proxy received. `authority` signs
+/// the TLS proxy's certificate.
 pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedReceiver<String>); 3] {
     let (http, asked_of_http) = connect_proxy().await;
     let (https, asked_of_https) = connect_proxy_over_tls(authority).await;
@@ -22,14 +23,14 @@ pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedRe
     ]
 }
 
-/// An HTTP proxy that supports only CONNECT. The channel gets the heads of its requests.
+/// An HTTP proxy that supports only CONNECT. The channel receives the request heads.
 pub(crate) async fn connect_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     let (sender, receiver) = unbounded_channel();
     let address = listen(move |near| connect(near, sender.clone())).await;
     (address, receiver)
 }
 
-/// [`connect_proxy`] over TLS.
+/// Like [`connect_proxy`], over TLS.
 async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, UnboundedReceiver<String>) {
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(authority, &options));
@@ -41,14 +42,15 @@ async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, Unbounded
     (address.await, receiver)
 }
 
-/// A SOCKS5 proxy with user and password that supports only CONNECT to IPv4 addresses. The channel gets the addresses.
+/// A SOCKS5 proxy with user name and password that supports only CONNECT to IPv4 addresses. The channel receives the
+/// addresses.
 pub(crate) async fn socks_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     let (sender, receiver) = unbounded_channel();
     let address = listen(move |near| socks(near, sender.clone())).await;
     (address, receiver)
 }
 
-/// Accepts connections on a free port, each with its own task.
+/// Accepts connections on a free port, and runs `serve` in a task for each connection.
 async fn listen<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -92,7 +94,7 @@ async fn socks(mut near: TcpStream, asked: UnboundedSender<String>) {
     join(near, far).await;
 }
 
-/// Copies both ways. The end of one direction leaves the other open.
+/// Copies in both directions. The end of one direction leaves the other direction open.
 async fn join(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: TcpStream) {
     let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }

@@ -1,4 +1,4 @@
-//! Logs and proxied requests to workloads: unread bytes of one client do not affect another client.
+//! Tests of logs and proxied requests to workloads: unread bytes of one client do not affect other clients.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, Reque
 
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
-/// Number of frames of one byte that exceeds a connection's budget of unread frames.
+/// Number of frames of one byte that exceeds h2's budget of unread frames per connection.
 const TOO_MANY: usize = 40_000;
 
-/// A member with three kinds of answers. `/chatty/`: frames of one byte and no end. `/short/`: one frame and the end.
-/// Other paths: one event after `happens`.
+/// A member with three kinds of responses. `/chatty/`: frames of one byte without end. `/short/`: one frame and the
+/// end. Other paths: one event after `happens`.
 struct Chatty {
     member: Member,
     happens: Arc<Notify>,
@@ -61,7 +61,7 @@ fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// A log request of this client.
+/// Returns a request of the client `reader` for the log of a pod.
 fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimachinery::body::Body> {
     let mut request = get(&format!("/api/v1/namespaces/a/pods/{pod}/log?follow=true"));
     request.extensions_mut().insert(class);
@@ -76,7 +76,7 @@ async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tribu
 }
 
 /// h2 closes a connection with all its streams after too many unread small DATA frames, because a frame takes more
-/// memory than the window counts. A workload determines the frames' size, and a client whether it reads them.
+/// memory than the window counts. A workload decides the size of the frames, and a client may not read them.
 #[tokio::test]
 async fn unread_tiny_frames_break_no_stream_of_other_clients() {
     let Chatty { member, happens } = Chatty::start().await;
@@ -95,9 +95,9 @@ async fn unread_tiny_frames_break_no_stream_of_other_clients() {
     open(&client, "quiet", peer(1)).await;
 }
 
-/// A client may have 576 long-running requests, which take 36 connections.
+/// A client may have 576 long-running requests, on 36 connections.
 #[tokio::test]
-async fn client_with_576_long_requests_takes_nothing_from_others() {
+async fn client_with_576_long_running_requests_does_not_block_others() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let others = futures::future::join_all((2..22).map(|port| open(&client, "quiet", peer(port)))).await;
@@ -109,7 +109,7 @@ async fn client_with_576_long_requests_takes_nothing_from_others() {
 }
 
 #[tokio::test]
-async fn clients_that_read_logs_at_once_share_no_connection() {
+async fn clients_that_follow_logs_share_no_connection() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     let logs = (0..20).map(|port| open(&client, "quiet", peer(port)));
@@ -124,11 +124,11 @@ async fn clients_that_read_logs_at_once_share_no_connection() {
 }
 
 #[tokio::test]
-async fn idle_connection_is_reused_for_any_client() {
+async fn idle_connection_is_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
-        // Like hyper's server, which does not poll a body again after `is_end_stream`.
+        // Reads as hyper's server does, which does not poll a body again after `is_end_stream`.
         let mut body = open(&client, "short", peer(port)).await.into_body();
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "all");
@@ -137,9 +137,9 @@ async fn idle_connection_is_reused_for_any_client() {
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
 
-/// Frames in flight when a client leaves permanently reduce the connection's budget.
+/// Frames that are in flight when a client disconnects permanently reduce the connection's budget.
 #[tokio::test]
-async fn connection_with_unread_bytes_stays_with_its_client() {
+async fn connection_with_unread_bytes_is_not_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for (port, connections) in [(1, 1), (1, 1), (2, 2), (1, 2), (3, 3)] {
@@ -155,7 +155,7 @@ async fn clients_share_connections_beyond_the_maximum() {
     let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     assert_eq!(client.long_running_for_clients(), 96);
-    // All at once, so that most requests come while their connections are being dialed.
+    // The requests are concurrent, so most arrive during the connection attempts.
     let logs = futures::future::join_all((0..40).map(|port| open(&client, "quiet", peer(port)))).await;
     let statistics = client.pool_statistics();
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
@@ -163,22 +163,21 @@ async fn clients_share_connections_beyond_the_maximum() {
     let error =
         client.send_request(log("quiet", peer(99), RequestClass::Opaque), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-    // An idle connection of one client is closed for another client.
+    // The pool closes an idle connection of one client to open a connection for another client.
     drop((logs, rest));
     open(&client, "quiet", peer(99)).await;
     assert_eq!(member.connections(), 7);
 }
 
-/// The result of a dial.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Leads,
     Fails,
-    /// The dial waits until the test lets it fail.
+    /// The connection attempt waits until the test lets it fail.
     Hangs,
 }
 
-/// A connector to a member. The test sets the result of each further dial.
+/// A connector to a member. The test sets the result of each later connection attempt.
 #[derive(Clone)]
 struct Ways {
     way: Arc<Mutex<Way>>,
@@ -216,7 +215,7 @@ impl Ways {
 }
 
 #[tokio::test]
-async fn clients_share_connections_and_the_member_stays_reachable_if_dials_fail() {
+async fn clients_share_connections_if_new_connections_fail() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -232,7 +231,7 @@ async fn clients_share_connections_and_the_member_stays_reachable_if_dials_fail(
 }
 
 #[tokio::test]
-async fn clients_share_connections_while_a_dial_hangs() {
+async fn clients_share_connections_while_a_connection_attempt_hangs() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     let first = open(&client, "quiet", peer(1)).await;
@@ -243,7 +242,7 @@ async fn clients_share_connections_while_a_dial_hangs() {
 }
 
 #[tokio::test]
-async fn late_failure_of_a_dial_does_not_affect_later_dials() {
+async fn late_connection_failure_does_not_affect_later_attempts() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     ways.become_such(Way::Hangs);
@@ -261,7 +260,7 @@ async fn late_failure_of_a_dial_does_not_affect_later_dials() {
 }
 
 #[tokio::test]
-async fn forgotten_reader_takes_no_connection_from_another() {
+async fn closing_an_idle_connection_spares_other_clients() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { idle_timeout: Duration::from_millis(50), ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;

@@ -1,5 +1,5 @@
-//! An endpoint that refuses at once requests that the other endpoint answers slowly: the refusals neither attract nor
-//! repel requests. Under paused time.
+//! Tests under paused time of an endpoint that refuses requests fast, while the other endpoint answers slowly. Fast
+//! refusals must neither attract nor repel requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,28 +29,27 @@ const ANSWERED: &str = "/api/v1/pods";
 /// Duration of a refusal.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Usual duration of an answer.
+/// Usual duration of a response.
 const USUAL: Duration = Duration::from_millis(10);
 
-/// Time after which the proxy forgets the duration of an endpoint's answers.
+/// Time after which the proxy ignores the latency of an endpoint's last response.
 const FORGOTTEN: Duration = Duration::from_secs(11);
 
 /// Duration of a measurement: thousands of requests.
 const MEASURED: Duration = Duration::from_secs(1);
 
-/// A member with two endpoints. The first refuses at once some requests that the second answers slowly.
+/// A client of two endpoints. The first endpoint refuses some requests fast, and the second endpoint answers them
+/// slowly.
 struct Scene {
     client: ClusterClient,
-    /// The endpoint and the path of each request.
+    /// Endpoint index and path of each request.
     seen: Arc<Mutex<Vec<(usize, String)>>>,
 }
 
-/// The behavior of the endpoints.
 #[derive(Clone, Copy)]
 struct Behavior {
-    /// The status of the first endpoint's refusals.
+    /// Status code of the first endpoint's refusals.
     error: StatusCode,
-    /// Duration of each endpoint's answers.
     usual: [Duration; 2],
 }
 
@@ -73,7 +72,7 @@ impl Scene {
         let (config, tuning) = (kube::Config::new(first), ClientTuning::default());
         let client = ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap();
         let scene = Self { client, seen };
-        // After these requests, the proxy knows the duration of each endpoint's answers. Equal endpoints take turns.
+        // After these requests, the proxy knows the latency of both endpoints. Equal endpoints are used alternately.
         for _ in 0..4 {
             assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
         }
@@ -87,7 +86,7 @@ impl Scene {
         status
     }
 
-    /// Runs `readers` sequences of GETs for a path in parallel.
+    /// Runs `readers` parallel sequences of GETs for a path.
     async fn read(&self, readers: usize, path: &str) {
         self.read_for(MEASURED, readers, path).await;
     }
@@ -102,7 +101,7 @@ impl Scene {
         join_all(reading).await;
     }
 
-    /// The first endpoint's percentage of the requests for a path.
+    /// Returns the first endpoint's percentage of the requests for a path.
     fn part(&self, path: &str) -> usize {
         let seen = self.seen.lock();
         let of_path = || seen.iter().filter(|(_, asked)| asked == path);
@@ -112,7 +111,6 @@ impl Scene {
     }
 }
 
-/// Serves a connection to the endpoint with this index.
 async fn serve(at: usize, behavior: Behavior, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
     let service = service_fn(move |request: Request<Incoming>| {
         told.lock().push((at, request.uri().path().to_owned()));
@@ -134,7 +132,7 @@ async fn answer(at: usize, behavior: Behavior, request: Request<Incoming>) -> Re
         return Ok(refusal);
     }
     if !is_watch {
-        // Immediate answers to probes keep the endpoint healthy.
+        // Fast responses to probes keep the endpoint healthy.
         let is_read = [REFUSED, ANSWERED].contains(&request.uri().path());
         sleep(if is_read { usual[at] } else { AT_ONCE }).await;
         return Ok(text(StatusCode::OK, "here".to_owned()));
@@ -151,16 +149,16 @@ async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
         let part = scene.part(REFUSED);
-        // By the number of requests in flight alone, the part would be 90 %. A read with answer 429 goes to the second
-        // endpoint, too, and counts there.
+        // By the number of requests in flight alone, the share would be 90 %. A read that gets 429 is retried at the
+        // second endpoint, and counts for that endpoint, too.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
 }
 
-/// Before the refusals, the first endpoint is faster than the second, which is in another zone. The proxy forgets the
-/// former durations.
+/// Before the refusals, the first endpoint is faster than the second endpoint, which is in another zone. The proxy
+/// forgets the earlier latency.
 #[tokio::test(start_paused = true)]
-async fn nearer_endpoint_that_begins_to_refuse_soon_gets_half() {
+async fn faster_endpoint_that_starts_to_refuse_gets_half() {
     let usual = [Duration::from_millis(2), USUAL];
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual }).await;
     scene.read_for(FORGOTTEN, 1, REFUSED).await;
@@ -181,9 +179,10 @@ async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
     }
 }
 
-/// One client makes the first endpoint refuse a thousand requests per second, through a policy's endpoint subset.
+/// One client makes the first endpoint refuse a thousand requests per second. A policy restricts this client to the
+/// first endpoint.
 #[tokio::test(start_paused = true)]
-async fn refused_requests_of_one_client_do_not_move_others_elsewhere() {
+async fn refusals_of_one_client_do_not_move_other_clients() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
     let until = Instant::now() + MEASURED;
     let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
@@ -197,14 +196,14 @@ async fn refused_requests_of_one_client_do_not_move_others_elsewhere() {
     tokio::join!(hostile, scene.read(16, ANSWERED));
     let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
     assert!(refused > 300, "{refused}");
-    // The hostile client always has one request in flight at the first endpoint. Its former refusals do not count.
+    // The hostile client always has one request in flight at the first endpoint. Its earlier refusals do not count.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
 }
 
-/// One client sends 200 requests per second with answer 403 or 404 to the fast endpoint.
+/// One client sends 200 requests per second that the fast endpoint answers with 403 or 404.
 #[tokio::test(start_paused = true)]
-async fn refused_requests_of_one_client_send_no_others_to_slow_endpoints() {
+async fn refusals_of_one_client_send_no_others_to_slow_endpoints() {
     let measured = Duration::from_secs(4);
     for error in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
         let usual = [Duration::from_millis(5), Duration::from_secs(2)];
@@ -226,13 +225,13 @@ async fn refused_requests_of_one_client_send_no_others_to_slow_endpoints() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_endpoint_gets_few_requests() {
+async fn slow_endpoint_gets_few_requests() {
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual: [USUAL, Duration::from_secs(1)] }).await;
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     scene.seen.lock().clear();
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
-    // By requests in flight alone, half of the readers would always wait for the slow endpoint: 2,400 requests in
+    // By requests in flight alone, half of the readers would always wait for the slow endpoint, with 2,400 requests in
     // total.
     assert!(part >= 99 && all > 4_000, "{part} % of {all}");
 }
@@ -250,11 +249,11 @@ async fn endpoint_that_refuses_watches_does_not_get_every_new_watch() {
         if answer.status() == StatusCode::OK {
             watches.push(answer.into_body());
         }
-        // Clients retry after a while.
+        // The test's clients retry after a second.
         sleep(Duration::from_secs(1)).await;
     }
     assert!((45..=55).contains(&scene.part(REFUSED)), "{} %", scene.part(REFUSED));
-    // After a time without refusals, the endpoint gets new watches until both have the same number.
+    // After some time without refusals, the endpoint gets new watches until both endpoints have the same number.
     sleep(Duration::from_secs(10)).await;
     for _ in 0..20 {
         watches.push(watch(ANSWERED).await.into_body());

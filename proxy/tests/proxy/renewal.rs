@@ -1,4 +1,4 @@
-//! Changes of a member's user or client certificate while requests are in progress.
+//! Tests of changes of a member's user or client certificate while requests are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ConnectError, ForwardE
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Authority, Leaf, Member, Options, SendRequest, channel, eventually, get, text};
 
-/// The member's configuration with this user.
 fn with_user(member: &Member, user: AuthInfo) -> kube::Config {
     let mut config = member.config();
     config.auth_info = user;
@@ -52,7 +51,7 @@ async fn new_token_is_sent_over_the_existing_connection() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_takes_new_connections_and_open_streams_go_on() {
+async fn new_certificate_opens_new_connections_and_open_streams_continue() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
@@ -149,12 +148,12 @@ async fn request_resent_for_a_new_user_differs_only_in_the_user() {
 }
 
 #[tokio::test]
-async fn a_user_that_cannot_be_used_leaves_the_old_one() {
+async fn invalid_new_user_leaves_the_previous_user() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let member = Member::echo().await;
     let client = member::connect(with_user(&member, token("old")), quick()).await;
-    // A certificate that does not match its key, as during the replacement of two files.
+    // The certificate does not match its key, as during the replacement of two files.
     let error = client.set_user(&with_user(&member, certificate(&leaves[0], &leaves[1]))).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
@@ -162,7 +161,7 @@ async fn a_user_that_cannot_be_used_leaves_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
+async fn new_user_never_presents_the_previous_users_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     let leaf = users.leaf("one");
@@ -179,7 +178,7 @@ async fn a_new_user_never_shows_the_certificate_of_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
+async fn certificate_renewal_during_a_connection_attempt_costs_one_connection() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     for number in 1..=64 {
@@ -194,7 +193,7 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
     let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
-    // The certificate expires during the dial. The next request gets a new certificate.
+    // The certificate expires during the connection attempt. The next request gets a new certificate.
     let address = member.address;
     let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
         tokio::time::sleep(Duration::from_millis(6100)).await;
@@ -213,13 +212,12 @@ async fn a_certificate_that_is_renewed_under_way_costs_one_connection() {
 }
 
 #[tokio::test]
-async fn the_streams_of_a_member_that_is_no_longer_served_break_off() {
+async fn shutdown_aborts_watches_and_followed_logs() {
     let member = Member::start(Options::default(), |seen, _| async move {
         if seen.uri.path() == "/api" {
             return text(StatusCode::OK, "short".to_owned());
         }
         let (sender, body) = channel();
-        // Frames come continuously.
         tokio::spawn(async move {
             while sender.send(Bytes::from_static(b"line\n")).is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Clients share a member's connections: cancelled requests of one client do not affect other clients.
+//! Tests of connections that clients share: cancelled requests of one client do not affect other clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,19 +17,21 @@ use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 
 use crate::member::{self, Authority, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
-/// Streams per connection in kube-apiserver (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
+/// kube-apiserver's default limit of streams per connection (`MaxConcurrentStreams` in apiserver's
+/// `secure_serving.go`).
 const STREAMS: usize = 100;
 
-/// Number of frames of `/large`: together they fit into a stream's window.
+/// Number of frames in the response to `/large`. Together they fit into a stream's window.
 const LARGE_FRAMES: usize = 800;
 
-/// Duration of the member's work for `/slow`, even after a reset.
+/// Time that the member needs for `/slow`, even after a reset.
 const SLOW: Duration = Duration::from_millis(300);
 
-/// A member that handles resets like Go's server (`scheduleHandler` and `processResetStream` in
-/// `golang.org/x/net/http2/server.go`). A handler continues after the reset of its stream, and at most [`STREAMS`]
-/// handlers run. Further requests wait. Once more than four times as many requests wait, the member closes the
-/// connection. `/watch` lasts until its stream is reset.
+/// A member that handles resets as Go's server does (`scheduleHandler` and `processResetStream` in
+/// `golang.org/x/net/http2/server.go`).
+///
+/// A handler continues after the reset of its stream. At most [`STREAMS`] handlers run, and more requests wait. If more
+/// than four times as many requests wait, the member closes the connection. `/watch` lasts until its stream is reset.
 struct GoMember {
     address: SocketAddr,
     authority: Authority,
@@ -39,13 +41,13 @@ struct GoMember {
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
-    /// Connections that the member closed because of resets.
+    /// Number of connections that the member closed because of resets.
     calmed: AtomicUsize,
     slow: AtomicUsize,
     held: AtomicUsize,
-    /// Number of held requests that the member answers.
+    /// Number of `/held` requests that the member answers.
     released: watch::Sender<usize>,
-    /// Answers to streams that were already reset.
+    /// Number of responses to streams that were already reset.
     reset: AtomicUsize,
 }
 
@@ -82,7 +84,7 @@ async fn serve(acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream, counts: Arc<
     let Ok(tls) = acceptor.accept(tcp).await else { return };
     let most = u32::try_from(STREAMS).unwrap();
     let mut builder = h2::server::Builder::new();
-    // High limits of h2 itself, as the test is about the limits of Go's server.
+    // h2's own limits are high, because the test is about the limits of Go's server.
     builder.max_concurrent_streams(most).max_concurrent_reset_streams(10_000).max_pending_accept_reset_streams(10_000);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(tls).await else { return };
     counts.connections.fetch_add(1, Ordering::SeqCst);
@@ -128,7 +130,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
     }
 }
 
-/// A request of the client with this port. The request occupies one of the client's places.
+/// Returns a request of the client with port `of`. The request keeps one of the client's permits.
 async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
@@ -137,7 +139,8 @@ async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Bo
     request
 }
 
-/// Sends many parallel requests for `/slow` and cancels each after 2 ms, until the member has seen `requests` of them.
+/// Sends many parallel requests for `/slow` and cancels each after 2 ms, until the member has received `requests`
+/// requests.
 async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: usize) {
     let places = Arc::new(Semaphore::new(128));
     let one = async || {
@@ -151,9 +154,9 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
 }
 
 #[tokio::test]
-async fn resets_of_one_client_cost_others_no_connection() {
+async fn resets_of_one_client_close_no_shared_connection() {
     let member = GoMember::start().await;
-    // The patience is shorter than `/slow`, so the proxy resets every stream.
+    // The patience is shorter than the time for `/slow`, so the proxy resets every stream.
     let client = member.client(Duration::from_millis(20)).await;
     let over = AtomicBool::new(false);
     let asked_by = async |of: u16, path: &'static str| {
@@ -199,7 +202,7 @@ async fn resets_of_one_client_cost_others_no_connection() {
 }
 
 #[tokio::test]
-async fn prompt_answer_is_read_although_its_client_has_gone() {
+async fn prompt_response_of_a_disconnected_client_is_read() {
     const PLACES: usize = 50;
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
@@ -225,14 +228,14 @@ async fn prompt_answer_is_read_although_its_client_has_gone() {
 }
 
 #[tokio::test]
-async fn late_bytes_of_reset_streams_do_not_end_others() {
+async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
     let member = GoMember::start().await;
     let client = member.client(SOON).await;
     let places = Arc::new(Semaphore::new(64));
     let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
     let gives_up = async || {
         let answer = client.send_request(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
-        // The proxy reads only a limited rest of a dropped answer. It resets the stream while the member sends.
+        // The proxy reads only a limited part of a dropped response. It resets the stream while the member is sending.
         drop(answer.into_body());
     };
     let others = async {
@@ -248,7 +251,7 @@ async fn late_bytes_of_reset_streams_do_not_end_others() {
 
 /// The pool replaces a connection after many resets, but the old connection stays open until its last stream ends.
 #[tokio::test]
-async fn worn_connections_count_towards_the_maximum() {
+async fn connections_with_many_resets_count_towards_the_maximum() {
     let member = GoMember::start().await;
     let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
     config.root_cert = Some(vec![member.authority.der.to_vec()]);
@@ -257,7 +260,7 @@ async fn worn_connections_count_towards_the_maximum() {
     let places = Arc::new(Semaphore::new(1_000));
     let mut kept = Vec::new();
     for connections in 1..=3_usize {
-        // One request stays open on each connection.
+        // One request remains open on each connection.
         let held = client.send_request(asked("/held", 2, &places).await, RequestIdentity::Member);
         let mut held = Box::pin(held);
         tokio::select! {
@@ -265,7 +268,7 @@ async fn worn_connections_count_towards_the_maximum() {
             () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
         }
         kept.push(held);
-        // On a busy machine some requests are cancelled before they are sent, without a reset.
+        // On a busy machine, some requests are cancelled before they are sent, and cause no reset.
         let expected = (connections + 1).min(2);
         let mut given_up = 0;
         while given_up < 130 || Counts::of(&member.counts.connections) < expected {
@@ -282,7 +285,7 @@ async fn worn_connections_count_towards_the_maximum() {
     }
     let statistics = client.pool_statistics();
     assert_eq!((Counts::of(&member.counts.connections), statistics.short_connections), (2, 2), "{statistics:?}");
-    // After their last stream, the old connections free their places.
+    // After its last stream, each old connection is removed from the limit.
     member.counts.released.send_replace(3);
     for held in kept {
         assert_eq!(member::read(held.await.unwrap()).await, "answer");
@@ -296,7 +299,7 @@ async fn worn_connections_count_towards_the_maximum() {
 }
 
 #[tokio::test]
-async fn thousands_of_clients_share_a_few_connections() {
+async fn short_requests_of_5000_clients_share_a_few_connections() {
     const CLIENTS: u16 = 5_000;
     const AT_ONCE: usize = 640;
     let member = Member::start(Options::default(), |_, _| async {
@@ -319,7 +322,7 @@ async fn thousands_of_clients_share_a_few_connections() {
 }
 
 #[tokio::test]
-async fn request_resent_with_new_credentials_keeps_the_place_of_its_client() {
+async fn request_resent_with_new_credentials_keeps_its_permit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "old").unwrap();

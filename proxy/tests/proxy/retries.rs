@@ -1,5 +1,5 @@
-//! Repeated requests, within a budget: requests that the member certainly has not processed (with their bodies), and
-//! reads that an overloaded endpoint refused.
+//! Tests of retries, within a budget. Retries cover requests that the member certainly has not processed, including
+//! their bodies, and reads that an overloaded endpoint refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,17 +21,17 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client, client_with, requests};
 use crate::member::{Member, Options, SendRequest, eventually, full, get, read, text};
 
-/// A server's refusal of a request, after the head and some of the body.
+/// How a server refuses a request after its head and a part of its body.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// GOAWAY with this last stream.
+    /// A GOAWAY frame: streams up to `last` were processed.
     GoAway { last: u32, code: u32 },
-    /// RST_STREAM of the request's stream.
+    /// A RST_STREAM frame for the request's stream.
     Reset { code: u32 },
 }
 
 impl Refusal {
-    /// The frame (RFC 9113 §6.4 and §6.8).
+    /// Returns the bytes of the GOAWAY or RST_STREAM frame (RFC 9113 §6.4 and §6.8).
     fn frame(self, stream: u32) -> Vec<u8> {
         match self {
             Self::GoAway { last, code } => {
@@ -50,17 +50,16 @@ impl Refusal {
     }
 }
 
-/// A member that refuses requests on its first connections, with HTTP/2 frames by hand, and answers on later ones.
+/// A member that refuses requests on its first connections, with handwritten HTTP/2 frames, and answers on later
+/// connections.
 struct Refusing {
     client: ClusterClient,
-    /// The number of refused requests.
     refused: Arc<AtomicUsize>,
-    /// The bodies of processed requests.
     processed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Refusing {
-    /// The first `connections` connections refuse.
+    /// Starts a member whose first `connections` connections refuse requests.
     async fn first(connections: usize, refusal: Refusal) -> Self {
         let refused = Arc::new(AtomicUsize::new(0));
         let processed = Arc::new(Mutex::new(Vec::new()));
@@ -116,7 +115,6 @@ async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize
     }
 }
 
-/// Answers each request with its own body.
 async fn serve(io: DuplexStream, processed: Arc<Mutex<Vec<String>>>) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let processed = processed.clone();
@@ -149,7 +147,7 @@ async fn unprocessed_write_is_resent_with_its_body() {
     ] {
         let scene = Refusing::first(1, refusal).await;
         if let Refusal::Reset { .. } = refusal {
-            // The connection stays open and refuses the repeated request, too.
+            // The connection stays open and refuses the retry, too.
             let error = scene.send(post()).await.unwrap_err();
             assert_eq!((error.sent(), error.status_code()), (Sent::No, StatusCode::SERVICE_UNAVAILABLE), "{refusal:?}");
             assert_eq!((scene.refused(), scene.processed().len()), (3, 0), "twice more, {refusal:?}");
@@ -183,20 +181,20 @@ async fn possibly_processed_write_is_not_resent_and_a_read_is() {
 }
 
 #[tokio::test]
-async fn member_that_refuses_everything_gets_only_a_fifth_more_requests() {
+async fn member_that_refuses_all_requests_gets_a_fifth_more() {
     let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
     for _ in 0..200 {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
     }
     let again = scene.refused() - 200;
-    // The budget counts requests of the last 10 s. On a busy machine the test may take longer.
+    // The budget counts requests of the last 10 s. On a busy machine, the test may take longer than 10 s.
     assert!((40..=120).contains(&again), "{again} were sent again");
     let retries = scene.client.retries();
     assert_eq!(retries.retries, again as u64);
     assert!(retries.refused > 0, "{retries:?}");
 }
 
-/// A member that answers with this status and a Retry-After at the given authorities.
+/// A member that answers with this status and a Retry-After at the given authorities, and with 200 elsewhere.
 async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> Member {
     Member::start(Options::default(), move |seen, _| {
         let is_limited = authorities.lock().iter().any(|limited| seen.uri.authority().unwrap().as_str() == limited);
@@ -213,8 +211,8 @@ async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> M
 }
 
 #[tokio::test]
-async fn read_refused_by_a_busy_endpoint_goes_to_another() {
-    // Status codes of API priority and fairness, and of a kube-apiserver during its shutdown.
+async fn read_refused_by_a_busy_endpoint_uses_another_endpoint() {
+    // Status codes of API priority and fairness (429), and of a kube-apiserver during its shutdown (503).
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         reads_are_asked_of_another(status).await;
     }
@@ -232,7 +230,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
-    // The endpoint may have processed a part of a write, so only the client may repeat it.
+    // The endpoint may have processed a part of a write, so the proxy leaves the retry to the client.
     let mut refused = 0;
     for _ in 0..20 {
         let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();
@@ -241,7 +239,7 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     assert!((1..20).contains(&refused), "{refused} of 20: some go to each, and none to both");
     assert_eq!(requests(&client).iter().sum::<u64>(), first + second + 20);
-    // If the other endpoint is overloaded, too, the client gets the member's answer with Retry-After.
+    // If both endpoints are overloaded, the client gets the member's response with Retry-After.
     limited.lock().push(gates[1].url().authority().unwrap().to_string());
     let answer = ask().await.unwrap();
     assert_eq!(answer.status(), status);
@@ -254,19 +252,16 @@ fn busy() -> Response<Body> {
     answer
 }
 
-/// The reason for which the second endpoint cannot take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Other {
-    /// Its requests in flight are at the limit.
     Full,
-    /// The endpoint refuses connections, which the proxy does not know yet.
+    /// The endpoint refuses connections, but the proxy has not detected this yet.
     Gone,
-    /// The endpoint resets the stream.
     BreaksOff,
 }
 
 #[tokio::test]
-async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
+async fn busy_response_reaches_the_client_if_no_endpoint_answers_better() {
     for other in [Other::Full, Other::Gone, Other::BreaksOff] {
         let authority = Arc::new(Mutex::new(String::new()));
         let first = authority.clone();
@@ -299,7 +294,7 @@ async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
             Other::Gone => gates[1].close().await,
             Other::BreaksOff => {}
         }
-        // If the second endpoint is full, the first endpoint gets the request in any case.
+        // If the second endpoint is full, the first endpoint always gets the request.
         let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{other:?}");
         assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7", "{other:?}");
@@ -313,7 +308,7 @@ async fn read_keeps_its_answer_if_no_other_endpoint_answers() {
 }
 
 #[tokio::test]
-async fn read_is_sent_at_most_three_times_however_it_fails() {
+async fn read_is_sent_at_most_three_times() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     let member = Member::start(Options::default(), move |_, _| {
@@ -339,7 +334,7 @@ async fn retry_sends_the_same_request() {
     for is_busy in [false, true] {
         let asked = AtomicUsize::new(0);
         let member = Member::start(Options::default(), move |seen, _| {
-            // Tributary's checks after a reset use other paths.
+            // Tributary's own requests after a reset have other paths.
             let is_first = seen.uri.path() == "/api/v1/pods" && asked.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 match (is_first, is_busy) {
@@ -377,7 +372,7 @@ async fn retry_sends_the_same_request() {
 }
 
 #[tokio::test]
-async fn busy_answers_leave_half_of_the_retry_budget() {
+async fn busy_responses_leave_half_of_the_retry_budget() {
     let member = Member::start(Options::default(), |_, _| async { busy() }).await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -385,7 +380,7 @@ async fn busy_answers_leave_half_of_the_retry_budget() {
         assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
     }
     let retries = client.retries();
-    // The budget is a fifth of the requests, and 20. There may be a few more if the test takes longer than 10 s.
+    // The budget is a fifth of the requests, and 20 more. A test of more than 10 s may have a few more retries.
     assert!((20..=30).contains(&retries.retries), "{retries:?}");
     let before = requests(&client).iter().sum::<u64>();
     client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();

@@ -1,5 +1,7 @@
-//! A process without free descriptors: failures to connect, to resolve a name, or to run a plugin do not count against
-//! a member. The tests run in a process of their own, as other tests need descriptors.
+//! Tests of a process without free file descriptors. Failures to connect, to resolve a name, or to run a plugin do not
+//! count against a member.
+//!
+//! The tests run in a separate process, because other tests need file descriptors.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +21,10 @@ use crate::member::{self, Port, SendRequest, get};
 use crate::own_process;
 use crate::plugins::TOKEN;
 
-/// Environment variable of the process without free descriptors.
+/// Environment variable that marks the process without free file descriptors.
 const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
 
-/// Sends twice as many requests as failures open an endpoint's breaker.
+/// Sends twice as many requests as the number of failures that opens an endpoint's circuit breaker.
 async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     let mut errors = Vec::new();
     for _ in 0..2 * BreakerTuning::default().consecutive_failures {
@@ -31,7 +33,6 @@ async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     errors
 }
 
-/// Checks that the errors name the shortage, and that the member's endpoints are not blamed.
 fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     for error in errors {
         assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
@@ -44,12 +45,11 @@ fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     assert!(matches!(endpoint.reachability.state, ReachabilityState::Unknown), "{:?}", endpoint.reachability);
 }
 
-/// Opens files until no descriptor is free.
 fn take_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Runs a test of this module in its own process with a low limit of open files.
+/// Runs a test of this module in a separate process with a low limit of open files.
 fn run_short(test: &str) {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]);
@@ -57,22 +57,21 @@ fn run_short(test: &str) {
     own_process::run(&mut command, &format!("shortages::{test}"));
 }
 
-/// Returns whether this process has the low limit.
 fn is_short() -> bool {
     std::env::var_os(IS_SHORT).is_some()
 }
 
 #[test]
-fn name_resolution_without_descriptors_does_not_blame_the_member() {
+fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("name_resolution_without_descriptors_does_not_blame_the_member");
+        return run_short("name_resolution_without_file_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let port = Port::reserve();
         let url = || format!("http://localhost:{}", port.address().port()).parse::<Uri>().unwrap();
         let resolving = member::connect(kube::Config::new(url()), ClientTuning::default()).await;
-        // A connector whose error makes the proxy resolve the name again, to look for a source address.
+        // A connector whose error makes the proxy resolve the name again, to search for a source address.
         let without_source = Connector::new(tower::service_fn(|_: Uri| async {
             Err::<BoxIo, BoxError>(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
         }));
@@ -93,9 +92,9 @@ fn name_resolution_without_descriptors_does_not_blame_the_member() {
 }
 
 #[test]
-fn plugin_without_descriptors_does_not_blame_the_member() {
+fn plugin_without_file_descriptors_does_not_blame_the_member() {
     if !is_short() {
-        return run_short("plugin_without_descriptors_does_not_blame_the_member");
+        return run_short("plugin_without_file_descriptors_does_not_blame_the_member");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -109,7 +108,7 @@ fn plugin_without_descriptors_does_not_blame_the_member() {
         let held = take_descriptors();
         let errors = ask_often(&client).await;
         drop(held);
-        // The failure stays until the plugin runs again, and does not count against the member.
+        // The failure remains until the plugin runs again, and does not count against the member.
         let later = ask_often(&client).await;
         for errors in [errors, later] {
             let is_short = |error: &ForwardError| matches!(error, ForwardError::CredentialsExhausted { .. });

@@ -1,5 +1,5 @@
-//! Slow start: a recovered or new endpoint gets a growing share of requests, unless it is the only one. Under paused
-//! time.
+//! Tests under paused time of slow start: a recovered or new endpoint gets a growing share of requests, unless it is
+//! the only endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, Requ
 use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ENDPOINTS, Takes, client_of};
 
-/// Requests of a round. An endpoint in slow start is a candidate for seven of seventy requests for each tenth of its
-/// share.
+/// Number of requests in a round. For each tenth of its share, an endpoint in slow start is compared in seven of
+/// seventy requests.
 const ROUND: usize = 70;
 
-/// A client of two endpoints. The test sets whether each refuses connections.
+/// A client of two endpoints. The test decides whether each endpoint refuses connections.
 struct Scene {
     client: ClusterClient,
     takes: Arc<Mutex<[Takes; 2]>>,
@@ -31,7 +31,7 @@ impl Scene {
         Self { client, takes }
     }
 
-    /// A scene whose first endpoint is known to be unreachable.
+    /// Starts a scene whose first endpoint has been detected as unreachable.
     async fn with_the_first_lost() -> Self {
         let scene = Self::new([Takes::Refuses, Takes::Plain]).await;
         for _ in ENDPOINTS {
@@ -57,7 +57,7 @@ impl Scene {
         sent() - before
     }
 
-    /// Lets an endpoint accept connections again, and sends a probe.
+    /// Makes an endpoint accept connections again, and detects the recovery with a request for `/readyz`.
     async fn is_back(&self, at: usize) {
         self.takes.lock()[at] = Takes::Plain;
         let answer = self.client.transport_to(at).oneshot(get("/readyz")).await.unwrap();
@@ -76,14 +76,14 @@ impl Scene {
         assert!(self.client.set_addresses(&kube::Config::new(url(hosts[0])), &further).await.unwrap());
     }
 
-    /// Expects a slow start of the first endpoint, which has just recovered beside the second.
+    /// Checks that the recovered first endpoint gets a growing share of the requests.
     async fn expect_a_slow_start(&self, how: &str) {
         let mut shares = vec![self.of_a_round().await];
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
-        // Half of a tenth, of six tenths, and of all requests.
+        // The endpoint gets half of these requests: of a tenth, of six tenths, and of all requests.
         for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
             assert!(expected.contains(share), "{how}: {shares:?}");
         }
@@ -91,7 +91,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_or_returning_endpoint_gets_its_share_gradually() {
+async fn new_or_recovered_endpoint_gets_its_share_gradually() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.expect_a_slow_start("it was lost").await;
@@ -108,13 +108,13 @@ async fn new_or_returning_endpoint_gets_its_share_gradually() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_endpoints_have_their_shares_at_once() {
+async fn initial_endpoints_get_their_full_shares_at_once() {
     let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
 
 #[tokio::test(start_paused = true)]
-async fn returning_endpoint_does_not_get_every_new_watch() {
+async fn recovered_endpoint_does_not_get_every_new_watch() {
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     let mut watches = Vec::new();
@@ -123,7 +123,7 @@ async fn returning_endpoint_does_not_get_every_new_watch() {
         watches.push(watch.into_body());
     }
     let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
-    // The endpoint has the fewest watches, so it gets a watch in each of its turns.
+    // The endpoint has the fewest watches, so it gets a watch whenever it is compared.
     assert!((4..=9).contains(&outstanding[0]), "{outstanding:?}");
     assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
     sleep(Duration::from_secs(10)).await;
@@ -136,20 +136,20 @@ async fn returning_endpoint_does_not_get_every_new_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn sole_usable_endpoint_has_no_slow_start() {
-    // The other endpoint is drained.
+    // The second endpoint is drained, so the first endpoint is the only usable endpoint.
     let scene = Scene::with_the_first_lost().await;
     scene.is_back(0).await;
     scene.drain(&[ENDPOINTS[1]]);
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // The other endpoint is lost.
+    // The second endpoint is unreachable, so the first endpoint is the only usable endpoint.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     let error = scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     scene.is_back(0).await;
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // Both endpoints recover: neither is in slow start.
+    // Both endpoints recover, and neither is in slow start.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     scene.is_back(0).await;

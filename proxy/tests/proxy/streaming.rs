@@ -1,4 +1,4 @@
-//! Streaming of bodies in both directions, and cancellation that reaches the member.
+//! Tests of streaming: bodies in both directions, and cancellations that reach the member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,13 @@ impl Drop for Guard {
 #[tokio::test]
 async fn bodies_stream_in_both_directions() {
     for alpn in ["h2", "http/1.1"] {
-        // The member echoes each frame.
         let member = Member::start(Options { alpn: vec![alpn], ..Options::default() }, |_, body| async move {
             Response::new(body.map_err(Into::into).boxed_unsync())
         })
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // The first frame must be there before the answer: an HTTP/1.1 member answers right after the head.
+        // The first frame is sent before the response, because an HTTP/1.1 member answers right after the head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
@@ -50,9 +49,9 @@ async fn bodies_stream_in_both_directions() {
     }
 }
 
-/// Go's servers end an HTTP/2 answer with an empty frame after the last bytes.
+/// Go's servers end an HTTP/2 response with an empty frame after the last bytes.
 #[tokio::test]
-async fn end_of_an_answer_comes_with_its_last_bytes() {
+async fn end_of_a_response_arrives_with_its_last_bytes() {
     for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {
         let member = Member::start(Options::default(), move |_, _| {
             let (sender, body) = channel();
@@ -139,7 +138,7 @@ async fn time_limit_applies_to_short_requests_only() {
 }
 
 #[tokio::test]
-async fn encodings_pass_untouched() {
+async fn content_encoding_and_body_are_forwarded_unchanged() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let mut response = text(StatusCode::OK, "\u{1}not really gzip".to_owned());
         let encoding = seen.headers["accept-encoding"].clone();
@@ -157,7 +156,7 @@ async fn encodings_pass_untouched() {
 /// Measures the latency that forwarding adds to a plain HTTP/2 connection. Run with `--ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
-async fn latency() {
+async fn forwarding_latency_is_measured() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("t".to_owned().into());

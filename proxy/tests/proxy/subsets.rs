@@ -1,4 +1,4 @@
-//! A policy's endpoint subset: requests go only to the subset, even if all its endpoints fail.
+//! Tests of a policy's endpoint subset: requests go only to the subset, even if all its endpoints fail.
 
 use http::{Request, StatusCode};
 use tributary_apimachinery::body::Body;
@@ -13,11 +13,11 @@ fn only(urls: &[String], mut request: Request<Body>) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn requests_go_only_to_endpoints_that_a_policy_names() {
+async fn requests_use_only_the_endpoints_of_their_policy() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    // URLs as in the configuration, without a path.
+    // URLs without a path, as in the configuration.
     let [first, second] = gates.each_ref().map(|gate| gate.url().to_string().trim_end_matches('/').to_owned());
     let second_alone = std::slice::from_ref(&second);
     let ask = |urls: &[String]| client.send_request(only(urls, get("/api")), RequestIdentity::Member);
@@ -31,7 +31,8 @@ async fn requests_go_only_to_endpoints_that_a_policy_names() {
     let [one, two] = requests(&client);
     assert!(one >= 4 && two >= 14, "{one} and {two}");
 
-    // The other endpoint does not replace a lost endpoint of the subset, for any kind of request.
+    // An endpoint outside of the subset does not replace an unreachable endpoint of the subset, for any kind of
+    // request.
     gates[1].close().await;
     for request in [get("/api"), get("/api/v1/pods?watch=1"), upgrade()] {
         let error = client.send_request(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();
@@ -49,7 +50,6 @@ async fn requests_go_only_to_endpoints_that_a_policy_names() {
         unknown.to_string().ends_with("none of the endpoints that a policy names is one of the cluster's"),
         "{unknown}"
     );
-    // Requests without a subset are forwarded.
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
 }

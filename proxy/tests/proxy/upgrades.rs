@@ -1,4 +1,5 @@
-//! Upgrades through a server like Tributary's: bytes flow both ways after a 101, and never after another answer.
+//! Tests of upgrades through a server like Tributary's. Bytes flow in both directions after a 101, and never after
+//! another response.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,11 +24,11 @@ use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, ge
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
 
-/// The head of a 101 to a WebSocket.
+/// Response head that switches to WebSocket (101).
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A member without an HTTP library. It answers each head with `answer`, records all later bytes, and echoes them in
-/// capitals after a 101.
+/// A member without an HTTP library. It answers each request head with `answer`, records all later bytes, and echoes
+/// them in capitals after a 101.
 pub(crate) struct RawMember {
     pub(crate) config: kube::Config,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
@@ -35,7 +36,7 @@ pub(crate) struct RawMember {
 }
 
 impl RawMember {
-    /// The member prefers HTTP/2, which the proxy must not offer for an upgrade.
+    /// Starts a member that prefers HTTP/2, which the proxy must not offer for an upgrade.
     pub(crate) async fn start(answer: &'static str) -> Self {
         Self::start_with(Options::default(), answer).await
     }
@@ -89,7 +90,7 @@ pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     front_that_keeps(client, || ()).await
 }
 
-/// [`front`] with a value of `keep` in each request's tunnel.
+/// Like [`front`], with a value from `keep` that each tunnel keeps.
 async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
@@ -102,7 +103,7 @@ async fn front_that_keeps<K: Send + 'static>(
     .await
 }
 
-/// [`front`] with a change of each request's context.
+/// Like [`front`], with a change of each request's context.
 async fn front_that_adds(
     client: ClusterClient,
     add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
@@ -144,7 +145,7 @@ async fn ask_for(address: SocketAddr, path: &str, headers: &str) -> (TcpStream, 
 }
 
 #[tokio::test]
-async fn upgrade_takes_an_endpoint_that_can_be_reached() {
+async fn upgrade_uses_a_reachable_endpoint() {
     let member = RawMember::start(SWITCHED).await;
     let lost = Port::reserve();
     let mut config = member.config.clone();
@@ -167,7 +168,7 @@ async fn upgrade_takes_an_endpoint_that_can_be_reached() {
 }
 
 #[tokio::test]
-async fn bytes_flow_both_ways_after_101() {
+async fn tunnel_copies_bytes_in_both_directions_after_101() {
     let tuning = ClientTuning::default();
     for (protocol, answer) in [
         (
@@ -220,7 +221,7 @@ async fn bytes_flow_both_ways_after_101() {
 }
 
 #[tokio::test]
-async fn tunnel_survives_a_day_of_silence() {
+async fn idle_tunnel_stays_open_for_a_day() {
     let member = RawMember::start(SWITCHED).await;
     let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
@@ -234,7 +235,8 @@ async fn tunnel_survives_a_day_of_silence() {
     assert_eq!(&echo, b"STILL OPEN");
 }
 
-/// The configuration of a member that accepts one connection, switches protocols, and runs `does` on it.
+/// Returns the configuration of a member that accepts one connection, switches protocols, and runs `does` on the
+/// connection.
 pub(crate) async fn member_that_switches<F>(
     does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static,
 ) -> kube::Config
@@ -257,7 +259,7 @@ where
 }
 
 #[tokio::test]
-async fn bytes_of_a_member_arrive_after_its_client_has_finished() {
+async fn tunnel_carries_member_bytes_after_the_client_finished() {
     let config = member_that_switches(|mut tls| async move {
         let mut said = Vec::new();
         tls.read_to_end(&mut said).await.unwrap();
@@ -277,7 +279,7 @@ async fn bytes_of_a_member_arrive_after_its_client_has_finished() {
 }
 
 #[tokio::test]
-async fn bytes_of_a_client_arrive_after_its_member_has_finished() {
+async fn tunnel_carries_client_bytes_after_the_member_finished() {
     let (heard, hears) = tokio::sync::oneshot::channel();
     let config = member_that_switches(|mut tls| async move {
         tls.write_all(b"that was all").await.unwrap();
@@ -294,7 +296,7 @@ async fn bytes_of_a_client_arrive_after_its_member_has_finished() {
     let mut answer = Vec::new();
     tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"that was all");
-    // More bytes than all buffers hold: the proxy must forward them.
+    // More bytes than all buffers can store, so the proxy must forward them.
     let said = b"and I have this to say. ".repeat(50_000);
     tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
@@ -317,7 +319,7 @@ async fn tunnels_end_on_shutdown() {
 }
 
 #[tokio::test]
-async fn tunnel_ender_ends_its_own_tunnel_alone() {
+async fn tunnel_end_signal_ends_only_its_own_tunnel() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let client = member::connect(member.config.clone(), tuning.clone()).await;
@@ -333,7 +335,7 @@ async fn tunnel_ender_ends_its_own_tunnel_alone() {
     for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         told.lock().unwrap().push(end);
-        // The second tunnel has no end.
+        // Only the first tunnel has an end signal.
         if place == 0 {
             ender.end_when(Box::pin(async { drop(ended.await) }));
         }
@@ -350,14 +352,14 @@ async fn tunnel_ender_ends_its_own_tunnel_alone() {
 }
 
 #[tokio::test]
-async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
+async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
     for (answer, lasts) in [(SWITCHED, true), ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false)] {
         let member = RawMember::start(answer).await;
         let client = member::connect(member.config.clone(), ClientTuning::default()).await;
         let kept = Arc::new(());
         let each = Arc::clone(&kept);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
-        // The server has one reference, and one for each accepted connection.
+        // The server has one reference, plus one for each accepted connection.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
         if lasts {
@@ -371,7 +373,7 @@ async fn tunnel_resources_are_released_at_its_end_or_without_a_tunnel() {
 }
 
 #[tokio::test]
-async fn an_upgrade_header_alone_is_an_ordinary_request() {
+async fn upgrade_header_without_connection_header_is_an_ordinary_request() {
     let member = Member::echo().await;
     let client = member.client().await;
     let mut request = get("/api");
@@ -381,7 +383,7 @@ async fn an_upgrade_header_alone_is_an_ordinary_request() {
 }
 
 #[tokio::test]
-async fn upgrade_401_reaches_the_client_unless_the_member_rejects_us() {
+async fn upgrade_401_reaches_the_client_unless_tributarys_credentials_are_rejected() {
     for (own, expected) in [(StatusCode::OK, "HTTP/1.1 401"), (StatusCode::UNAUTHORIZED, "HTTP/1.1 502")] {
         let member = Member::start(Options::default(), move |seen, _| async move {
             let code = if seen.uri.path() == "/api" { own } else { StatusCode::UNAUTHORIZED };
@@ -395,7 +397,7 @@ async fn upgrade_401_reaches_the_client_unless_the_member_rejects_us() {
     }
 }
 
-/// The member accepts the credentials a moment later. A kubelet's 401 has other words, and a workload's any words.
+/// The member accepts the credentials a moment later. A kubelet's 401 has another text, and a workload's 401 any text.
 #[tokio::test]
 async fn kube_apiserver_401_to_an_upgrade_does_not_reach_the_client() {
     let pod = "/api/v1/namespaces/a/pods/p";

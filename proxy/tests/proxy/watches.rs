@@ -1,5 +1,5 @@
-//! Watches of many clients share a few connections. Slow readers, clients that leave, and thousands of new clients do
-//! not affect other clients.
+//! Tests of watches of many clients on a few connections. Slow readers, disconnected clients, and thousands of new
+//! clients do not affect other clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
 use crate::endpoints::Gate;
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, channel, eventually, get, text};
 
-/// The flow-control window of a watch, in bytes (see the decision about watches).
+/// Flow-control window of a watch, in bytes (decision 52).
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// A member that sends bytes to a watch when the test says so. Watches are named by path.
+/// A member that sends bytes to a watch on the test's command. The path identifies the watch.
 struct Teller {
     member: Member,
     watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
-    /// The number of requests with a body.
+    /// Number of requests with a body.
     bodies: Arc<AtomicUsize>,
 }
 
@@ -57,13 +57,13 @@ impl Teller {
         self.watches.lock().unwrap().remove(&path(watch)).unwrap();
     }
 
-    /// Returns whether the member's stream of this watch was reset.
+    /// Returns whether the proxy has reset the member's stream of this watch.
     fn is_given_up(&self, watch: u16) -> bool {
         self.watches.lock().unwrap()[&path(watch)].is_closed()
     }
 }
 
-/// A path of this client's own.
+/// Returns a path for this client alone.
 fn path(of: u16) -> String {
     format!("/api/v1/namespaces/of-{of}/pods")
 }
@@ -74,7 +74,6 @@ fn asked(path: &str, of: u16) -> http::Request<Body> {
     request
 }
 
-/// Opens the watch of this client.
 async fn watch(client: &ClusterClient, of: u16) -> Body {
     let watch = client.send_request(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
     tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
@@ -85,7 +84,7 @@ async fn next(watch: &mut Body) -> Option<Bytes> {
     Some(frame.expect("it goes on").into_data().unwrap())
 }
 
-/// Reads at least `length` bytes.
+/// Reads at least `length` bytes. Returns the number of bytes.
 async fn read(watch: &mut Body, length: usize) -> usize {
     let mut came = 0;
     while came < length {
@@ -94,7 +93,7 @@ async fn read(watch: &mut Body, length: usize) -> usize {
     came
 }
 
-/// The next clients: as many as may wait for a connection at once.
+/// Returns the next clients to open watches: as many as may wait for a connection at once.
 fn left(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
     let next = u16::try_from(there).unwrap();
     (next < all).then(|| next..all.min(next + 1_000))
@@ -111,7 +110,6 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert_eq!(statistics.long_streams, usize::from(watches));
     let most = usize::from(watches).div_ceil(100) + 1;
     assert!(statistics.long_connections <= most, "{statistics:?}");
-    // Short requests of the same clients.
     let short = async |of: u16| {
         let answer = client.send_request(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "short");
@@ -122,14 +120,13 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     assert!(client.pool_statistics().short_connections <= 16, "{:?}", client.pool_statistics());
     let connections = teller.member.connections();
     assert!(connections <= most + 16, "{connections} connections");
-    // Each watch gets its own event.
     for of in 0..watches {
         teller.tell(of, format!("event of {of}"));
     }
     for (of, watch) in all.iter_mut().enumerate() {
         assert_eq!(next(watch).await.unwrap(), format!("event of {of}"));
     }
-    // New watches take the places of ended watches.
+    // New watches use the streams of ended watches.
     all.truncate(all.len() / 2);
     let kept = all.len();
     eventually("they are given back", || client.pool_statistics().long_streams == kept).await;
@@ -150,7 +147,7 @@ async fn watches_of_five_thousand_clients_share_a_few_connections() {
     few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
 }
 
-/// A watch with an unfinished body still counts as a watch, and takes no stream of logs.
+/// A watch with an unfinished request body still counts as a watch, and takes no stream for logs.
 #[tokio::test]
 async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let teller = Teller::start().await;
@@ -158,7 +155,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let client = member::connect(teller.member.config(), tuning).await;
     let all = u16::try_from(client.long_running_for_clients()).unwrap();
     assert_eq!(all, 96);
-    // Three clients together open a watch for each permitted log.
+    // Three clients together open as many watches as logs are permitted.
     let (mut watches, mut bodies) = (Vec::new(), Vec::new());
     for of in 0..all {
         let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
@@ -173,43 +170,43 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let log = client.send_request(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
     let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
     assert_eq!(log.status(), StatusCode::OK);
-    // The proxy sends no byte of the body to the member.
+    // The proxy sends no byte of the request bodies to the member.
     assert_eq!(teller.bodies.load(Ordering::SeqCst), 0);
     assert!(teller.member.seen().iter().all(|seen| seen.all("content-type").is_empty()));
     drop((watches, bodies));
 }
 
 #[tokio::test]
-async fn unread_watch_holds_up_no_other_on_its_connection() {
+async fn unread_watch_does_not_delay_other_watches_of_its_connection() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
-    // 80 watches share a connection before the pool dials another.
+    // 80 watches share a connection before the pool opens another connection.
     let mut slow = join_all((1..80).map(|of| watch(&client, of))).await;
     let mut fast = watch(&client, 0).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
     for of in 1..80 {
         teller.tell(of, vec![b'x'; 16 * WINDOW_BYTES]);
     }
-    // Many times the windows of all watches together.
+    // The data is many times larger than the windows of all watches together.
     for _ in 0..200 {
         teller.tell(0, vec![b'x'; WINDOW_BYTES]);
         assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
     }
-    // The unread watches are complete and continue.
+    // The watches that were not read before are complete and still open.
     for slow in &mut slow {
         assert_eq!(read(slow, 16 * WINDOW_BYTES).await, 16 * WINDOW_BYTES);
     }
     assert_eq!(client.pool_statistics().long_connections, 1);
 }
 
-/// The member stops after one window of bytes, so the number of streams bounds the memory.
+/// The member stops after one window of unread bytes, so the number of streams limits the memory.
 #[tokio::test]
-async fn unread_watch_holds_one_window_of_bytes() {
+async fn unread_watch_buffers_one_window_of_bytes() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
     teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
-    // Bytes in flight before this event have arrived before it.
+    // All bytes in flight before this event have arrived when the event arrives.
     for _ in 0..3 {
         teller.tell(2, vec![b'x'; WINDOW_BYTES]);
         read(&mut fast, WINDOW_BYTES).await;
@@ -218,7 +215,7 @@ async fn unread_watch_holds_one_window_of_bytes() {
     assert_eq!(read(&mut slow, 3 * WINDOW_BYTES).await, 3 * WINDOW_BYTES);
 }
 
-/// h2 closes a connection after too many unread small frames. The events determine the frames' size.
+/// h2 closes a connection after too many unread small frames. The size of the events decides the size of the frames.
 #[tokio::test]
 async fn unread_tiny_events_break_no_watch() {
     const EVENTS: usize = 40_000;
@@ -228,7 +225,7 @@ async fn unread_tiny_events_break_no_watch() {
     for _ in 0..EVENTS {
         teller.tell(1, Bytes::from_static(b"x"));
     }
-    // Further clients cancel watches while the member sends an equal number of events.
+    // More clients cancel watches while the member sends an equal number of events.
     for of in 3..9 {
         let given_up = watch(&client, of).await;
         for _ in 0..EVENTS {
@@ -248,7 +245,7 @@ async fn unread_tiny_events_break_no_watch() {
 }
 
 #[tokio::test]
-async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
+async fn watches_end_with_the_member_and_survive_goaway() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut ended, mut goes_on, mut other) =
@@ -257,7 +254,7 @@ async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
     teller.end(1);
     assert_eq!(next(&mut ended).await.unwrap(), "last");
     assert_eq!(next(&mut ended).await, None);
-    // After a GOAWAY, open watches continue to their end, and new ones use another connection.
+    // After a GOAWAY, open watches continue to their end, and new watches use another connection.
     teller.member.goaway();
     teller.tell(2, Bytes::from_static(b"event"));
     assert_eq!(next(&mut goes_on).await.unwrap(), "event");
@@ -275,7 +272,7 @@ async fn watches_end_as_the_member_ends_them_and_survive_goaway() {
 }
 
 #[tokio::test]
-async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
+async fn watches_of_a_lost_connection_fail_and_can_be_reopened() {
     let teller = Teller::start().await;
     let mut gate = Gate::to(&teller.member).await;
     let mut config = teller.member.config();
@@ -283,7 +280,7 @@ async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
     let client = member::connect(config, ClientTuning::default()).await;
     let mut watches = join_all((0..50).map(|of| watch(&client, of))).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
-    // The client still gets an earlier event.
+    // The client still gets an event that was sent before.
     teller.tell(0, Bytes::from_static(b"event"));
     teller.tell(1, Bytes::from_static(b"event"));
     assert_eq!(next(&mut watches[1]).await.unwrap(), "event");
@@ -301,7 +298,7 @@ async fn watches_of_a_lost_connection_break_off_and_can_be_reopened() {
 }
 
 #[tokio::test]
-async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
+async fn abandoned_new_watch_is_reset_after_a_delay() {
     let teller = Teller::start().await;
     let patience = Duration::from_millis(300);
     let tuning = ClientTuning { given_up_patience: patience, ..ClientTuning::default() };
@@ -316,7 +313,7 @@ async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
     tokio::time::sleep(patience).await;
     drop(old);
     eventually("it is told at once", || teller.is_given_up(2)).await;
-    // Resets of old watches do not count as wear of the connection.
+    // Resets of old watches do not cause a replacement of the connection.
     for of in 0..150 {
         drop(watch(&client, of).await);
     }
@@ -324,7 +321,6 @@ async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
     assert!(teller.member.connections() <= 2, "more than 80 at once have another dialed");
 }
 
-/// A member that never answers.
 #[tokio::test]
 async fn connection_with_many_unanswered_resets_is_replaced() {
     let asked_for = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,5 @@
-//! Incomplete bodies never look complete: answers of a member, and requests whose client has left.
+//! Tests of incomplete bodies, which must never look complete: responses of a member, and requests of disconnected
+//! clients.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,16 +16,14 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, eventually, full, get, text};
 
-/// How a member ends an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// END_STREAM on an empty frame.
     Marked,
-    /// END_STREAM, and then a reset: the member needs no more of the request.
+    /// END_STREAM, and then a reset, because the member needs no more of the request body.
     EarlyButWhole,
     /// A reset with `NO_ERROR` after the announced length.
     AfterItsLength,
-    /// A reset before the end.
     Reset(h2::Reason),
 }
 
@@ -42,7 +41,6 @@ async fn member_that_ends(end: End) -> ClusterClient {
                 let mut body = respond.send_response(head, false).unwrap();
                 body.send_data(Bytes::from_static(b"piece"), false).unwrap();
                 tokio::spawn(async move {
-                    // The frame arrives before the end.
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     match end {
                         End::Marked => body.send_data(Bytes::new(), true).unwrap(),
@@ -64,9 +62,9 @@ async fn member_that_ends(end: End) -> ClusterClient {
     ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap()
 }
 
-/// Envoy, for example, resets a stream with `NO_ERROR` if its backend breaks off.
+/// Envoy, for example, resets a stream with `NO_ERROR` if its backend aborts.
 #[tokio::test]
-async fn an_answer_is_whole_only_where_its_end_is_marked() {
+async fn reset_response_body_is_an_error_unless_complete() {
     for (end, is_whole) in [
         (End::Marked, true),
         (End::EarlyButWhole, true),
@@ -94,7 +92,7 @@ async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let noted = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
         let noted = noted.clone();
-        // The task of the answer ends with the stream.
+        // The task that sends the response ends with the stream.
         let reading = tokio::spawn(async move {
             let read = body.collect().await.map(|body| body.to_bytes());
             noted.lock().unwrap().push(read.ok());
@@ -117,7 +115,7 @@ async fn pass_on(
 }
 
 #[tokio::test]
-async fn body_of_a_lost_client_does_not_end_as_if_whole() {
+async fn request_body_of_a_lost_client_does_not_end_normally() {
     let (member, ended) = noting().await;
     let client = member.client().await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
@@ -127,15 +125,15 @@ async fn body_of_a_lost_client_does_not_end_as_if_whole() {
     });
     near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
     eventually("the member has its head", || member.seen().len() == 1).await;
-    // As if the server closed the connection by itself.
+    // The abort of the server's task closes the client's connection before the end of the body.
     served.abort();
     eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
 }
 
-/// Like Envoy after its own client breaks off.
+/// Envoy resets a request's stream with `NO_ERROR` after Envoy's own client aborts the request.
 #[tokio::test]
-async fn body_of_a_reset_stream_does_not_end_as_if_whole() {
+async fn request_body_of_a_reset_stream_does_not_end_normally() {
     let (member, ended) = noting().await;
     for (round, end) in
         [End::Reset(h2::Reason::NO_ERROR), End::Reset(h2::Reason::CANCEL), End::Marked].into_iter().enumerate()
