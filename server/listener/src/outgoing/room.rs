@@ -1,4 +1,4 @@
-//! The room of a connection for unread bytes, and the tasks that wait for room.
+//! The capacity of a connection for unread bytes, and the tasks that wait for capacity.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio::sync::futures::OwnedNotified;
 use crate::heads::ConnectionHeads;
 use crate::unread::Unread;
 
-/// The time limit for a request to wait for room. 10 s: longer than an active reader needs to read on, and shorter than
-/// the clients' own timeouts, so that they learn the reason.
+/// The time limit for a request to wait for capacity. 10 s are longer than an active reader needs to read on, and
+/// shorter than the timeouts of clients, so that the clients receive the reason.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// The unread bytes of one connection, and the tasks that wait to add more.
+/// The unread bytes of one connection, and the tasks that wait for capacity.
 pub(super) struct ConnectionRoom {
     unread: Unread,
-    /// The heads of the requests that wait for room.
+    /// The heads of the requests that wait for capacity.
     heads: ConnectionHeads,
     /// The number of unread bytes.
     bytes: Mutex<usize>,
-    /// Wakes one waiter for each piece that is read: two thousand streams may wait. A waiter that finds room wakes the
-    /// next, because it may have no more data to send.
+    /// Wakes one waiting task for each piece that is read, because 2,000 streams may wait. A task that finds capacity
+    /// wakes the next task, because the woken task may have no data to send.
     freed: Arc<Notify>,
 }
 
@@ -39,7 +39,7 @@ impl ConnectionRoom {
         self.unread.load().has_room(*self.bytes.lock())
     }
 
-    /// Counts new unread bytes, even if there is no room.
+    /// Adds unread bytes, even beyond the capacity.
     pub(super) fn add(&self, bytes: usize) {
         self.add_to(&mut self.bytes.lock(), bytes);
     }
@@ -49,8 +49,8 @@ impl ConnectionRoom {
         *own += bytes;
     }
 
-    /// Counts new unread bytes if there is room. Returns whether there is. Check and count are one step, so concurrent
-    /// requests of the connection see the count.
+    /// Adds unread bytes if there is capacity, and returns whether there was. One lock covers the check and the
+    /// addition, so concurrent requests cannot use the same capacity.
     pub(super) fn add_if_room(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let has_room = self.unread.load().has_room(*own);
@@ -60,7 +60,7 @@ impl ConnectionRoom {
         has_room
     }
 
-    /// Uncounts bytes, and wakes a waiter if there is room.
+    /// Subtracts bytes, and wakes a waiting task if there is capacity.
     pub(super) fn remove(&self, bytes: usize) {
         let has_room = {
             let mut own = self.bytes.lock();
@@ -73,7 +73,8 @@ impl ConnectionRoom {
         }
     }
 
-    /// Returns whether the connection blocks others. Wakes a waiter if other connections have made room.
+    /// Returns whether the connection blocks other connections. Wakes a waiting task if other connections have freed
+    /// capacity.
     pub(super) fn look(&self) -> bool {
         let (load, own) = (self.unread.load(), *self.bytes.lock());
         if load.has_room(own) {
@@ -82,11 +83,11 @@ impl ConnectionRoom {
         load.is_in_the_way(own)
     }
 
-    /// Waits until there is room for the answer to a request, given the size of the request's head. Returns `false` on
-    /// a timeout, or where the waiting heads exceed their limit.
+    /// Waits for capacity for the answer to a request with this head. Returns `false` on a timeout, or if the heads of
+    /// waiting requests exceed their limit.
     pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = RoomWaiter::new(self);
-        // There nearly always is room; only a waiting request reads the clock.
+        // Requests rarely wait. Only a waiting request reads the clock, for its timeout.
         if poll_fn(|cx| Poll::Ready(turn.has_room(cx))).await {
             return true;
         }
@@ -104,10 +105,10 @@ impl ConnectionRoom {
     }
 }
 
-/// A task that may have to wait for room. If it is dropped after a wake-up, the wake-up goes to the next task.
+/// A task that may wait for capacity. If it is dropped after a wake-up, the next task is woken.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
-    /// The wait for a wake-up, if there is no room.
+    /// The registration for a wake-up, while there is no capacity.
     wakeup: Option<Pin<Box<OwnedNotified>>>,
 }
 
@@ -116,12 +117,12 @@ impl RoomWaiter {
         Self { room: Arc::clone(room), wakeup: None }
     }
 
-    /// Returns whether there is room. If not, the task is woken once there is.
+    /// Returns whether there is capacity. Otherwise registers the task for a wake-up.
     pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_woken = false;
         loop {
             if self.room.has_room() {
-                // An unpolled wake-up goes to the next task by itself when it is dropped.
+                // The drop of a `Notified` that was woken but not polled passes the wake-up to the next task.
                 self.wakeup = None;
                 if is_woken {
                     self.room.freed.notify_one();
@@ -133,7 +134,7 @@ impl RoomWaiter {
             if wakeup.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // A concurrent task of the connection has used the room.
+            // A concurrent task of the connection used the capacity first.
             (self.wakeup, is_woken) = (None, true);
         }
     }
@@ -164,7 +165,7 @@ mod tests {
         assert!(other.wait(0).await);
     }
 
-    /// One user has a thousand connections, and may leave a few bytes unread on each.
+    /// A user may have a thousand connections with a few unread bytes each.
     #[tokio::test(start_paused = true)]
     async fn requests_waiting_for_room_share_a_bound_across_connections() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
@@ -197,7 +198,6 @@ mod tests {
         assert!(write.await.unwrap(), "it has been read within the time");
     }
 
-    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -207,7 +207,8 @@ mod tests {
         }
     }
 
-    /// Waiters of a connection with all unread bytes that it may have, the last 16 KiB of them counted separately.
+    /// Waiting tasks of a connection at its limit of unread bytes. The last 16 KiB are counted separately, to be freed
+    /// by the test.
     struct Crowd {
         room: Arc<ConnectionRoom>,
         _most: Counted,
@@ -254,7 +255,7 @@ mod tests {
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // From here on each waiter is dropped instead.
+        // The remaining tasks are dropped after their wake-up.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);
