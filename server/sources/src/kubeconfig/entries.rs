@@ -155,7 +155,6 @@ fn parse(text: &str) -> Result<Value, ChangeError> {
     }
 }
 
-
 fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name")?.as_str()
 }
@@ -212,7 +211,6 @@ fn with(document: Value, entries: &Entries) -> Value {
 fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
-
 
 /// Applies the edits to the text. Fails for a form that cannot be edited.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
