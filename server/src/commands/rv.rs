@@ -11,16 +11,16 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, default_data_dire
 use crate::cli::{DecodeArguments, OutputFormat};
 use crate::exit::Failure;
 
-/// Prints the components of a version.
+/// Prints the components of a resourceVersion.
 ///
 /// # Errors
-/// A usage failure for an invalid version.
+/// A usage failure for an invalid resourceVersion.
 pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     let token = arguments.token.trim();
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
-    // The scope does not belong to the components.
+    // The scope of the version is not a component.
     let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
     let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
     let version =
@@ -56,7 +56,8 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// Describes an integer version by its index; the configuration has the cluster's name. Any number has this form.
+/// Describes an integer version by its cluster index, because only the configuration contains the cluster's name. Any
+/// integer is valid.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index().get(), integer.version());
     match output {
@@ -69,7 +70,7 @@ fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String
     }
 }
 
-/// The lists of clusters that this machine's data directory remembers.
+/// Reads the lists of clusters in this machine's data directory.
 fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
     let path = match data_dir {
         Some(path) => path,
@@ -87,7 +88,7 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
 }
 
 fn abbreviate(token: &str) -> String {
-    /// The length of the shown part, in characters: enough to recognise a token.
+    /// The length of the shown part, in characters, which is enough to recognise a token.
     const SHOWN_MAX: usize = 60;
     match token.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &token[..end]),

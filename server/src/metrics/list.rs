@@ -1,47 +1,48 @@
 //! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from
-//! it, and compare it with the exposition and the alert rules.
+//! the list, and compare the list with the exposition and the alert rules.
 
 /// The description of one metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricDescription {
-    /// Name in the exposition. A counter ends in `_total`; a histogram has three names with suffixes.
+    /// The name in the exposition. A counter's name ends in `_total`. A histogram has three names with suffixes.
     pub name: &'static str,
-    /// Section of the table and the dashboard.
+    /// The section of the table and the dashboard.
     pub section: Section,
-    /// Type of the metric.
+    /// The type of the metric.
     pub kind: MetricKind,
-    /// Unit of the value; `None` for a number.
+    /// The unit of the value; `None` for a number.
     pub unit: Option<Unit>,
-    /// Names of the labels.
+    /// The names of the labels.
     pub labels: &'static [&'static str],
-    /// Help text in the exposition, and title of the panel. The help of a flag contains `, else `.
+    /// The help text in the exposition, which is also the panel's title. The help of a metric with the values 1 and 0
+    /// contains `, else `.
     pub help: &'static str,
-    /// Meaning in the table: Markdown, with links relative to `docs`.
+    /// The meaning in the table, as Markdown with links relative to `docs`.
     pub meaning: &'static str,
-    /// Labels by which the dashboard groups. The dashboard sums over the other labels.
+    /// The labels by which the dashboard groups. The dashboard sums over all other labels.
     pub shown_by: &'static [&'static str],
-    /// True if the metric measures a service level objective. The dashboard shows these first.
+    /// Whether the metric measures a service level objective. The dashboard begins with these metrics.
     pub is_objective: bool,
 }
 
-/// Subject of a metric.
+/// The section to which a metric belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Requests and their answers.
     Requests,
     /// Open watches, and the events that clients receive.
     Watches,
-    /// Clusters, and the state of following them.
+    /// The state of clusters and of the watches on them.
     Clusters,
     /// Caches of objects and events.
     Memory,
-    /// Limits, policies and flow control.
+    /// Limits, dispatch policies and flow control.
     Governance,
     /// Connections of clients to the listener.
     Connections,
-    /// The audit log. Without it, its metrics are not exposed.
+    /// The audit log. Without an audit log, these metrics are not exposed.
     Audit,
-    /// The access log. Without it, its metrics are not exposed.
+    /// The access log. Without an access log, these metrics are not exposed.
     AccessLog,
     /// Traces. Without a tracing configuration, these metrics are not exposed.
     Tracing,
@@ -64,7 +65,7 @@ impl Section {
         Self::Process,
     ];
 
-    /// Title of the section.
+    /// Returns the title of the section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Requests => "Requests",
@@ -81,7 +82,7 @@ impl Section {
     }
 }
 
-/// Type of a metric.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A value that only grows until the process ends.
@@ -93,7 +94,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Name of the type in the exposition.
+    /// Returns the name of the type in the exposition.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -103,7 +104,7 @@ impl MetricKind {
     }
 }
 
-/// Unit of a metric.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A duration or time in seconds.

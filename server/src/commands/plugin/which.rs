@@ -1,11 +1,11 @@
-//! `kubectl tributary which`: how the clusters that have an object are shown. Pure.
+//! `kubectl tributary which`: formats the clusters that have an object. Without I/O.
 
 use serde_json::{Value, json};
 
 use super::found::Found;
 use crate::cli::WhichOutput;
 
-/// Text of the output.
+/// Formats the output.
 pub(super) fn render(found: &[Found], output: WhichOutput) -> String {
     match output {
         WhichOutput::Name => found.iter().map(|found| format!("{}\n", found.cluster)).collect(),

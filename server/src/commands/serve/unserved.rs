@@ -1,10 +1,10 @@
-//! Log lines about configured resources that no cluster serves, usually misspelt names.
+//! Logs configured resources that no cluster serves, which are usually misspelt.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
 use tributary_sources::policies::NamedResource;
 
-/// Configured resources, and those that no cluster serves by the last check.
+/// The configured resources, and the resources that no cluster served at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     named: Vec<NamedResource>,
@@ -18,8 +18,8 @@ impl Unserved {
         self.named = named;
     }
 
-    /// Compares with the clusters' discovery, and logs each resource once when no cluster serves it, and when one does
-    /// again. `None` if discovery of a cluster is missing.
+    /// Compares the configured resources with the clusters' discovery. Logs a resource once when no cluster serves it,
+    /// and once when a cluster serves it again. `served` is `None` if discovery of a cluster is missing.
     pub(super) fn look(&mut self, served: Option<&ServedResources>) {
         let Some(served) = served else { return };
         let (begun, ended) = self.news(|named| served.has(&named.pattern));
@@ -37,7 +37,7 @@ impl Unserved {
         }
     }
 
-    /// Resources that are newly unserved, and newly served.
+    /// Returns the resources that no cluster serves any more, and the resources that a cluster serves again.
     fn news(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
         let unserved: Vec<_> = self.named.iter().filter(|named| !is_served(named)).cloned().collect();
         let begun = unserved.iter().filter(|own| !self.told.contains(own)).cloned().collect();
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(unserved.news(before), (vec![], vec![]));
         assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]), "its CustomResourceDefinition is gone");
-        // Removed resources are not logged.
+        // Resources that were removed from the configuration are not logged.
         unserved.set(vec![pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
     }
