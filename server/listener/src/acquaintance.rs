@@ -35,7 +35,7 @@ pub(super) struct Acquaintance {
     place: OnceLock<UserConnection>,
     /// Notified by a 401, which closes the connection unless another request is authenticated.
     refused: Notify,
-    /// Whether `refused` was notified. Requests that arrive after the notification do not delay the close.
+    /// True if `refused` was notified. Requests that arrive after the notification do not delay the close.
     is_refused: AtomicBool,
     /// Notified when the connection has sent too many HTTP/2 trailers.
     trailers_refused: Notify,

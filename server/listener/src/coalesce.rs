@@ -66,7 +66,7 @@ pub(super) struct Coalesce<S> {
     /// The number of bytes of `pending` that the inner stream has accepted.
     written: usize,
     flush: Flush,
-    /// Whether flushes may be deferred.
+    /// True if flushes may be deferred.
     defers: bool,
     streams: OpenStreams,
 }

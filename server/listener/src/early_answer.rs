@@ -39,7 +39,7 @@ enum BodyState {
 /// The shared state of an HTTP/1.1 request's body, for the code that writes the answer.
 pub(super) struct RequestBody {
     state: Arc<Mutex<BodyState>>,
-    /// Whether the client may wait for `100 Continue`. hyper sends that status as soon as the body is read.
+    /// True if the client may wait for `100 Continue`. hyper sends that status as soon as the body is read.
     expects_continue: bool,
 }
 

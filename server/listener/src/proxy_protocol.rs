@@ -32,7 +32,7 @@ const FOLLOWING_BYTES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ProxyHeaders {
     peers: ProxyProtocolPeers,
-    /// Whether the last expected header was missing.
+    /// True if the last expected header was missing.
     are_missing: AtomicBool,
 }
 

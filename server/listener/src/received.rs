@@ -24,7 +24,7 @@ pub(super) struct ByteCounter {
     trailers: TrailerCounter,
     unfinished: UnfinishedHead,
     is_authenticated: bool,
-    /// Whether bytes were read since the last poll of the task.
+    /// True if bytes were read since the last poll of the task.
     has_read: bool,
 }
 

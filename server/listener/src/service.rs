@@ -91,7 +91,7 @@ pub struct ConnectionUser<'a> {
     pub username: &'a str,
 }
 
-/// Whether a connection may serve a request.
+/// The result of checking the limits for a request on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// The connection may serve the request.
@@ -104,7 +104,7 @@ pub enum Room {
 
 /// The check whether a connection has capacity for the answer to a request.
 pub struct RoomForAnswer<W> {
-    /// Whether the connection has capacity when the request arrives.
+    /// True if the connection has capacity when the request arrives.
     pub is_there: bool,
     /// Checks the capacity for the finished answer. Returns the answer, or the reason to refuse the request.
     pub withhold: W,

@@ -48,7 +48,7 @@ struct Frames {
     /// The greatest stream number of the client. Each new stream has a greater number than all earlier streams (RFC
     /// 9113 §5.1.1).
     last_stream: u32,
-    /// Whether the current header block contains trailers.
+    /// True if the current header block contains trailers.
     has_trailers: bool,
     /// The number of received bytes of the incomplete header block.
     open_head_bytes: usize,

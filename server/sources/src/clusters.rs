@@ -38,7 +38,7 @@ struct ConnectedCluster {
     shutdown: CancellationToken,
     /// The name of the entry for the same cluster, if this entry is refused as a duplicate.
     twin: Option<ClusterName>,
-    /// Whether users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
+    /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
     passes_tokens: bool,
     setup: ClusterSetup,

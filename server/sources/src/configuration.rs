@@ -41,9 +41,9 @@ pub struct ClusterSpec {
     pub impersonation: MemberRules,
     /// In shared mode, the method that decides which objects in memory a user may read.
     pub authorization: ClusterAuthorization,
-    /// Whether the cluster authenticates bearer tokens of requests to its own path, in shared mode.
+    /// True if the cluster authenticates bearer tokens of requests to its own path, in shared mode.
     pub token_review: bool,
-    /// Whether users' bearer tokens are forwarded to the cluster.
+    /// True if users' bearer tokens are forwarded to the cluster.
     pub passes_tokens: bool,
     /// The hosts of the cluster's own API. The cluster of a kubeconfig context has none.
     pub hosts: ClusterHosts,

@@ -143,7 +143,7 @@ pub struct SelectedContext {
     pub context: String,
     /// The name of the cluster.
     pub cluster: ClusterName,
-    /// Whether the selection names the context explicitly. False for a context that was selected by a pattern, or as
+    /// True if the selection names the context explicitly. False for a context that was selected by a pattern, or as
     /// one of all contexts.
     pub named: bool,
 }

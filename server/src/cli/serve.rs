@@ -149,7 +149,7 @@ pub struct ServeArguments {
     /// OpenTelemetry collector (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
-    /// Whether `tributary demo` serves. Its log omits the limits.
+    /// True if `tributary demo` serves. Its log omits the limits.
     #[arg(skip)]
     pub is_demo: bool,
 }

@@ -81,7 +81,7 @@ pub struct SharedArguments {
     /// Maximum duration of watches, followed logs, exec, attach and port-forward; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     pub max_stream_age: Duration,
-    /// Whether a cluster in the first configuration has its own authorities for client certificates
+    /// True if a cluster in the first configuration has its own authorities for client certificates
     /// (`spec.secureServing`).
     #[arg(skip)]
     pub hosts_vouch: bool,

@@ -198,7 +198,7 @@ struct JoinPlan<'a> {
     before: &'a Before,
     /// The account after `join`.
     account: &'a Account,
-    /// Whether a Secret with a permanent token remains.
+    /// True if a Secret with a permanent token remains.
     leaves_token: bool,
     known: &'a KnownResources,
     steps: &'a [(Step, Value)],

@@ -70,7 +70,7 @@ struct StoredCertificate {
     certificate: String,
     /// The key in PKCS#8, as PEM.
     key: String,
-    /// Whether the authority is constrained to loopback names. Authorities of the first releases are not constrained.
+    /// True if the authority is constrained to loopback names. Authorities of the first releases are not constrained.
     #[serde(default)]
     constrained: bool,
 }

@@ -102,7 +102,7 @@ pub struct UserCertificate {
     pub key_pem: String,
     /// The end of the validity, since 1970.
     pub end: Duration,
-    /// Whether the end of the authority's certificate shortens the requested lifetime.
+    /// True if the end of the authority's certificate shortens the requested lifetime.
     pub is_shortened: bool,
 }
 

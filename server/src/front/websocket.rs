@@ -213,7 +213,7 @@ struct WatchEvents {
     buffer: BytesMut,
     /// The length of the buffer's beginning that was already searched, and contains no end of an event.
     searched: usize,
-    /// Whether events are lines of JSON. Otherwise, each event is protobuf after a length of four bytes.
+    /// True if events are lines of JSON. Otherwise, each event is protobuf after a length of four bytes.
     is_json: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct MetricDescription {
     pub meaning: &'static str,
     /// The labels by which the dashboard groups. The dashboard sums over all other labels.
     pub shown_by: &'static [&'static str],
-    /// Whether the metric measures a service level objective. The dashboard begins with these metrics.
+    /// True if the metric measures a service level objective. The dashboard begins with these metrics.
     pub is_objective: bool,
 }
 

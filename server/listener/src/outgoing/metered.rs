@@ -76,7 +76,7 @@ impl Drop for OutgoingBody {
 pub(super) struct Metered {
     body: BegunBody,
     answer: OutgoingBody,
-    /// Whether the whole body is in memory. A body in memory counts as pending from its beginning to its end.
+    /// True if the whole body is in memory. A body in memory counts as pending from its beginning to its end.
     is_whole: bool,
     /// The reservation for the whole body, until the body's data is available.
     reserved: Option<Counted>,

@@ -47,7 +47,7 @@ pub struct Followed {
     answered: Option<AnswerHead>,
     /// The number of sent bytes of the answer's body.
     bytes: u64,
-    /// Whether the answer's body was sent to its end.
+    /// True if the answer's body was sent to its end.
     is_complete: bool,
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum LogSink {
     /// Each line is written before its answer is sent.
     Blocking {
         output: Arc<SharedOutput>,
-        /// Whether a request is refused if its event cannot be written.
+        /// True if a request is refused if its event cannot be written.
         strict: bool,
     },
     /// A background thread writes the lines.

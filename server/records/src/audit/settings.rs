@@ -24,7 +24,7 @@ pub struct AuditLogSettings {
     pub path: PathBuf,
     /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// Whether lines are written before or after the answers.
+    /// The order of writing a line and sending its answer.
     pub mode: AuditMode,
     /// The capacity of the queue in batch mode, in lines.
     pub buffer_size: usize,
@@ -37,7 +37,7 @@ pub struct AuditLogSettings {
 pub struct AuditWebhookSettings {
     /// Path of the kubeconfig with the webhook's server and credentials.
     pub kubeconfig: PathBuf,
-    /// Whether events are sent before or after the answers.
+    /// The order of sending an event and sending its answer.
     pub mode: AuditMode,
     /// The capacity of the queue in batch mode, in events.
     pub buffer_size: usize,

@@ -35,7 +35,7 @@ pub struct Trail {
     event: Option<Event>,
     trace: RequestTrace,
     is_long_running: bool,
-    /// Whether the answer's head was sent.
+    /// True if the answer's head was sent.
     is_answered: bool,
     request: Option<NotedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
@@ -47,7 +47,7 @@ pub struct Trail {
 #[derive(Debug, Default)]
 struct BodyForm {
     content_type: String,
-    /// Whether the body is compressed with gzip.
+    /// True if the body is compressed with gzip.
     is_compressed: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct Rotation {
     pub max_backups: usize,
     /// The maximum age of a rotated file, in days.
     pub max_age_days: u32,
-    /// Whether rotated files are compressed with gzip.
+    /// True if rotated files are compressed with gzip.
     pub compress: bool,
 }
 

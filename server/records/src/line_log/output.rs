@@ -24,9 +24,9 @@ pub(crate) struct Output {
     target: Box<dyn Target>,
     /// A buffer for joined lines, reused by all writes.
     joined: Vec<u8>,
-    /// Whether the last write may have ended in the middle of a line.
+    /// True if the last write may have ended in the middle of a line.
     torn: bool,
-    /// Whether the last write failed. Only the first of several failures in a row is logged.
+    /// True if the last write failed. Only the first of several failures in a row is logged.
     failing: bool,
     losses: Losses,
 }

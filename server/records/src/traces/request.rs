@@ -23,9 +23,9 @@ pub struct Traced {
     context: TraceContext,
     /// The client's span from the header `traceparent`.
     client: Option<Parent>,
-    /// Whether the request's span belongs to the client's trace.
+    /// True if the request's span belongs to the client's trace.
     is_in_clients: bool,
-    /// Whether the sampling rate selects the request. Used for requests without a client's trace, and for users who may
+    /// True if the sampling rate selects the request. Used for requests without a client's trace, and for users who may
     /// not choose the trace.
     by_chance: bool,
     received: SystemTime,

@@ -65,7 +65,7 @@ pub struct SameName {
     pub kind: &'static str,
     /// Name of the entry.
     pub name: String,
-    /// Whether this program added the entry.
+    /// True if this program added the entry.
     pub is_ours: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct NoKubeconfig;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
-    /// Whether missing files are skipped. kubectl allows missing files in the list of `KUBECONFIG`.
+    /// True if missing files are skipped. kubectl allows missing files in the list of `KUBECONFIG`.
     may_be_missing: bool,
 }
 

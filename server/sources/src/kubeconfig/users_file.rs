@@ -48,7 +48,7 @@ pub enum UsersFileError {
         kind: &'static str,
         /// Name of the entry.
         name: String,
-        /// Whether this program added the entry.
+        /// True if this program added the entry.
         is_ours: bool,
     },
     /// The kubeconfig does not exist.

@@ -14,13 +14,13 @@ pub(super) const PLACES_MAX: usize = 10;
 /// A cluster's answer to access reviews about `list` requests of a user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterAnswer {
-    /// Whether the user may list all namespaces.
+    /// True if the user may list all namespaces.
     pub(super) all: bool,
-    /// Whether the user may list all objects of each namespace.
+    /// True if the user may list all objects of each namespace.
     pub(super) within: BTreeMap<String, bool>,
     /// The number of namespaces with rights by roles for which no access review was sent.
     pub(super) unasked: usize,
-    /// Whether the endpoint's account may cache the resource, or list it with impersonation.
+    /// True if the endpoint's account may cache the resource, or list it with impersonation.
     pub(super) is_reached: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct CheckRow<'a> {
     pub(super) authorization: ClusterAuthorization,
     pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
-    /// Whether the resource is namespaced; `None` if the cluster does not serve it.
+    /// True if the resource is namespaced; `None` if the cluster does not serve it.
     pub(super) namespaced: Option<bool>,
 }
 

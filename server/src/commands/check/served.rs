@@ -13,7 +13,7 @@ pub(super) struct Served {
     by_resource: BTreeMap<String, bool>,
     /// The names of each resource.
     names: ResourceNames,
-    /// Whether resources are missing, because some aggregated API servers do not answer.
+    /// True if resources are missing, because some aggregated API servers do not answer.
     is_incomplete: bool,
 }
 

@@ -71,11 +71,11 @@ pub struct Purpose {
     pub profile: Profile,
     /// The impersonation rights of the account.
     pub impersonation: Impersonation,
-    /// Whether the account may impersonate uids.
+    /// True if the account may impersonate uids.
     pub uid: bool,
     /// The extras that the account may impersonate.
     pub extra: Vec<String>,
-    /// Whether the account may create TokenReviews.
+    /// True if the account may create TokenReviews.
     pub tokens: bool,
     /// The lifetime of the account's token. A permanent token is stored in a Secret.
     pub token_lifetime: TokenLifetime,

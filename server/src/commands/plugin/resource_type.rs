@@ -15,7 +15,7 @@ pub(super) struct ResourceType {
     pub(super) version: String,
     /// The plural name of the resource.
     pub(super) resource: String,
-    /// Whether the resource is namespaced.
+    /// True if the resource is namespaced.
     pub(super) is_namespaced: bool,
 }
 
@@ -40,7 +40,7 @@ enum Fit {
 }
 
 /// Resolves a plural, a singular, a kind or a short name, optionally followed by a group, or by a version and a group.
-/// Of several matches, the first in discovery wins. The core group comes first.
+/// The first match in discovery wins. The core group comes first.
 ///
 /// # Errors
 /// [`UnknownType`].
