@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_taken_from_its_two_places_only() {
+    fn bearer_token_is_accepted_only_from_authorization_and_websocket_headers() {
         let subprotocol = format!("{BEARER_SUBPROTOCOL}{}", URL_SAFE_NO_PAD.encode("secret"));
         let beside = format!("{subprotocol}, v4.channel.k8s.io");
         let twice = format!("{subprotocol}, {beside}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_pass_the_authenticator() {
+    fn authenticator_removes_credentials_from_the_request() {
         let subprotocol = format!("v5.channel.k8s.io, {BEARER_SUBPROTOCOL}c2VjcmV0, v4.channel.k8s.io");
         let mut head = head(
             "/api",

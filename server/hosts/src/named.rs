@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_one_host() {
+    fn request_host_is_parsed_and_contradicting_hosts_are_refused() {
         let host = |text: &str| Ok(NamedHost::Host(text.parse().unwrap()));
         for (uri, headers, expected) in [
             ("/api", &["EU.example.com:6443"][..], host("eu.example.com")),

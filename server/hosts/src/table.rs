@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn host_table_without_names_leads_every_host_to_the_merged_view() {
+    fn empty_host_table_maps_every_host_to_the_merged_view() {
         let none = table(&[], &["localhost"], &[("eu", hosts(&[], None))]).unwrap();
         for (named, server_name) in [("", ""), ("?", ""), ("x.example", "y.example"), ("10.0.0.1", "")] {
             assert_eq!(place(&none, named, server_name), "merged", "{named} {server_name}");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_host_tls_is_reused_in_a_new_table() {
+    fn unchanged_host_tls_settings_are_reused_in_a_new_table() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let of = |own: &str, before: &HostTable| {
             let (first, second) = (hosts(&["eu.test"], Some(own)), hosts(&["us.test"], Some("us")));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_or_undecided_connection_closes_after_a_grace_period() {
+    async fn connection_without_successful_authentication_closes_after_a_grace_period() {
         let own = acquaintance();
         let request = under_way(&own);
         let mut leave = Box::pin(own.taken_leave());

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn writes_of_one_turn_are_sent_together() {
+    async fn writes_of_one_task_poll_are_sent_together() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn short_write_is_sent_at_once_with_at_most_one_stream() {
+    async fn short_write_is_deferred_only_with_several_open_streams() {
         for (length, streams, goes) in [(100, 0, true), (100, 1, true), (100, 2, false), (SHORT_BYTES, 1, false)] {
             let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
             let mut stream = Coalesce::new(near);

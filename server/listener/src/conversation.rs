@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flood_of_frames_does_not_delay_interruptions() {
+    async fn flood_of_pings_does_not_delay_a_connection_close() {
         let (reads, leaves) = (Arc::<AtomicUsize>::default(), AtomicUsize::new(0));
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_heads_have_a_memory_bound_and_a_minimum_per_connection() {
+    fn request_heads_have_a_limit_and_a_minimum_per_connection() {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
         let one = everybody.of_connection();

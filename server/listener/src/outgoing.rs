@@ -199,7 +199,7 @@ mod tests {
 
     /// The audit events of thousands of answers may wait for a disk before the answers are metered.
     #[test]
-    fn answer_reserves_room_before_it_is_metered() {
+    fn answer_reserves_capacity_before_it_is_metered() {
         let (outgoing, unread) = alone();
         let get = || outgoing.withhold(&Method::GET, object());
         let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_counted_once_until_it_is_taken() {
+    async fn answer_bytes_are_counted_once_until_the_socket_accepts_them() {
         let (outgoing, unread) = alone();
         for method in [Method::GET, Method::PATCH] {
             let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
@@ -265,7 +265,7 @@ mod tests {
 
     /// The answer's own reservation fills the capacity, and must not block the answer.
     #[tokio::test]
-    async fn late_answer_body_keeps_its_reserved_room() {
+    async fn late_answer_body_keeps_its_reserved_capacity() {
         let (outgoing, unread) = alone();
         let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
         let (_, taken) = passed.pop().unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replacement_answer_releases_the_room_of_the_first() {
+    async fn replacement_answer_releases_the_capacity_of_the_original() {
         let (outgoing, unread) = alone();
         let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
         let metered = outgoing.meter(Response::new(full("another")).into(), taken, OpenStreams::default().open());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn empty_frames_are_not_forwarded() {
+    async fn empty_answer_frames_are_not_forwarded() {
         let frames = ["", "a", "", "", "b", ""].map(|data| Ok(Frame::data(Bytes::from_static(data.as_bytes()))));
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
         let unread = Gauge::default();

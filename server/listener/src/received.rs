@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_not_read_while_its_request_is_authenticated() {
+    fn connection_is_not_read_while_its_request_is_being_authenticated() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_not_authenticated_reads_once_in_each_turn() {
+    fn unauthenticated_connection_is_read_once_in_each_task_poll() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_long_head_after_a_complete_one_keeps_its_place() {
+    fn incomplete_long_head_keeps_its_permit_after_a_complete_head() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let mut received = ByteCounter::default();

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_unauthenticated_connection_is_closed_for_a_new_one() {
+    fn new_connection_closes_the_oldest_unauthenticated_connection() {
         let strangers = Strangers::with_connections(8);
         let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
         let (first, second) = (strangers.admit(), strangers.admit());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_with_the_oldest_long_head_is_closed_for_another() {
+    fn new_long_head_closes_the_connection_with_the_oldest() {
         let strangers = Strangers::with_connections(4 * 2 * LONG_HEADS_MAX);
         let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| strangers.admit()).collect();
         let mut places: Vec<_> = connections[1..].iter().map(Stranger::begin_long_head).collect();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mutual_wakeups_of_connection_and_stream_wake_no_task() {
+    async fn mutual_wakeups_of_connection_and_stream_bypass_the_runtime() {
         const FRAMES: u32 = 10;
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_and_stream_are_polled_only_for_their_own_events() {
+    async fn connection_and_stream_are_polled_only_after_their_own_wakeups() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_is_polled_without_a_wakeup_of_its_own() {
+    async fn each_call_of_drive_polls_the_connection() {
         let mut streams = Streams::new(Begun::default());
         let is_to_end = std::cell::Cell::new(false);
         let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_running_stream_leaves_the_task_of_its_connection() {
+    async fn stream_with_a_long_poll_moves_to_its_own_task() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_panics_takes_none_of_the_others_along() {
+    async fn panic_of_one_stream_does_not_end_other_streams() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         begun.execute(async { panic!("of one stream") });
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_can_be_ended_alone() {
+    async fn stream_can_be_aborted_without_closing_the_connection() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (tell, told) = tokio::sync::oneshot::channel();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_headers_of_a_stream_that_is_open() {
+    fn headers_of_an_already_open_stream_count_as_trailers() {
         let count_frames = |frames: &[Vec<u8>]| count(&[&[PREFACE.to_vec()], frames].concat().concat());
         let opened = [frame(1, HEADERS, 10), frame(3, HEADERS, 10), frame(3, CONTINUATION, 10), frame(1, DATA, 900)];
         assert_eq!(count_frames(&opened), 0);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_open_until_the_frame_that_ends_it() {
+    fn head_bytes_are_counted_until_the_end_headers_flag() {
         let ended = |mut frame: Vec<u8>| {
             frame[4] = END_HEADERS;
             frame

@@ -93,7 +93,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn unread_limit_of_a_connection_depends_on_the_remaining_room() {
+    fn unread_bytes_limit_of_a_connection_depends_on_free_bytes() {
         for (own, bytes, holders, has_room, is_in_the_way) in [
             // A connection may have 16 MiB, even if more is free.
             (0, 0, 0, true, false),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn stalled_connections_leave_room_for_new_ones() {
+    fn stalled_connections_leave_capacity_for_new_connections() {
         let mut held = Vec::new();
         for _ in 0..40 {
             let mut own = 0;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_while_they_have_unread_bytes() {
+    fn connection_counts_as_holder_while_it_has_unread_bytes() {
         let unread = Unread::new(Gauge::default(), 10);
         unread.add(0, 3);
         unread.add(3, 2);

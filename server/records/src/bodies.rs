@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn complete_short_body_is_at_hand_and_others_stay_intact() {
+    async fn only_complete_short_bodies_count_as_in_memory() {
         let parts = |parts: &[&'static str]| Parts(parts.to_vec()).boxed_unsync();
         let unknown = StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("answer")))]));
         for (name, body, is_at_hand) in [

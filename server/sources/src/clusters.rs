@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_credentials_keep_the_client() {
+    async fn new_credentials_keep_the_cluster_client() {
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![with_token("a", "1", "t")]).await;
         let client = clusters.setups()[0].client.clone().unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn contexts_follow_the_namespace_of_the_description() {
+    async fn client_context_namespace_follows_the_cluster_description() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let namespaces = |clusters: &Clusters| -> Vec<_> {
             clusters
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changed_endpoints_keep_the_client_while_one_endpoint_stays() {
+    async fn changed_endpoints_keep_the_cluster_client_while_one_endpoint_stays() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let addresses = |clusters: &Clusters| -> Vec<String> {
             let client = clusters.setups()[0].client.clone().unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_twin_comes_back_when_the_other_goes() {
+    async fn refused_duplicate_cluster_is_accepted_after_removal_of_its_twin() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_context_knows_whether_it_was_named_explicitly() {
+    fn selected_context_records_whether_the_user_named_it() {
         let contexts = ["eu", "us"].map(str::to_owned);
         let named = |selection: &str| {
             let selection =
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn many_contexts_are_cut_in_messages() {
+    fn long_list_of_contexts_is_shortened_in_messages() {
         let contexts: Vec<String> = (0..25).map(|number| format!("c{number}")).collect();
         assert!(Existing(contexts).to_string().ends_with("\"c19\" and 5 more"));
     }

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn default_path_follows_the_environment() {
+    fn default_data_directory_follows_the_environment() {
         let path = |xdg: Option<&str>, home: Option<&str>| {
             DataDirectory::default_path(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
         };
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn files_belong_to_their_owner_alone() {
+    fn data_directory_files_are_accessible_only_to_their_owner() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().join("a/b")).unwrap();
         assert_eq!(mode(directory.path()), 0o700);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_trusted_by_owner_and_mode() {
+    fn data_directory_trust_depends_on_owner_and_mode() {
         for (owner, mode, own, expected) in [
             (1000, 0o700, 1000, Trust::Whole),
             (1000, 0o755, 1000, Trust::Whole),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn taken_lock_is_awaited_with_a_time_limit() {
+    async fn wait_for_the_data_directory_lock_has_a_time_limit() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let held = directory.lock().await.unwrap();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn file_readable_by_others_becomes_private() {
+    fn data_directory_file_readable_by_others_becomes_private() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write("token", b"t").unwrap();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_control_fields_are_all_read() {
+    fn every_flow_control_field_is_converted() {
         let settings = settings(
             "{flowControl: {flowControlSchemas: [{name: free, exempt: {}}, {name: all, maxRequestsInflight: \
              {max: 0, countLongRunning: true, limitBy: [Cluster, User, User]}}, {name: slow, tokenBucket: {qps: 10}}, \

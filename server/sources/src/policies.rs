@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_registries_become_rules() {
+    fn flags_and_registries_become_resource_policies() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let none = policies(&personal(), &[], &clusters()).unwrap();

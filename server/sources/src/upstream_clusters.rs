@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fields_become_a_clients_configuration() {
+    async fn upstream_cluster_fields_become_a_client_configuration() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
         let cluster = upstream(serde_json::json!({
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fingerprint_beside_the_endpoints_ignores_endpoint_changes() {
+    async fn fingerprint_without_addresses_ignores_endpoint_changes() {
         let of = async |fields: serde_json::Value| {
             let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
             (spec.address, spec.beside_endpoints.unwrap())
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_name_the_field_of_the_object() {
+    async fn upstream_cluster_errors_name_the_invalid_field() {
         for (spec, expected) in [
             (serde_json::json!({"endpoints": ["https://a"], "caFile": "none.pem"}), "spec.caFile: the file"),
             (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: it is missing"),

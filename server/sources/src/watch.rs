@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replaced_linked_and_new_files_are_noticed() {
+    async fn file_watch_detects_replaced_new_and_removed_files() {
         let parent = tempfile::tempdir().unwrap();
         let (config, other) = (parent.path().join("config"), parent.path().join("other"));
         let directory = parent.path().join("directory");
@@ -181,7 +181,7 @@ mod tests {
     /// In a pod's volume, the kubelet writes a new directory, and then replaces the symbolic link `..data`, through
     /// which all files are linked.
     #[tokio::test]
-    async fn each_exchange_of_a_mounted_volume_is_noticed() {
+    async fn file_watch_detects_each_update_of_a_mounted_volume() {
         use std::os::unix::fs::symlink;
 
         let volume = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_interrupted_wait_loses_no_notice() {
+    async fn cancelled_wait_for_file_changes_loses_no_notification() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn interrupted_waits_reach_the_slow_check() {
+    async fn cancelled_waits_for_file_changes_reach_the_interval_check() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading_and_rewriting_the_same_is_no_change() {
+    async fn reading_or_rewriting_equal_content_is_no_file_change() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();

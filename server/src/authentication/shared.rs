@@ -407,7 +407,7 @@ mod tests {
     /// The users of a cluster's own authorities are valid at that cluster's host alone. The common users are not
     /// accepted at that host.
     #[test]
-    fn authorities_of_a_host_are_good_in_its_cluster_alone() {
+    fn users_of_a_hosts_authorities_belong_to_its_cluster() {
         let (own, of_all) = (authority_and_ann(Duration::from_secs(600)), authority_and_ann(Duration::from_secs(600)));
         let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
         let replace = |hosts: &Hosts, authorities: Option<Arc<ClientCertificates>>| {

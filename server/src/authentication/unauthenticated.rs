@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_certificate_and_no_token() {
+    fn authentication_failure_reason_describes_the_certificate_but_no_token() {
         let certificate = RefusedCertificate { subject: "CN=ann".to_owned(), why: "it is old".to_owned() };
         let both = Unauthenticated {
             certificate: Some(Box::new(certificate)),

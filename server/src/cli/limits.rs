@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn default_limits_follow_from_the_memory() {
+    fn default_limits_depend_on_the_available_memory() {
         const GIB: u64 = 1 << 30;
         // The columns: flags, memory, and the limits of a collection, of all collections, and of unread answers.
         let rows = [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn exceed_adds_the_limits_of_objects_and_unread_answers() {
+    fn memory_check_adds_the_limits_of_objects_and_unread_answers() {
         for (flags, memory, expected) in [
             ("", 2 << 30, false),
             // The two lowest default limits are 96 MiB together.

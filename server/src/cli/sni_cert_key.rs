@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flag_parses_as_in_kube_apiserver() {
+    fn tls_sni_cert_key_parses_as_in_kube_apiserver() {
         for (text, expected) in [
             ("foo.crt,foo.key", Ok("")),
             (" foo.crt , foo.key ", Ok("")),

@@ -251,7 +251,7 @@ mod tests {
                            index: 3\n";
 
     #[tokio::test]
-    async fn a_valid_configuration_is_explained_without_its_secrets() {
+    async fn check_explains_a_valid_configuration_without_its_secrets() {
         let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
                         spec: { resources: [pods, deployments.apps], partial: Allow, placement: eu }\n\
                         ---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: rest }\n\
@@ -318,7 +318,7 @@ mod tests {
 
     /// Each warning contains the file name, because a configuration may have many files.
     #[tokio::test]
-    async fn policies_with_certain_mistakes_get_warnings() {
+    async fn policies_with_common_mistakes_get_warnings() {
         let rule = "{verbs: [delete], apiGroups: [core], resources: [namespace, ns]}";
         let text = format!("{CLUSTER}  dispatchPolicies: [{{rules: [{rule}], deny: {{message: never}}}}]\n");
         let found = findings(&text).await;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn authentication_configuration_is_checked_too() {
+    async fn check_validates_the_authentication_configuration() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("authentication.yaml");
         let good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: { url: \

@@ -113,7 +113,7 @@ mod tests {
                             dispatchPolicies:\n  - rules: [{verbs: ['*'], nonResourceURLs: ['*']}]\n    upsteamSubset: ['https://a']\n";
 
     #[test]
-    fn converted_files_and_lists_parse_again() {
+    fn converted_files_and_lists_are_valid_configuration() {
         let list = serde_json::json!({"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "proxy.kubegateway.io/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "us"},
                 "spec": {"servers": [{"endpoint": "https://b"}], "clientConfig": {"insecure": true}}},

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn join_reports_a_lasting_token_that_remains() {
+    fn join_reports_a_permanent_token_that_remains() {
         let minutes = TokenLifetime::Ends(Duration::from_secs(600));
         let of = |token_lifetime| Purpose {
             profile: Profile::Read,

@@ -124,7 +124,7 @@ mod tests {
 
     /// The policies of clusters apply only to resources, not to the paths of the endpoint itself.
     #[test]
-    fn policy_test_asks_only_policies_that_the_request_passes() {
+    fn policy_test_evaluates_only_policies_that_apply_to_the_request() {
         let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
         let of_itself = "MergedEndpoint all:\n  This endpoint answers it itself: it passes no policies\n";
         for (path, expected) in [
@@ -193,7 +193,7 @@ mod tests {
 
     /// A denial in the merged view does not apply to the paths of clusters.
     #[test]
-    fn the_output_ends_with_a_verdict_for_each_path() {
+    fn policy_test_output_ends_with_a_verdict_for_each_path() {
         const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
         let deny = "{rules: [{verbs: [delete], apiGroups: [''], resources: [pods]}], deny: {message: never}}";
         let pass = format!("{{rules: [{EVERYTHING}]}}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_test_notes_the_case_of_a_user_of_one_cluster() {
+    fn policy_test_explains_the_decision_for_users_of_one_cluster() {
         let otherwise =
             "If one cluster alone vouches for \"ann\" (its ServiceAccounts, tokenReview), the merged view's policies";
         let told = of_merged("--user ann --verb list --resource pods");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clusters_own_context_leads_to_the_merged_view() {
+    fn cluster_context_url_converts_to_the_merged_view_url() {
         for (url, expected) in [
             ("https://127.0.0.1:7443", "https://127.0.0.1:7443/"),
             ("https://127.0.0.1:7443/clusters/eu", "https://127.0.0.1:7443/"),

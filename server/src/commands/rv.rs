@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn full_and_item_forms_are_printed() {
+    fn rv_decode_prints_full_and_item_forms() {
         let token = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let table = decode_with(token, OutputFormat::Table, None).unwrap();
         assert_eq!(table, "CLUSTER    RESOURCEVERSION\ncluster1   1234\ncluster2   5678\n");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compact_form_needs_the_data_directory() {
+    fn rv_decode_of_the_compact_form_needs_the_data_directory() {
         let clusters: Vec<ClusterName> =
             (0..300).map(|number| ClusterName::new(&format!("cluster-{number:03}")).unwrap()).collect();
         let mut epochs = Epochs::default();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_version_gets_a_short_error() {
+    fn rv_decode_of_a_malformed_version_prints_a_short_error() {
         for garbage in ["", "???", "e30x", &"x".repeat(300)] {
             let error = decode_with(garbage, OutputFormat::Table, None).unwrap_err();
             assert_eq!(error.matches("composite resourceVersion").count(), 1, "{error}");

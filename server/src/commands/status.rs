@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_has_no_more_lines_than_the_terminal() {
+    fn status_frame_has_no_more_lines_than_the_terminal() {
         let lines = |count: usize| (0..count).map(|number| format!("line {number}")).collect::<Vec<_>>();
         assert_eq!(frame(lines(2), 3), "\x1b[Hline 0\x1b[K\r\nline 1\x1b[K\r\n\x1b[J");
         let cut = frame(lines(9), 4);

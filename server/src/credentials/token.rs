@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_survives_restarts() {
+    fn personal_token_survives_restarts() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let first = BearerToken::open(&directory).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_token_is_named() {
+    fn error_names_a_damaged_token_file() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(TOKEN_FILE, b"short").unwrap();

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_names_its_user_to_an_endpoint_that_trusts_the_authority() {
+    fn issued_certificate_authenticates_its_user_at_endpoints_of_the_authority() {
         let long: Vec<String> = (0..40).map(|number| format!("group-{number}-{}", "x".repeat(60))).collect();
         let few = ["dev", "Ärzte, Ost"].map(str::to_owned);
         for algorithm in [&PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256] {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_ends_with_its_authority() {
+    fn issued_certificate_ends_no_later_than_its_authority() {
         let key = KeyPair::generate().unwrap();
         let user = NamedUser { name: "ann", groups: &[] };
         let made = opened(&key).issue(&user, now(), 365 * DAY).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_an_intermediate_authority_includes_that_authority() {
+    fn issued_certificate_chain_includes_the_intermediate_authority() {
         let root_key = KeyPair::generate().unwrap();
         let mut of_root = CertificateParams::default();
         of_root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_or_authority_is_refused() {
+    fn wrong_authority_key_or_certificate_is_refused() {
         let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let read = |key: &KeyPair| AuthorityKey::read(key.serialize_pem().as_bytes()).unwrap();
         let error = ClientAuthority::new(authority(&key).as_bytes(), read(&other)).err().unwrap();

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_ends_between_two_events() {
+    async fn drain_ends_a_forwarded_watch_between_two_events() {
         let stop = CancellationToken::new();
         let (sender, body) = frames();
         let response = Response::builder().header(CONTENT_TYPE, "application/json").body(body).unwrap();

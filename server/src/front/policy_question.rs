@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_question_survives_a_round_trip() {
+    fn policy_test_query_survives_a_round_trip() {
         let resource = QuestionResource {
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_question_matches_the_request_of_its_path() {
+    fn policy_test_of_a_resource_equals_its_path_test() {
         let seen = |question: &PolicyQuestion| {
             let read = question.read().unwrap();
             let asked = question.attributes(&read, "ann", &[]);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_question_with_a_name_is_refused_for_verbs_without_one() {
+    fn policy_test_refuses_a_name_for_verbs_without_names() {
         for (verb, subresource, is_refused) in
             [("create", "", true), ("deletecollection", "", true), ("create", "exec", false), ("list", "", false)]
         {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_question_uses_the_name_in_its_field_selector() {
+    fn policy_test_of_a_watch_uses_the_field_selectors_name() {
         for (path, name) in [
             ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb", "web"),
             ("/api/v1/namespaces/a/pods?watch=false&fieldSelector=metadata.name=web&watch=0", "web"),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_policy_question_is_refused() {
+    fn malformed_policy_test_query_is_refused() {
         for (query, expected) in [
             ("", "has a user and a verb"),
             ("user=ann&path=/", "has a user and a verb"),

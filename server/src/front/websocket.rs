@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_of_the_merged_view_alone_are_taken() {
+    fn websocket_handshakes_are_handled_only_for_merged_watches() {
         for (method, uri, taken) in [
             ("GET", "/api/v1/pods?watch=1", true),
             ("GET", "/api/v1/watch/namespaces/n/pods/p", true),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_event_is_a_message_however_the_body_is_cut() {
+    async fn each_watch_event_becomes_one_websocket_message_despite_split_frames() {
         let text = |text: &str| Message::text(text);
         assert_eq!(
             messages(true, &[b"{\"a\"", b":1}\n{}", b"\n", b"{}\n{}\n"]).await,

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_level_adds_its_lines_and_libraries_only_warn() {
+    fn each_log_level_adds_lines_and_libraries_only_warn() {
         use tracing::Level;
         let lines = [
             ("tributary_server", Level::ERROR),

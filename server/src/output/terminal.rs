@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn json_output_has_plain_characters_and_the_same_meaning() {
+    fn escaped_json_has_plain_characters_and_the_same_value() {
         let value = serde_json::json!({ "reason": HOSTILE });
         let text = plain_json(&format!("{value:#}"));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_get_half_of_the_descriptors_at_most() {
+    fn client_connections_get_at_most_half_of_the_descriptors() {
         assert_eq!((for_clients(1), for_clients(2)), (1, 2));
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         assert!(for_clients(usize::MAX) as u64 <= limit / 2 || limit == u64::MAX);

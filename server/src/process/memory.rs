@@ -166,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_this_process_is_known() {
+    fn memory_limit_of_this_process_is_detected() {
         let memory = Memory::of_this_process();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
-        // The machine has more than the assumed memory.
+        // On Linux, the memory must be detected, not assumed.
         #[cfg(target_os = "linux")]
         assert_ne!(memory.bound, MemoryBound::Unknown);
     }

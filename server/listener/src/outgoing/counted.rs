@@ -100,7 +100,7 @@ mod tests {
     use crate::unread::Unread;
 
     #[test]
-    fn small_pieces_are_counted_until_the_socket_has_them() {
+    fn small_answer_pieces_are_counted_until_the_socket_accepts_them() {
         let unread = Gauge::default();
         let room = Arc::new(ConnectionRoom::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX)));
         let counted = || usize::try_from(unread.get()).unwrap();

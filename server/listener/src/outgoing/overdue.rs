@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn overdue_check_judges_each_answer_separately() {
+    async fn stuck_answer_check_judges_each_answer_separately() {
         let now = Instant::now();
         let streams: Vec<_> = (0..4).map(|_| AbortHandle::new_pair().0).collect();
         let before = |seconds| now - Duration::from_secs(seconds);

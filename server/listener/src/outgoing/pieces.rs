@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_frame_ends_in_a_piece_of_one_byte() {
+    fn large_data_ends_with_a_piece_of_one_byte() {
         let lengths = |bytes: usize| Pieces::new(vec![b'x'; bytes].into()).map(|piece| piece.len()).collect::<Vec<_>>();
         assert_eq!(lengths(0), [0; 0]);
         assert_eq!(lengths(100), [100]);

@@ -156,7 +156,7 @@ mod tests {
     use crate::settings::UNREAD_BYTES_MAX;
 
     #[tokio::test(start_paused = true)]
-    async fn connection_without_unread_bytes_may_write_despite_full_memory() {
+    async fn request_without_unread_bytes_proceeds_at_the_unread_bytes_limit() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let other = Arc::new(ConnectionRoom::new(unread));
@@ -167,7 +167,7 @@ mod tests {
 
     /// A user may have a thousand connections with a few unread bytes each.
     #[tokio::test(start_paused = true)]
-    async fn requests_waiting_for_room_share_a_bound_across_connections() {
+    async fn requests_waiting_for_capacity_share_a_limit_across_connections() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let all = Counted::new(&stuck, 1 << 20);
@@ -183,7 +183,7 @@ mod tests {
 
     /// A connection that reads a long list nearly always has an unread frame.
     #[tokio::test(start_paused = true)]
-    async fn a_write_waits_for_what_its_connection_is_about_to_read() {
+    async fn write_waits_until_the_client_reads_an_unread_frame() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let reader = Arc::new(ConnectionRoom::new(unread));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_room_wakes_one_waiter_at_a_time() {
+    fn freed_capacity_wakes_one_waiting_task_at_a_time() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert_eq!(crowd.woken(), 1);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_room_passes_to_the_next_waiter() {
+    fn unused_capacity_passes_to_the_next_waiting_task() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");

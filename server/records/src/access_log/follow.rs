@@ -268,7 +268,7 @@ mod tests {
 
     /// A user may open a thousand watches, each with a request head of a megabyte.
     #[tokio::test]
-    async fn access_log_entry_of_a_watch_keeps_little_of_its_head() {
+    async fn access_log_entry_does_not_retain_the_request_head() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let settings = AccessLogSettings { path, rotation: Rotation::default(), buffer_size: 1 };

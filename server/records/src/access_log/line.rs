@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn access_line_with_hostile_text_is_one_line_of_json() {
+    fn access_log_line_with_hostile_text_is_one_json_line() {
         let forged = "x\"}\n{\"status\":200,\"user\":\"root\"";
         let line = AccessLine {
             time: String::new(),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_id_of_a_client_is_accepted_if_short_and_plain() {
+    fn client_audit_id_is_accepted_if_short_and_printable() {
         for (given, is_taken) in
             [("a-1", true), ("", false), ("a b", false), (&"a".repeat(64), true), (&"a".repeat(65), false)]
         {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_id_is_a_random_uuid() {
+    fn new_audit_id_is_a_random_uuid() {
         let [one, two] = [(); 2].map(|()| new_audit_id().to_str().unwrap().to_owned());
         assert_ne!(one, two);
         for id in [one, two] {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lines_that_arrive_during_a_write_are_written_together() {
+    async fn log_lines_that_arrive_during_a_write_are_written_together() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lines_written_together_have_separate_results() {
+    async fn log_lines_that_are_written_together_have_separate_results() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn cancelled_writer_still_writes_the_remaining_lines() {
+    async fn cancelled_log_writer_still_writes_the_remaining_lines() {
         let (shared, writes, go_on) = gated();
         let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new()))
         else {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_writers_lose_and_duplicate_no_lines() {
+    fn concurrent_log_writers_lose_and_duplicate_no_lines() {
         #[derive(Clone, Default)]
         struct Kept(Arc<Mutex<Vec<u8>>>);
 

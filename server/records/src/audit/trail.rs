@@ -320,7 +320,7 @@ mod tests {
     use crate::line_log::Rotation;
 
     #[test]
-    fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
+    fn yaml_body_above_a_kilobyte_needs_a_blocking_thread() {
         for (content_type, bytes, is_long) in [
             ("application/json", LONG_BYTES, false),
             ("application/yaml", LONG_BYTES / YAML_COST, false),

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_sent_in_parts() {
+    fn long_list_of_audit_events_is_split_into_parts() {
         let own = Truncation { event: 0, list: 10 };
         let lines =
             |lengths: &[usize]| lengths.iter().map(|length| Bytes::from("x".repeat(*length))).collect::<Vec<_>>();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn error_names_a_missing_kubeconfig_once() {
+    async fn webhook_error_names_a_missing_kubeconfig_once() {
         let path = tempfile::tempdir().unwrap().path().join("nope");
         let shown = path.display().to_string();
         let settings = settings(path, AuditMode::Batch, 1);
@@ -318,7 +318,7 @@ mod tests {
     const LINE: Bytes = Bytes::from_static(b"{}\n");
 
     #[tokio::test]
-    async fn batch_is_sent_when_full_or_old_and_retried_after_failure() {
+    async fn full_or_old_audit_batch_is_sent_and_retried() {
         let (server, mut received) = webhook(2).await;
         let (sink, metrics) = sink(&server, AuditMode::Batch, 3).await;
         for _ in 0..4 {

@@ -278,7 +278,7 @@ mod tests {
     /// Thousands of spans may wait for a slow collector. The collector rejects the whole batch of a span that is too
     /// long.
     #[tokio::test]
-    async fn client_cannot_make_a_span_long_or_choose_its_name() {
+    async fn client_text_cannot_lengthen_a_span_or_choose_its_name() {
         let long = format!("/api/v1/{}", "x".repeat(60 << 10));
         let span = traced("OWN", &long, &long).own_span(0);
         assert_eq!((&*span.name, value(&span, "http.request.method").as_str()), ("_OTHER", "_OTHER"));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_members_are_known_after_a_restart() {
+    fn signing_keys_of_members_are_restored_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_file_is_ignored_and_replaced() {
+    async fn damaged_discovery_file_is_ignored_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(read(&directory), LastHeard::default(), "there is none yet");

@@ -400,7 +400,7 @@ users:
     }
 
     #[test]
-    fn second_write_replaces_only_its_own_entries() {
+    fn second_kubeconfig_write_replaces_only_its_own_entries() {
         let first = put(OWN, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
         assert_eq!(put(&first, &entries("tributary-", &["all", "eu"])).unwrap(), None, "nothing to do");
         // A user has set a namespace, as `kubectl config set-context` does.
@@ -420,7 +420,7 @@ users:
     }
 
     #[test]
-    fn kubeconfig_entries_of_others_are_not_overwritten() {
+    fn kubeconfig_entries_of_other_programs_are_not_overwritten() {
         for (text, kind) in [
             ("contexts:\n- name: tributary-all\n  context: {}\n", "contexts"),
             ("users:\n- name: tributary-user\n  user: {}\n", "users"),
@@ -436,7 +436,7 @@ users:
     }
 
     #[test]
-    fn entries_with_the_same_name_in_another_file_are_found() {
+    fn duplicate_entry_name_in_a_second_kubeconfig_is_found() {
         let own = entries("tributary-", &["all"]);
         let of_an_earlier_run = put("", &own).unwrap().unwrap();
         for (other, expected) in [

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_server_has_the_proxy_that_is_meant_for_it() {
+    fn each_server_is_reached_through_its_configured_proxy() {
         let proxy = Uri::from_static("http://u:p@proxy.example:3128");
         let matcher = Matcher::builder().https("http://proxy.example:3128").no("direct.example,10.0.0.0/8").build();
         let environment = Proxies::Environment { proxy: Some(proxy.clone()), matcher: Arc::new(matcher) };

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entry_that_would_hide_one_of_another_kubeconfig_is_refused() {
+    async fn kubeconfig_entry_that_would_hide_another_files_entry_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
         put_into(other.clone(), &[], entries()).await.unwrap();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn kubeconfig_lock_is_awaited_with_a_time_limit() {
+    async fn wait_for_the_kubeconfig_lock_has_a_time_limit() {
         let directory = tempfile::tempdir().unwrap();
         let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
         fs::write(&lock, "").unwrap();

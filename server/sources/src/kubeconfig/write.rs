@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn kube_reads_what_is_written() {
+    fn written_client_kubeconfig_is_readable_by_kube() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("all.kubeconfig");
         write(&path, &["eu", "us"]).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_keep_the_namespace_of_the_original_context() {
+    fn client_contexts_keep_the_namespace_of_the_original_context() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("all.kubeconfig");
         write(&path, &["eu/shop", "us"]).unwrap();

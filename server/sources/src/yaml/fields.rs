@@ -106,7 +106,7 @@ spec:
     }
 
     #[test]
-    fn a_change_of_one_field_keeps_all_other_lines() {
+    fn change_of_one_yaml_field_keeps_all_other_lines() {
         assert_eq!(changed(TEXT, |_| {}).as_deref(), Some(TEXT));
         for (name, change, before, after) in [
             ("replace", (|to| to["spec"]["last"] = json!("other")) as fn(&mut Value), "  last: x\n", "  last: other\n"),

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_report_states_what_the_endpoint_account_cannot_reach() {
+    fn rights_report_names_resources_beyond_the_account_profile() {
         let unreached = ClusterAnswer { is_reached: false, ..said(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
         assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");

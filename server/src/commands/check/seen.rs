@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_account_has_groups_by_its_name() {
+    fn service_account_name_implies_its_groups() {
         let groups = |name: &str| {
             let (user, is_account) = user_of(name, &["dev".to_owned()]);
             (user.groups.join(" "), is_account)

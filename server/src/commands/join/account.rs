@@ -295,7 +295,7 @@ mod tests {
 
     /// A `get` may open a console, as in KubeVirt.
     #[test]
-    fn get_of_an_unknown_custom_subresource_is_not_reading() {
+    fn get_of_an_unknown_custom_subresource_is_not_a_read() {
         for (group, resource, expected) in [
             ("", "pods", true),
             ("", "pods/log", true),

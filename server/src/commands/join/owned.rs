@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_user_stay() {
+    fn join_keeps_upstream_cluster_fields_of_the_user() {
         let first = owned("", |_| {}).apply_to(&eu(), None);
         let mut present = first.clone();
         for (field, value) in [

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_for_a_cluster_without_rbac_names_what_join_needs() {
+    fn error_for_a_cluster_without_rbac_names_the_remedy() {
         assert!(KnownResources::usual().has_roles().is_ok());
         let mut without = KnownResources::usual();
         without.by_name.retain(|(group, _), _| group != RBAC);

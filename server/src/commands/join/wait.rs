@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn long_wait_prints_what_it_waits_for() {
+    async fn long_wait_prints_its_subject_and_time_limit() {
         let told = RefCell::new(Vec::new());
         let say = |line: &str| told.borrow_mut().push(line.to_owned());
         let begun = Instant::now();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_wait_prints_nothing() {
+    async fn wait_of_two_seconds_prints_nothing() {
         let begun = Instant::now();
         let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
         let found = until_there("it is there", |line| panic!("{line}"), look).await.unwrap();

@@ -283,7 +283,7 @@ mod tests {
 
     /// The written UpstreamCluster must be valid for `serve`.
     #[test]
-    fn a_proxy_is_written_only_where_the_kubeconfig_names_it() {
+    fn join_writes_a_proxy_only_if_the_kubeconfig_names_it() {
         let folder = Folder::new();
         let named = Uri::from_static("socks5h://proxy.example:1080");
         let plan = |proxy| folder.plan("eu", ONE, proxy).unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_join_keeps_policies_and_comments() {
+    fn second_join_keeps_policies_and_comments() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         let written = folder.read("eu.yaml");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_join_cannot_change_is_left_alone() {
+    fn join_plan_does_not_change_existing_files() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         let written = folder.read("eu.yaml");
@@ -340,7 +340,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "is there already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // `join` left the file unchanged.
+                // An empty text expects a successful plan, which writes nothing.
                 "",
             ),
         ] {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_another_cluster_is_left_alone() {
+    fn join_refuses_the_file_of_another_cluster() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         folder.join("eu", ("u1", "https://moved"));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_already_in_the_folder_keeps_its_name() {
+    fn join_keeps_the_name_of_a_known_cluster() {
         let folder = Folder::new();
         folder.join("eu-admin --name eu", ONE);
         // Without `--name`, `join` updates the same file for every context, even if no name can be derived from the

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warning_headers_are_read() {
+    fn warning_header_texts_are_parsed() {
         let mut headers = HeaderMap::new();
         headers.append(WARNING, r#"299 - "cluster \"us\" is down""#.parse().unwrap());
         headers.append(WARNING, "299 -".parse().unwrap());

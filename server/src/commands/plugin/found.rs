@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_name_an_object() {
+    fn object_type_and_name_are_parsed_from_arguments() {
         let read = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
             type_and_name(&arguments).map(|(kind, name)| format!("{kind} {name}")).ok()

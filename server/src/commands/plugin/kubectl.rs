@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_of_an_unknown_cluster_lists_the_clusters() {
+    fn error_for_an_unknown_cluster_lists_the_clusters() {
         let known = || Some(vec!["eu".to_owned(), "us".to_owned()]);
         assert_eq!(check_cluster("logs", Some("eu"), known()), Ok("eu"));
         assert_eq!(check_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_words_resolve_as_in_kubectl() {
+    fn resource_names_resolve_as_in_kubectl() {
         let (core, named) = discovery();
         for (word, expected) in [
             ("pods", "v1 pods true"),

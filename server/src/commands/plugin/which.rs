@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_render_as_table_names_or_json() {
+    fn which_output_is_a_table_names_or_json() {
         let object = |namespace: Option<&str>| json!({ "metadata": { "name": "web", "namespace": namespace, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" } });
         let found = |namespace| {
             ["eu", "america"].map(|cluster| Found { cluster: cluster.to_owned(), object: object(namespace) })

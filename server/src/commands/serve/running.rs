@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ready_line_is_one_line() {
+    fn ready_message_is_a_single_line() {
         let clusters = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let line = ready_line("https://127.0.0.1:1", Some(Path::new("all.kubeconfig")), &clusters);
         assert_eq!(line, "ready: https://127.0.0.1:1 kubeconfig=all.kubeconfig clusters=a,b\n");

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn unserved_resource_is_logged_when_it_begins_and_ends() {
+    fn unserved_resource_is_logged_once_and_again_when_served() {
         let (pods, carts) = (named("pods"), named("carts.shop.example"));
         let mut unserved = Unserved::default();
         unserved.set(vec![pods.clone(), carts.clone()]);
