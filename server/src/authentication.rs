@@ -49,10 +49,10 @@ pub fn anonymous_user() -> User {
     User { info: UserInfo::anonymous(), authority }
 }
 
-/// The authentication of senders, by the mode.
+/// The authentication of requests in personal mode or shared mode.
 #[derive(Debug)]
 pub enum Authenticator {
-    /// Personal mode: a single token.
+    /// Personal mode: all requests need a single token.
     Personal(TokenDigest),
     /// Shared mode: many users. The token of personal mode is invalid.
     Shared(SharedAuthenticator),

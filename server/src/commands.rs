@@ -1,4 +1,4 @@
-//! The commands. Each command has a file.
+//! The commands of the program. Each command has a file.
 
 pub mod check;
 pub mod completion;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tributary_sources::kubeconfig::users_file::UsersFileError;
 use tributary_sources::kubeconfig::write::KubeconfigWriteError;
 
-/// Success, including the end of a graceful drain.
+/// The exit code of a success, including the end of a graceful drain.
 pub const OK: u8 = 0;
 /// A failure at runtime: a port in use, or a directory that cannot be written.
 pub const RUNTIME_FAILURE: u8 = 1;
@@ -33,7 +33,7 @@ impl Failure {
         Self::Runtime(error.into())
     }
 
-    /// Returns the exit code of this failure.
+    /// Returns the exit code of the program after this failure.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => USAGE.into(),
@@ -43,7 +43,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Writes the error with its causes on one line.
+    /// Formats the error with its causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),

@@ -34,12 +34,12 @@ use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
 
-/// The client of one connection.
+/// The facts about the client of one connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The address of the client.
+    /// The IP address and port of the client.
     pub address: SocketAddr,
-    /// The certificates that the client presented.
+    /// The client certificates of the TLS handshake.
     pub chain: Arc<ClientChain>,
     /// The host name in the client's SNI.
     pub server_name: Option<HostName>,
@@ -76,7 +76,7 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// Adds an audit log.
+    /// Adds an audit log to the front.
     #[must_use]
     pub fn audited(self, audit: Option<Arc<Auditor>>) -> Self {
         if let Some(audit) = &audit {
@@ -85,7 +85,7 @@ impl<H: Handler> Front<H> {
         Self { audit, ..self }
     }
 
-    /// Adds an access log and a tracer.
+    /// Adds an access log and a tracer to the front.
     #[must_use]
     pub fn observed(self, observers: Observers) -> Self {
         if let Some(log) = &observers.access_log {
@@ -186,7 +186,7 @@ impl<H: Handler> Front<H> {
             arrival.trace = received.trace().clone();
         }
         observed.placed(&arrival);
-        // Stage: authentication.
+        // Stage: authentication of the sender.
         let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
             Ok(known) => known,
             Err(why) => {
@@ -269,7 +269,7 @@ impl<H: Handler> Front<H> {
         known
     }
 
-    /// Runs the stages after authentication.
+    /// Runs the stages of a request after authentication.
     async fn respond(&self, mut head: Parts, body: Body, mut context: RequestContext, room: Room) -> Answer {
         // Stage: limits of the user's connections, and pages of other origins. They precede the path's stage, because
         // they do not depend on the path.

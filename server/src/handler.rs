@@ -50,7 +50,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Returns the report about the handler and its clusters, without the listener's parts. Cancel: safe.
     fn report(&self) -> impl Future<Output = Report> + Send;
 
-    /// Returns the dispatch policies in use.
+    /// Returns the dispatch policies in use, for `/tributary/policy-test`.
     fn dispatch_settings(&self) -> DispatchSettings {
         DispatchSettings::default()
     }

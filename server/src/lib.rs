@@ -53,7 +53,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The reason why the program ends early.
+/// The reason why the program ends without success.
 enum Ended {
     /// The output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),

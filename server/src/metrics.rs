@@ -22,17 +22,17 @@ pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 /// The media type of the exposition. Prometheus requests it, and every scraper accepts it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The label of an authentication's result.
+/// The metric label with the result of an authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AuthenticationLabels {
-    /// `success` or `failure`, as in kube-apiserver.
+    /// The result of the authentication: `success` or `failure`, as in kube-apiserver.
     pub result: &'static str,
 }
 
 /// The label of the reason why a request was refused by its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HostLabels {
-    /// `unknown`, `misdirected` or `contradicting`.
+    /// The reason of the refusal: `unknown`, `misdirected` or `contradicting`.
     pub reason: &'static str,
 }
 

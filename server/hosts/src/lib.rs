@@ -41,7 +41,7 @@ impl Hosts {
         self.0.store(Arc::new(table));
     }
 
-    /// The current table of hosts.
+    /// Returns the current host table.
     pub fn table(&self) -> Arc<HostTable> {
         self.0.load_full()
     }

@@ -1,4 +1,4 @@
-//! Reads the host of a request from its head.
+//! Reads the requested host from a request's `Host` or `:authority`.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -6,14 +6,14 @@ use tributary_apimachinery::Host;
 
 use crate::refusal::HostRefusal;
 
-/// The host in a request's head, as parsed.
+/// The parsed host of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedHost {
     /// A valid host name or address.
     Host(Host),
-    /// A text that is not a valid host.
+    /// A `Host` value that is not a valid host.
     Unreadable,
-    /// A missing host, which HTTP/1.0 allows.
+    /// A request without a host, which HTTP/1.0 allows.
     None,
 }
 

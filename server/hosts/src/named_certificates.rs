@@ -48,7 +48,7 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// The serving certificates by name.
+/// The serving certificates of `--tls-sni-cert-key`, by host name or IP address.
 #[derive(Clone, Default)]
 pub struct NamedCertificates(HashMap<CertificateName, Arc<CertifiedKey>>);
 
@@ -157,7 +157,7 @@ mod tests {
         ] {
             assert_eq!(named.of_name(asked).map(which), expected, "{asked}");
         }
-        // IP addresses in certificates are ignored.
+        // IP addresses in a certificate's subjectAltName are ignored.
         for (address, expected) in [("10.0.0.1", None), ("10.0.0.2", Some("three")), ("10.0.0.3", None)] {
             assert_eq!(named.of_address(address.parse().unwrap()).map(which), expected, "{address}");
         }

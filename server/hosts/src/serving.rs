@@ -13,10 +13,10 @@ use x509_parser::prelude::FromDer;
 /// An error in a serving certificate or its key. The error never contains data of the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServingCertificateError {
-    /// The file is not valid PEM.
+    /// The certificate file is not valid PEM.
     #[error("{0}")]
     Certificate(String),
-    /// The file contains no certificate.
+    /// The certificate file contains no certificate.
     #[error("it holds no certificate")]
     NoCertificate,
     /// The key cannot be parsed. The parser's message is omitted, because the message could quote the key.

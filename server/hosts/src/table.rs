@@ -11,7 +11,7 @@ use crate::named::NamedHost;
 use crate::refusal::HostRefusal;
 use crate::tls::HostTls;
 
-/// The host names and TLS settings of one cluster.
+/// The host names and TLS settings of one cluster's own API.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterHosts {
     /// The names of the cluster's hosts (`spec.serverNames`).
@@ -20,18 +20,18 @@ pub struct ClusterHosts {
     pub tls: Option<Arc<HostTls>>,
 }
 
-/// A conflict about the API of one host.
+/// A conflict between two claims on the same host name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostConflict {
-    /// A cluster claims a host of the merged view.
+    /// A cluster's `serverNames` contain a host of the merged view.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a name of the merged view (--merged-host); remove it \
          from one of the two"
     )]
     Merged {
-        /// The cluster that claims the host.
+        /// The cluster whose `serverNames` contain the host.
         cluster: ClusterName,
-        /// The host that the cluster claims.
+        /// The host in the cluster's `serverNames`.
         host: HostName,
     },
     /// A cluster claims a host that belongs to an endpoint on loopback, as `localhost`.
@@ -40,22 +40,22 @@ pub enum HostConflict {
          reached by itself; give the cluster another name"
     )]
     Local {
-        /// The cluster that claims the host.
+        /// The cluster whose `serverNames` contain the host.
         cluster: ClusterName,
-        /// The host that the cluster claims.
+        /// The host in the cluster's `serverNames`.
         host: HostName,
     },
-    /// Two clusters claim the same host.
+    /// The `serverNames` of two clusters contain the same host.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is already a name of UpstreamCluster {other:?}; remove \
          it from one of the two"
     )]
     Cluster {
-        /// The cluster that claims the host second.
+        /// The second of two clusters with the same host.
         cluster: ClusterName,
-        /// The cluster that claims the host first.
+        /// The first of two clusters with the same host.
         other: ClusterName,
-        /// The host that the two clusters claim.
+        /// The host of two clusters.
         host: HostName,
     },
 }
@@ -63,9 +63,9 @@ pub enum HostConflict {
 /// The target of a host: an API, or the paths of this process itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostTarget<'a> {
-    /// The API of the merged view or of one cluster.
+    /// The host serves the API of the merged view or of one cluster.
     At(&'a Mount),
-    /// No API, only the paths of this process itself, as `/metrics`.
+    /// The host serves no API, only the paths of this process itself, as `/metrics`.
     Own,
 }
 

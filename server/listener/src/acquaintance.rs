@@ -33,18 +33,18 @@ pub(super) struct Acquaintance {
     users: Arc<UserConnections>,
     /// The permit that counts the connection for its first authenticated user.
     place: OnceLock<UserConnection>,
-    /// Notified by a 401, which closes the connection unless another request is authenticated.
+    /// The notification after a 401. The connection then closes, unless another of its requests is authenticated.
     refused: Notify,
     /// True if `refused` was notified. Requests that arrive after the notification do not delay the close.
     is_refused: AtomicBool,
-    /// Notified when the connection has sent too many HTTP/2 trailers.
+    /// The notification after too many HTTP/2 trailers.
     trailers_refused: Notify,
     /// The number of complete request heads that arrived before the first authentication.
     heads: AtomicUsize,
     authenticating: Arc<Authenticating>,
 }
 
-/// Counts the connection's requests whose authentication is in progress.
+/// The number of a connection's requests whose authentication is in progress.
 #[derive(Default)]
 struct Authenticating {
     all: AtomicUsize,
@@ -103,7 +103,7 @@ impl Acquaintance {
         self.authenticating.reader.register(waker);
     }
 
-    /// Closes the connection because of too many trailers.
+    /// Requests the close of the connection after too many HTTP/2 trailers.
     pub(super) fn refuse_trailers(&self) {
         self.trailers_refused.notify_one();
     }
@@ -167,7 +167,7 @@ impl Acquaintance {
         }
     }
 
-    /// Closes the connection, unless a pending request is authenticated.
+    /// Requests the close of the connection, unless a pending request is authenticated.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::Release);
         self.refused.notify_one();
@@ -177,7 +177,7 @@ impl Acquaintance {
     /// completes for an authenticated connection. Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
-        // Like a 401, the timeout closes the connection.
+        // Like a 401, an authentication timeout closes the connection.
         self.is_refused.store(true, Ordering::Release);
         if self.is_known() {
             std::future::pending().await

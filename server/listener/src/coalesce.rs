@@ -66,14 +66,14 @@ pub(super) struct Coalesce<S> {
     /// The number of bytes of `pending` that the inner stream has accepted.
     written: usize,
     flush: Flush,
-    /// True if flushes may be deferred.
+    /// True if flushes of small writes may be deferred.
     defers: bool,
     streams: OpenStreams,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
-    /// No flush was requested after the last write.
+    /// The stream was not flushed after the last write.
     None,
     /// A flush was requested, and deferred until the next poll.
     Deferred,

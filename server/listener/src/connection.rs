@@ -55,7 +55,7 @@ pub(super) struct ClientConnection<S> {
     pub(super) peer: SocketAddr,
     pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
-    /// The permit of an unauthenticated connection.
+    /// The permit of a connection without an authenticated request.
     pub(super) stranger: Stranger,
     pub(super) users: Arc<UserConnections>,
 }

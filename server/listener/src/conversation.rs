@@ -93,7 +93,6 @@ mod tests {
     struct Flood {
         ready: Bytes,
         pings: Bytes,
-        /// The number of reads by the server.
         reads: Arc<AtomicUsize>,
     }
 
@@ -105,7 +104,7 @@ mod tests {
 
     impl AsyncRead for Flood {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            // A socket of tokio consumes budget, too.
+            // The test's stream consumes tokio's cooperative budget, as a socket does.
             ready!(pin!(coop::consume_budget()).poll(cx));
             self.reads.fetch_add(1, Ordering::Relaxed);
             if self.ready.is_empty() {
@@ -154,7 +153,7 @@ mod tests {
         };
         let (stopping, known) = (stop.clone(), Arc::clone(&acquaintance));
         tokio::spawn(async move {
-            // The server reads the first PINGs of the flood.
+            // The loop lets the server read the first PINGs of the flood.
             for _ in 0..5 {
                 yield_now().await;
             }

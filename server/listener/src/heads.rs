@@ -39,7 +39,7 @@ pub(super) struct HeldHead {
 }
 
 impl AllHeads {
-    /// Creates the count of a new connection.
+    /// Creates the head count of a new connection.
     pub(super) fn of_connection(&self) -> ConnectionHeads {
         ConnectionHeads { own: Arc::default(), all: self.clone() }
     }

@@ -9,7 +9,7 @@ use crate::outgoing::Outgoing;
 use crate::refusal::ListenerRefusal;
 
 pub(super) enum Interruption {
-    /// The connection must accept no more requests.
+    /// Instructs the connection to accept no more requests.
     Leaves,
     /// The connection must accept no more requests: a request was refused, and none was authenticated.
     Refused,

@@ -69,7 +69,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_SOON: Duration = Duration::from_secs(1);
 /// The most connections in the kernel's accept queue: the order of magnitude of Go and nginx.
 const BACKLOG: u32 = 1024;
-/// The first pause after a failed accept, for example for lack of file descriptors. The pause doubles up to
+/// The first pause after a failed `accept`, for example for lack of file descriptors. Each pause doubles, up to
 /// [`ACCEPT_PAUSE_MAX`].
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause after a failed accept, as in Go's `net/http`.
@@ -78,10 +78,10 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// An error that prevents the listener from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process listens on the port.
+    /// The port is in use by another process.
     #[error("{0} is in use by another process; choose another port by --listen, or port 0 for a free one")]
     InUse(SocketAddr),
-    /// The operating system refuses the address.
+    /// The operating system does not allow listening on the address.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address to listen on.
@@ -113,7 +113,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// The result of a drain.
+/// The result of draining the listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// The number of connections that were open at the timeout. The end of the process closes them.
@@ -132,7 +132,7 @@ pub struct ListenerOptions {
     pub goaway_chance: GoawayChance,
     /// The metrics of this listener.
     pub metrics: Arc<ListenerMetrics>,
-    /// Cancelled to start a drain.
+    /// The token whose cancellation starts the drain.
     pub stop: CancellationToken,
 }
 
@@ -170,7 +170,7 @@ struct Server<S> {
     proxies: Arc<ProxyHeaders>,
     slots: Arc<Semaphore>,
     connections_max: usize,
-    /// Contains a token for every open socket, including upgraded connections.
+    /// The tracker of open sockets, including upgraded connections.
     sockets: TaskTracker,
     stop: CancellationToken,
     goaway_chance: GoawayChance,
@@ -216,7 +216,7 @@ impl<S: RequestService> Server<S> {
         }
         *saturated = free == 0 || (*saturated && free < self.connections_max / 10);
         loop {
-            // No code closes the semaphore.
+            // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
             if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
                 return slot;
             }

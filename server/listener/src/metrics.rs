@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use crate::refusal::ListenerRefusal;
 use crate::settings::Bounds;
 
-/// The label of a refused request's reason.
+/// The metric label with the reason of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
     /// The reason, as returned by [`ListenerRefusal::as_str`].
@@ -92,7 +92,7 @@ impl ListenerMetrics {
         );
     }
 
-    /// Sets the metrics that report configured limits.
+    /// Sets the metrics that report the listener's configured limits.
     pub fn set_bounds(&self, bounds: &Bounds) {
         self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
         self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));

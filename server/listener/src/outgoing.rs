@@ -156,7 +156,7 @@ impl Outgoing {
     }
 }
 
-/// Returns whether a method only reads.
+/// Returns whether an HTTP method only reads: GET and HEAD.
 pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::settings::ProxyProtocolPeers;
 
-/// The first bytes of a version 2 header.
+/// The first bytes of a PROXY header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The length of a version 2 header before its addresses. The last two bytes contain the length of the following part.
 const FIXED_BYTES: usize = 16;
@@ -32,7 +32,7 @@ const FOLLOWING_BYTES_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ProxyHeaders {
     peers: ProxyProtocolPeers,
-    /// True if the last expected header was missing.
+    /// True if the last PROXY header from a configured peer was missing.
     are_missing: AtomicBool,
 }
 
@@ -158,7 +158,6 @@ mod tests {
         ProxyProtocolPeers(text.split(',').map(|network| network.parse().unwrap()).collect())
     }
 
-    /// Builds a version 2 header.
     fn version_2(command: u8, family: u8, following: &[u8]) -> Vec<u8> {
         let length = u16::try_from(following.len()).unwrap().to_be_bytes();
         [SIGNATURE, &[command, family][..], &length, following].concat()
@@ -274,7 +273,7 @@ mod tests {
         for (peer, sent, expected) in [
             ("203.0.113.1:7", TLS, ""),
             ("192.0.2.1:7", line, ""),
-            // A peer that closes at once, as in a port scan.
+            // A peer that closes the connection at once, as in a port scan.
             ("192.0.2.1:7", b"", ""),
             ("192.0.2.1:7", TLS, "WARN"),
             ("192.0.2.2:7", TLS, ""),

@@ -33,14 +33,14 @@ pub(super) struct ByteCounter {
 #[derive(Default)]
 struct UnfinishedHead {
     bytes: usize,
-    /// The number of complete heads before this head.
+    /// The number of complete request heads before this head.
     heads: usize,
-    /// The permit for a long head.
+    /// The permit for a long request head.
     place: Option<ConnectionPermit>,
 }
 
 impl ByteCounter {
-    /// Waits until the connection may be read.
+    /// Waits until the connection may be read, because no authentication is in progress.
     pub(super) fn poll_turn(&mut self, acquaintance: &Acquaintance, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_authenticated {
             return Poll::Ready(());

@@ -27,7 +27,7 @@ pub enum ListenerRefusal {
 }
 
 impl ListenerRefusal {
-    /// All reasons, in the order of their definition.
+    /// All reasons for a refusal, in the order of their definition.
     pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::HeadTooLarge,
@@ -39,7 +39,7 @@ impl ListenerRefusal {
         Self::CrossOrigin,
     ];
 
-    /// Returns the label value for metrics.
+    /// Returns the value of the metric label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -53,7 +53,7 @@ impl ListenerRefusal {
         }
     }
 
-    /// Returns the Status of the HTTP answer.
+    /// Returns the Status in the HTTP answer to a refused request.
     pub fn status(self) -> Status {
         match self {
             Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),

@@ -69,7 +69,7 @@ pub struct Handshake<'a> {
     pub server_name: Option<HostName>,
 }
 
-/// The result of authenticating a request, as its connection needs it.
+/// The authentication result of a request, which the service reports to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationOutcome<'a> {
     /// The request is authenticated.
@@ -94,11 +94,11 @@ pub struct ConnectionUser<'a> {
 /// The result of checking the limits for a request on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// The connection may serve the request.
+    /// The connection may serve the request without exceeding a limit.
     Enough,
     /// The client has too many unread bytes of earlier answers.
     Unread,
-    /// The user has too many connections.
+    /// The user of the request has too many connections.
     Connections,
 }
 

@@ -35,7 +35,7 @@ struct Places {
     taken: Mutex<TakenPlaces>,
 }
 
-/// The acquired permits, ordered by age.
+/// The acquired connection permits, ordered by age.
 #[derive(Debug, Default)]
 struct TakenPlaces {
     next: u64,
@@ -108,7 +108,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl Stranger {
-    /// Counts the head of an unauthenticated request until the returned value is dropped. Returns `None` above the
+    /// Counts the head of an unauthenticated request until the returned guard is dropped. Returns `None` above the
     /// limit.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         self.heads.hold_head(bytes)

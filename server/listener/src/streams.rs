@@ -36,7 +36,7 @@ const LONG_STEP: Duration = Duration::from_millis(1);
 const ROUNDS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// The handle that aborts the current stream.
+    /// The handle that aborts the HTTP/2 stream of the current task.
     static STREAM: AbortHandle;
 }
 

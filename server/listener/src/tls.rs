@@ -44,12 +44,12 @@ impl ServingCertificate {
         Arc::new(Self(ArcSwap::new(certificate)))
     }
 
-    /// Returns the certificate for new connections.
+    /// Returns the serving certificate for new connections.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.0.load_full()
     }
 
-    /// Replaces the certificate for new connections.
+    /// Replaces the serving certificate for new connections.
     pub fn replace(&self, certificate: CertifiedKey) {
         self.0.store(Arc::new(certificate));
     }
@@ -111,7 +111,7 @@ impl ResolvesServerCert for CertificateAt {
 /// The inputs from which the rustls configurations are built.
 #[derive(Debug, Default)]
 struct TlsDemand {
-    /// `None` if no client certificates are requested.
+    /// The authorities from which client certificates are requested; `None` if none are requested.
     authorities: Option<RequestedAuthorities>,
     hosts: HostTable,
 }

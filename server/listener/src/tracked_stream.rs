@@ -20,13 +20,13 @@ pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) received: ByteCounter,
-    /// Contains the permit that counts the connection for its user until the socket closes.
+    /// The authentication state, whose permit counts the connection for its user until the socket closes.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,
 }
 
 impl TrackedStream {
-    /// Records whether the socket accepted a write.
+    /// Records whether the socket accepted the bytes of a write.
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
         self.outgoing.wrote(written.is_pending());
         written

@@ -11,7 +11,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD_BYTES: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// The flag of the last frame of a header block.
+/// The HTTP/2 flag of the last frame of a header block.
 const END_HEADERS: u8 = 4;
 /// The most trailers that a connection may send during its life, in bytes. One byte may encode a header that needs 144
 /// bytes of memory, so this is 64 KiB of memory.
@@ -37,7 +37,6 @@ impl Default for Protocol {
     }
 }
 
-/// The parse state of an HTTP/2 connection.
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; FRAME_HEAD_BYTES],

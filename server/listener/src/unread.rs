@@ -137,7 +137,7 @@ mod tests {
         // The unread bytes of the first 15 connections and of the 17th.
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
-        // Some connections with many bytes can always be closed when a new connection has only one frame.
+        // When a new connection has only one frame, some connections with many bytes can always be closed.
         let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
         let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
         assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");

@@ -17,11 +17,11 @@ pub(super) struct UserConnections {
     semaphore: Arc<FairSemaphore<ConnectionHolder>>,
 }
 
-/// The user of a connection, as hashes.
+/// The user of a connection and the member of that user, as hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ConnectionHolder {
     user: u64,
-    /// The member, if it alone authenticates the user.
+    /// The member that alone authenticates the user; `None` for other users.
     member: Option<u64>,
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use tributary_apimachinery::text::printable;
 
-/// The longest written text, in bytes.
+/// The maximum length of a logged text, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Text from a client or a member. Long text is cut. Control characters and line ends are escaped, so that a terminal
@@ -37,7 +37,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Copies the text into its own memory.
+    /// Copies the text, so that it no longer borrows its source.
     pub(crate) fn into_owned(self) -> Text<'static> {
         Text(Cow::Owned(self.0.into_owned()))
     }

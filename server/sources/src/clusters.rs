@@ -34,7 +34,7 @@ struct ConnectedCluster {
     user_fingerprint: String,
     /// The reason why the described user is not in use.
     refused_user: Option<String>,
-    /// Ends the cluster's streams when the cluster is removed from the configuration.
+    /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
     /// The name of the entry for the same cluster, if this entry is refused as a duplicate.
     twin: Option<ClusterName>,
@@ -121,7 +121,7 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        // The counter only includes usable clients.
+        // Only usable clients are counted.
         self.clients += u64::from(client.is_ok());
         let (client_generation, described) = (self.clients, address.clone());
         let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
@@ -140,12 +140,12 @@ impl Clusters {
         }
     }
 
-    /// Returns the clusters' setups for the router.
+    /// Returns the setups of all clusters for the router.
     pub fn setups(&self) -> Vec<ClusterSetup> {
         self.known.values().map(|known| known.setup.clone()).collect()
     }
 
-    /// Returns the clusters' names, sorted.
+    /// Returns the names of all clusters, sorted.
     pub fn names(&self) -> Vec<ClusterName> {
         self.known.keys().cloned().collect()
     }
@@ -310,7 +310,7 @@ mod tests {
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
         assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
-        // A token that is invalid in an HTTP header.
+        // A bearer token that is invalid in an HTTP header.
         clusters.update(vec![with_token("a", "1", "a\nb")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
         assert!(clusters.setups()[0].client.is_ok());

@@ -1,4 +1,4 @@
-//! The values that the sources return.
+//! The configuration values that a source returns.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, F
 
 /// A source's description of a cluster.
 pub struct ClusterSpec {
-    /// Name of the cluster.
+    /// The cluster's name.
     pub name: ClusterName,
     /// The source of the description, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
@@ -19,19 +19,19 @@ pub struct ClusterSpec {
     pub config: Result<kube::Config, String>,
     /// The addresses of the cluster's servers, except the address in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
-    /// The drained endpoints among all addresses.
+    /// The drained endpoints among all addresses of the cluster.
     pub drained_endpoints: tributary_proxy::EndpointSubset,
-    /// The probe of each endpoint.
+    /// The health probe of each endpoint.
     pub probe: tributary_proxy::Probe,
     /// The circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// Identifies the connection settings without the servers' addresses. `None` if the source supports only one
+    /// A fingerprint of the connection settings without the servers' addresses. `None` if the source supports only one
     /// address for each cluster.
     pub beside_endpoints: Option<ClusterAddress>,
-    /// Identifies the addresses and authorities, including the content of referenced files.
+    /// A fingerprint of the cluster's addresses and authorities, including the content of referenced files.
     pub address: ClusterAddress,
-    /// Identifies the user, including the content of referenced files. A new user does not affect connections and
-    /// caches.
+    /// A fingerprint of the cluster's user, including the content of referenced files. A new user does not affect
+    /// connections and caches.
     pub user_fingerprint: String,
     /// The warnings about allowed but dangerous settings.
     pub warnings: Vec<String>,
@@ -89,7 +89,7 @@ impl ClusterSpec {
 /// The configuration from all sources, read at one time.
 #[derive(Default)]
 pub struct LoadedConfiguration {
-    /// The clusters, with distinct names.
+    /// The clusters from all sources, with distinct names.
     pub clusters: Vec<ClusterSpec>,
     /// The registries. Without registries, the router's defaults apply.
     pub registries: Vec<tributary_crds::ResourceRegistry>,

@@ -11,24 +11,24 @@ pub enum ContextsError {
     /// An item of the list is empty, for example after a trailing comma.
     #[error("--contexts {0:?} has an empty item; separate contexts by single commas")]
     EmptyItem(String),
-    /// A pattern does not end with a slash.
+    /// A pattern in `--contexts` does not end with a slash.
     #[error("--contexts: the pattern {0:?} does not end with '/'; write /REGEX/")]
     UnterminatedPattern(String),
-    /// A pattern is not a valid regular expression.
+    /// A pattern in `--contexts` is not a valid regular expression.
     #[error("--contexts: /{pattern}/ is not a regular expression")]
     Pattern {
-        /// The pattern, without its slashes.
+        /// The invalid pattern, without its slashes.
         pattern: String,
         /// The error of the regular expression.
         #[source]
         source: Box<regex::Error>,
     },
-    /// A pattern matches no context.
+    /// A pattern in `--contexts` matches no context.
     #[error("--contexts: no context matches /{pattern}/; the kubeconfig has {existing}")]
     NothingMatches {
-        /// The pattern in the flag.
+        /// The pattern that matches no context.
         pattern: String,
-        /// The contexts of the kubeconfig.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
     /// The kubeconfig does not contain the named context.
@@ -36,13 +36,13 @@ pub enum ContextsError {
     UnknownContext {
         /// Name of the unknown context.
         context: String,
-        /// The contexts of the kubeconfig.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
-    /// The exclusions leave no context.
+    /// The exclusions in `--contexts` leave no context.
     #[error("--contexts: every context is excluded; remove an exclusion; the kubeconfig has {existing}")]
     AllExcluded {
-        /// The contexts of the kubeconfig.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
     /// The kubeconfig contains no contexts.
@@ -50,10 +50,10 @@ pub enum ContextsError {
         "the kubeconfig has no contexts; add some, for example by `kubectl config set-context`, or name another file by --kubeconfig"
     )]
     NoContexts,
-    /// A name in the flag is not a valid cluster name.
+    /// A `NAME=` in `--contexts` is not a valid cluster name.
     #[error("--contexts {item:?}: the name is not valid; write NAME=CONTEXT")]
     GivenName {
-        /// The item of the flag.
+        /// The item of `--contexts` with the invalid name.
         item: String,
         /// The violated rule of cluster names.
         #[source]
@@ -64,7 +64,7 @@ pub enum ContextsError {
         "no cluster name can be made from context {context:?}; name it by --contexts NAME={context}, or exclude it by --contexts '!{context}'"
     )]
     DerivedName {
-        /// Name of the context.
+        /// Name of the context without a valid cluster name.
         context: String,
         /// The violated rule of cluster names.
         #[source]
@@ -76,21 +76,21 @@ pub enum ContextsError {
          or exclude one by --contexts '!{second}'"
     )]
     Collision {
-        /// The cluster name of the two contexts.
+        /// The cluster name that two contexts would have.
         name: ClusterName,
-        /// The context that was selected first.
+        /// The first of two contexts with the same cluster name.
         first: String,
-        /// The context that was selected second.
+        /// The second of two contexts with the same cluster name.
         second: String,
     },
-    /// The flag gives two names to one context.
+    /// `--contexts` gives two names to one context.
     #[error("context {context:?} is named both {first} and {second}; one context is one cluster")]
     TwoNames {
-        /// Name of the context.
+        /// Name of the context with two names.
         context: String,
-        /// The name that was given first.
+        /// The first of the two names.
         first: ClusterName,
-        /// The name that was given second.
+        /// The second of the two names.
         second: ClusterName,
     },
 }
@@ -117,11 +117,11 @@ impl std::fmt::Display for Existing {
 
 #[derive(Clone, Debug)]
 enum Selector {
-    /// `context`, `name=context` or `!context`, depending on the kubeconfig's contexts.
+    /// An item that is not a pattern: `context`, `name=context` or `!context`, depending on the kubeconfig's contexts.
     Item(String),
-    /// `/regex/`
+    /// A pattern that selects contexts: `/regex/`.
     Pattern(Regex),
-    /// `!/regex/`
+    /// A pattern that excludes contexts: `!/regex/`.
     Exclusion(Regex),
 }
 
@@ -136,12 +136,12 @@ struct Choice {
     named: bool,
 }
 
-/// A selected context and its cluster name.
+/// A selected kubeconfig context and its cluster name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedContext {
     /// The context's name in the kubeconfig.
     pub context: String,
-    /// The name of the cluster.
+    /// The name of the context's cluster.
     pub cluster: ClusterName,
     /// True if the selection names the context explicitly. False for a context that was selected by a pattern, or as
     /// one of all contexts.

@@ -20,14 +20,14 @@ pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
 
 /// The mode of the directory: only its owner has access.
 const DIRECTORY_MODE: u32 = 0o700;
-/// The mode of each file in the directory.
+/// The mode of each file in the data directory.
 const FILE_MODE: u32 = 0o600;
 /// The file that a process locks while it reads or creates the directory's files.
 const LOCK_FILE: &str = "lock";
 /// The time to wait for the lock of another process. Creating all files takes milliseconds; ten seconds suffice for a
 /// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The interval between attempts to lock.
+/// The interval between attempts to lock the data directory.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The reason why the data directory cannot be used.
@@ -36,23 +36,23 @@ pub enum DataDirectoryError {
     /// No path is known: neither the flag, nor `XDG_DATA_HOME`, nor `HOME` is set.
     #[error("no data directory: neither XDG_DATA_HOME nor HOME is set; name one by --data-dir")]
     Unknown,
-    /// The directory cannot be created.
+    /// The data directory cannot be created.
     #[error("data directory {path} cannot be made; name another one by --data-dir")]
     Create {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The directory belongs to a different user.
+    /// The data directory belongs to a different user.
     #[error(
         "data directory {path} belongs to another user (uid {owner}), who could change what is in it; name another one by --data-dir"
     )]
     Foreign {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// User ID of the owner.
+        /// The user ID of the directory's owner.
         owner: u32,
     },
     /// The directory belongs to root, and other users may write into it.
@@ -61,9 +61,9 @@ pub enum DataDirectoryError {
          credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
     )]
     Shared {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// Mode of the directory.
+        /// The permissions of the data directory.
         mode: u32,
     },
     /// Another process has locked the data directory.
@@ -78,7 +78,7 @@ pub enum DataDirectoryError {
     /// A file in the data directory cannot be read.
     #[error("{path} cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -87,7 +87,7 @@ pub enum DataDirectoryError {
     /// A file in the data directory cannot be written.
     #[error("{path} cannot be written")]
     Write {
-        /// Path of the file.
+        /// Path of the file that cannot be written.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -172,12 +172,12 @@ impl DataDirectory {
         }
     }
 
-    /// Returns the path of the directory.
+    /// Returns the path of the data directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Returns the path of a file in the directory.
+    /// Returns the path of a file in the data directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -343,7 +343,7 @@ enum Trust {
     OpenToOthers,
     /// Root owns the directory, and other users may write into it.
     Shared,
-    /// A different user owns the directory.
+    /// A different user owns the data directory.
     Foreign,
 }
 

@@ -54,7 +54,7 @@ fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-/// Converts dimensions, without duplicates.
+/// Converts the dimensions of a flow-control limit, without duplicates.
 fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     let mut dimensions: Vec<_> = given.iter().filter_map(|by| dimension(*by)).collect();
     dimensions.sort_unstable();

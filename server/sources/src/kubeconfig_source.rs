@@ -17,7 +17,7 @@ pub enum KubeconfigSourceError {
     Contexts {
         /// The files of the kubeconfig.
         files: KubeconfigFiles,
-        /// The problem of the selection.
+        /// The error in `--contexts`.
         #[source]
         source: ContextsError,
     },

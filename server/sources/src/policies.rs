@@ -25,17 +25,17 @@ pub enum PolicyError {
     /// `--create-in` or a registry's placement names an unknown cluster.
     #[error("{field} {cluster:?}: there is no such cluster; the clusters are {existing}")]
     UnknownCluster {
-        /// The flag, or the registry's field.
+        /// The flag or the registry field with the unknown cluster.
         field: String,
-        /// The unknown name.
+        /// The unknown cluster name.
         cluster: String,
         /// The names of the configured clusters.
         existing: String,
     },
-    /// The name of a resource is invalid.
+    /// A resource pattern is invalid.
     #[error("{field}")]
     Resource {
-        /// The flag, or the registry's field.
+        /// The flag or the registry field with the invalid pattern.
         field: String,
         /// The error, which describes valid patterns.
         #[source]
@@ -81,7 +81,7 @@ pub fn policies(
 /// A resource that a flag or a registry names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedResource {
-    /// The flag, or the registry's field.
+    /// The flag or the registry field with the resource.
     pub field: String,
     /// The pattern of the resource's name.
     pub pattern: ResourcePattern,
@@ -124,7 +124,6 @@ fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     named
 }
 
-/// Resource patterns and their policy.
 type RegistryPolicy = (Vec<ResourcePattern>, ResourcePolicy);
 
 fn rule(

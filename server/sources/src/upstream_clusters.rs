@@ -39,9 +39,9 @@ pub enum UpstreamClusterError {
     Field {
         /// The invalid field, for example `spec.caFile`.
         field: String,
-        /// The problem with the field.
+        /// The problem with the invalid field.
         problem: String,
-        /// The remedy for the problem.
+        /// The remedy for the problem with the field.
         remedy: String,
     },
     /// The kubeconfig that `spec.kubeconfig` names cannot be read.
@@ -64,7 +64,7 @@ impl FileSource {
         Self { path }
     }
 
-    /// Returns the path of the file or directory.
+    /// Returns the path of the configuration file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -237,7 +237,7 @@ async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<Str
     Ok(described(&anywhere, base).await?.fingerprint)
 }
 
-/// Converts the circuit breaker of the endpoints.
+/// Converts an UpstreamCluster's circuit breaker for its endpoints.
 fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     let Some(given) = &spec.circuit_breaker else { return BreakerTuning::default() };
     let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
@@ -249,7 +249,7 @@ fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     }
 }
 
-/// Converts the probe of the endpoints.
+/// Converts an UpstreamCluster's probe for its endpoints.
 fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     let Some(given) = &spec.endpoint_probe else { return Ok(Probe::default()) };
     let path = given.path.parse().map_err(|error| {

@@ -1,7 +1,7 @@
-//! Reports changes of configuration files.
+//! Watches configuration files for changes.
 //!
-//! Directories are watched, not files, because editors replace files, and the kubelet swaps the symbolic link `..data`.
-//! Some file systems (network mounts) report no changes, so the content is also checked at long intervals.
+//! The watch covers directories, not files, because editors replace files, and the kubelet swaps the symbolic link
+//! `..data`. Some file systems (network mounts) report no changes, so the content is also checked at long intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The pause between the first notification and reading the files. Changes come in bursts (write, rename, chmod).
 const DEBOUNCE: Duration = Duration::from_millis(300);
-/// The interval of checks without a notification.
+/// The interval of content checks without a notification.
 const SLOW_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Watches a changing set of files and directories.

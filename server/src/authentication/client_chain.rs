@@ -18,7 +18,7 @@ pub struct ClientChain {
     proxy: Mutex<Option<Remembered<()>>>,
 }
 
-/// A cached result of a verification.
+/// A cached verification result of a connection's certificates.
 #[derive(Debug)]
 struct Remembered<T> {
     found: T,
@@ -34,7 +34,7 @@ impl<T: Clone> Remembered<T> {
 }
 
 impl ClientChain {
-    /// Stores the certificates of a handshake.
+    /// Stores the client certificates of a TLS handshake.
     pub fn new(certificates: &[CertificateDer<'_>]) -> Self {
         let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
         Self { certificates, ..Self::default() }

@@ -20,7 +20,7 @@ pub(crate) enum DeniedUsersFileError {
         #[source]
         source: std::io::Error,
     },
-    /// The content of the file is invalid.
+    /// The content of the file of denied users is invalid.
     #[error("--denied-users-file {}", path.display())]
     Content {
         path: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) enum DeniedUsersFileError {
 pub(crate) struct DeniedUsersFile {
     path: PathBuf,
     denied: BTreeSet<String>,
-    /// The current problem of the file, as logged.
+    /// The current problem of the file of denied users, as logged.
     trouble: Option<String>,
 }
 

@@ -22,12 +22,12 @@ use tributary_hosts::{ServingCertificateError, certified_key, doubts};
 /// problem.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationFilesError {
-    /// The file cannot be read.
+    /// A file of the authentication flags cannot be read.
     #[error("{flag} {}: it cannot be read", path.display())]
     Read {
-        /// The flag with the file's path.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -36,31 +36,31 @@ pub enum AuthenticationFilesError {
     /// The file is not a valid bundle of certificate authorities.
     #[error("{flag} {}", path.display())]
     Authorities {
-        /// The flag with the file's path.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the certificate bundle.
         path: PathBuf,
-        /// The problem of the bundle.
+        /// The problem of the certificate bundle.
         #[source]
         source: CertificateError,
     },
     /// The file is not a valid AuthenticationConfiguration.
     #[error("{AUTHENTICATION_CONFIG} {}", path.display())]
     Issuers {
-        /// Path of the file.
+        /// Path of the AuthenticationConfiguration.
         path: PathBuf,
-        /// All problems of the configuration.
+        /// All problems of the AuthenticationConfiguration.
         #[source]
         source: InvalidConfiguration,
     },
-    /// The certificate or its key is invalid.
+    /// The serving certificate or its key is invalid.
     #[error("{flag} {}", path.display())]
     Serving {
-        /// The flag with the file's path.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the certificate or key file.
         path: PathBuf,
-        /// The problem of the certificate or the key.
+        /// The problem of the serving certificate or its key.
         #[source]
         source: ServingCertificateError,
     },
@@ -91,7 +91,7 @@ pub struct AuthenticationFiles {
 }
 
 impl AuthenticationFiles {
-    /// Collects the paths from the flags.
+    /// Collects the file paths from the authentication flags.
     pub fn from_arguments(arguments: &SharedArguments) -> Self {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
@@ -100,7 +100,7 @@ impl AuthenticationFiles {
         Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving, named }
     }
 
-    /// Returns all paths, to be watched for changes.
+    /// Returns the paths of all authentication files, to be watched for changes.
     pub fn paths(&self) -> Vec<PathBuf> {
         let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
         let named = self.named.iter().flat_map(|named| [&named.certificate, &named.key]);

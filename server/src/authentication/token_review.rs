@@ -78,12 +78,12 @@ enum SaidKeys {
 #[derive(Default)]
 struct Fetched {
     asked: Option<Instant>,
-    /// The reason why the last fetch failed.
+    /// The reason why the last fetch of a cluster's keys failed.
     problem: Option<String>,
 }
 
 impl Fetched {
-    /// Returns whether the keys should be fetched now.
+    /// Returns whether a cluster's keys should be fetched now.
     fn is_due(&self, wanted: bool) -> bool {
         let age = if wanted || self.problem.is_some() { KEYS_AGE_WANTED } else { KEYS_AGE };
         self.asked.is_none_or(|asked| asked.elapsed() >= age)
@@ -162,7 +162,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             tokens.set_member_keys(keys.clone());
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
-            // The task fails only at the end of the runtime.
+            // `spawn_blocking` fails only at the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
         // The next round begins early for a new cluster, and for a name that passed to a different cluster.

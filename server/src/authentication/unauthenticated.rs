@@ -24,7 +24,7 @@ pub struct Unauthenticated {
     pub(super) certificate: Option<Box<RefusedCertificate>>,
     /// The reason why the headers of a front proxy are refused.
     pub(super) front_proxy: Option<String>,
-    /// The reason why the token is refused.
+    /// The reason why the bearer token is refused.
     pub(super) token: Option<String>,
 }
 

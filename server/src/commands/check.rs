@@ -128,7 +128,7 @@ impl Findings {
         let mut out = String::new();
         for (severity, findings) in [("error", &self.errors), ("warning", &self.warnings)] {
             for finding in findings {
-                // Writing to a string cannot fail.
+                // `write!` to a `String` never fails.
                 let _ = writeln!(out, "{severity}: {finding}");
             }
         }

@@ -62,7 +62,7 @@ fn convert_files(files: &[(PathBuf, String)]) -> anyhow::Result<Conversion> {
                 let told = differences.iter().map(|line| format!("{origin}: UpstreamCluster {name:?}: {line}"));
                 conversion.notes.extend(told);
                 let yaml = serde_saphyr::to_string(&cluster).context("it cannot be written as YAML")?;
-                // Writing to a string cannot fail.
+                // `write!` to a `String` never fails.
                 let _ = write!(conversion.yaml, "---\n{yaml}");
                 objects.clusters.push(cluster);
             }

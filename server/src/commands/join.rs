@@ -88,13 +88,13 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The state of the account before `join`.
+/// The state of an account before `join` runs.
 enum Before {
     /// The account does not exist.
     Nothing,
     /// The account exists, but its role has no stored purpose.
     Unrecorded,
-    /// The account exists with this stored purpose.
+    /// The account exists, and its ClusterRole stores this purpose.
     Recorded(Purpose),
 }
 
@@ -188,26 +188,26 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
 /// The planned changes of `join`.
 struct JoinPlan<'a> {
     context: &'a str,
-    /// The URL of the context's server.
+    /// The URL of the cluster's API server.
     url: &'a http::Uri,
     /// The cluster's minor version of Kubernetes.
     minor: u32,
     /// The user of the context, under the cluster's name for this user.
     user: &'a str,
-    /// The account before `join`.
+    /// The state of the account before `join` runs.
     before: &'a Before,
-    /// The account after `join`.
+    /// The account as `join` will create or change it.
     account: &'a Account,
     /// True if a Secret with a permanent token remains.
     leaves_token: bool,
     known: &'a KnownResources,
     steps: &'a [(Step, Value)],
-    /// The files that `join` writes on this machine.
+    /// The UpstreamCluster and the token's file, which `join` writes on this machine.
     written: &'a WrittenFiles,
 }
 
 impl JoinPlan<'_> {
-    /// Describes the plan for the user.
+    /// Describes the planned changes for the user.
     fn describe(&self) -> String {
         let Self { context, url, minor, user, before, account, leaves_token, known, steps, written } = *self;
         let mut lines =
@@ -238,7 +238,7 @@ impl JoinPlan<'_> {
     }
 }
 
-/// Describes the rules of the role for the user.
+/// Describes the rules of the account's ClusterRole for the user.
 fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = String> + use<> {
     let (kinds, groups) = account.count_kinds(known);
     let purpose = &account.purpose;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
 
-/// The time limit of an answer.
+/// The time limit of a cluster's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// A client for a cluster, with credentials.

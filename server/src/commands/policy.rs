@@ -46,7 +46,7 @@ async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -
     Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
-/// Converts the flags into the described request.
+/// Converts the command's flags into the described request.
 fn question(arguments: &PolicyTestArguments) -> PolicyQuestion {
     let target = match (&arguments.path, &arguments.resource) {
         (Some(path), _) => QuestionTarget::Path(path.clone()),

@@ -30,9 +30,9 @@ const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeco
 
 /// A page of a running server.
 pub(super) struct Page {
-    /// The path of the page.
+    /// The path of the server's page.
     pub(super) path: &'static str,
-    /// The query of the page, or empty.
+    /// The query of the server's page, or empty.
     pub(super) query: String,
     /// The page's name in messages, for example `its report`.
     pub(super) called: &'static str,
@@ -119,7 +119,7 @@ fn unanswered(named: &str, error: &ForwardError) -> Failure {
     })
 }
 
-/// Returns the message of a refusal.
+/// Returns the message in the server's refusal.
 async fn message(answer: Response<Body>) -> String {
     let code = answer.status().as_u16();
     let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;

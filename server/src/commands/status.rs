@@ -20,11 +20,11 @@ use screen::{COLUMNS_MAX, render};
 /// The interval of the live screen, as in `watch`. A report costs the server some milliseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Moves the cursor to the top left corner.
+/// The escape sequence that moves the cursor to the top left corner.
 const HOME: &str = "\x1b[H";
-/// Clears the remainder of the line, and begins the next line.
+/// The escape sequence that clears the remainder of the line, and begins the next line.
 const NEXT_LINE: &str = "\x1b[K\r\n";
-/// Clears the remainder of the screen.
+/// The escape sequence that clears the remainder of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Prints the state of a server and its clusters: once, or repeatedly on a terminal until Ctrl-C.

@@ -45,10 +45,10 @@ pub enum CertificateError {
     /// A file in the data directory cannot be read or written.
     #[error("the serving certificate is not available")]
     File(#[from] DataDirectoryError),
-    /// A key or certificate cannot be generated.
+    /// A key or certificate of personal mode cannot be generated.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// A name is invalid in a certificate.
+    /// A host name is invalid in a certificate.
     #[error("{0:?} cannot stand in a certificate")]
     Name(String),
     /// The TLS library refuses the certificate.
@@ -65,10 +65,10 @@ pub enum CertificateError {
 struct StoredCertificate {
     /// The names and addresses of the certificate; empty for the authority.
     names: Vec<String>,
-    /// The end of the validity, in seconds since 1970.
+    /// The end of the certificate's validity, in seconds since 1970.
     not_after_seconds: u64,
     certificate: String,
-    /// The key in PKCS#8, as PEM.
+    /// The private key in PKCS#8, as PEM.
     key: String,
     /// True if the authority is constrained to loopback names. Authorities of the first releases are not constrained.
     #[serde(default)]
@@ -139,7 +139,7 @@ impl Certificates {
         directory.file(AUTHORITY_CERTIFICATE_FILE)
     }
 
-    /// Returns the serving certificate as rustls needs it.
+    /// Converts the serving certificate and its key to rustls's form.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Use`].

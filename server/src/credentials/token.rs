@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
-/// The file of the token.
+/// The file of the bearer token.
 const TOKEN_FILE: &str = "token";
 /// The file of the token as a header, for `curl -H @FILE`, because other users can read command lines.
 const HEADER_FILE: &str = "authorization-header";
@@ -20,7 +20,7 @@ pub enum TokenError {
     /// The token's file cannot be read or written.
     #[error("the client credential is not available")]
     File(#[from] DataDirectoryError),
-    /// The content of the token's file is invalid.
+    /// The content of the token's file is not a valid token.
     #[error("{0} does not hold a token of this program; delete it, and a new one is made")]
     Malformed(std::path::PathBuf),
 }
@@ -41,7 +41,7 @@ impl BearerToken {
         Ok(token)
     }
 
-    /// Creates a random token.
+    /// Creates a random bearer token.
     pub fn random() -> Self {
         Self(URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>()))
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for BearerToken {
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// Computes the digest of a token.
+    /// Computes the SHA-256 digest of a token.
     pub fn from_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }

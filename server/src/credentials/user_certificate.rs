@@ -31,25 +31,25 @@ const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
 const BIT_STRING: u8 = 0x03;
 
-/// The reason why no certificate was created.
+/// The reason why no user certificate was created.
 #[derive(Debug, thiserror::Error)]
 pub enum UserCertificateError {
     /// The key file contains no unencrypted private key.
     #[error("it holds no private key that can be read; give it as PEM, and decrypted: openssl pkey -in FILE")]
     NoKey,
-    /// The type of the key is not supported.
+    /// The type of the authority's key is not supported.
     #[error("its key is of a kind that cannot be used; give one of ECDSA, Ed25519 or RSA")]
     Key(#[source] rcgen::Error),
     /// The key belongs to none of the authority's certificates.
     #[error("it is the key of none of the authority's certificates; name the one that belongs to them")]
     OtherKey,
-    /// The authority's certificates are unusable.
+    /// The certificates of the authority are unusable.
     #[error("it cannot be used")]
     Authority(#[source] CertificateError),
-    /// The certificate cannot be generated.
+    /// The user certificate cannot be generated.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// The new certificate is not valid DER.
+    /// The new user certificate is not valid DER.
     #[error("a certificate could not be made: it cannot be read")]
     Form,
     /// An endpoint with this authority would refuse the certificate.
@@ -81,16 +81,16 @@ impl AuthorityKey {
 /// An authority for client certificates, with its key.
 pub struct ClientAuthority {
     all: ClientCertificates,
-    /// The certificate that belongs to the key.
+    /// The authority's certificate that belongs to the key.
     certificate: CertificateDer<'static>,
     key: KeyPair,
 }
 
-/// The user name and groups in a certificate.
+/// The user name and groups that a certificate contains.
 pub struct NamedUser<'a> {
-    /// The user name, which becomes the common name.
+    /// The user name, which becomes the certificate's common name.
     pub name: &'a str,
-    /// The user's groups, which become organizations.
+    /// The user's groups, which become the certificate's organizations.
     pub groups: &'a [String],
 }
 
@@ -98,9 +98,9 @@ pub struct NamedUser<'a> {
 pub struct UserCertificate {
     /// The user's certificate in PEM, followed by the certificate of an intermediate authority.
     pub chain_pem: String,
-    /// The private key in PKCS#8, as PEM.
+    /// The user's private key in PKCS#8, as PEM.
     pub key_pem: String,
-    /// The end of the validity, since 1970.
+    /// The end of the certificate's validity, as time since 1970.
     pub end: Duration,
     /// True if the end of the authority's certificate shortens the requested lifetime.
     pub is_shortened: bool,
@@ -229,7 +229,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut element = vec![tag];
     match digits {
         [short] if *short < 0x80 => element.push(*short),
-        // A `usize` has at most 8 bytes.
+        // The length of an element is a `usize`, which has at most 8 bytes.
         long => {
             element.push(0x80 | u8::try_from(long.len()).unwrap_or(8));
             element.extend(long);

@@ -13,9 +13,9 @@ use crate::handler::Body;
 /// The access log and the tracer, if configured.
 #[derive(Clone, Default)]
 pub struct Observers {
-    /// Writes a line for each request.
+    /// The access log, which writes a line for each request.
     pub access_log: Option<Arc<AccessLog>>,
-    /// Records the spans of sampled requests.
+    /// The tracer, which records the spans of sampled requests.
     pub tracer: Option<Arc<Tracer>>,
 }
 
@@ -54,7 +54,7 @@ impl Observed {
         self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
 
-    /// Records the head of the answer.
+    /// Records the status of the answer in the access log and the trace.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
         if let Some(traced) = self.traced {
             traced.finish(&response);

@@ -68,7 +68,7 @@ async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Bo
 /// Returns the metrics, encoded on a blocking thread. With 1,000 clusters, encoding takes tens of milliseconds, which
 /// would delay other clients.
 async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
-    // The task fails only at the end of the runtime.
+    // `spawn_blocking` fails only at the end of the runtime.
     let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();
     let mut response = Response::new(full(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));

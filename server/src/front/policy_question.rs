@@ -20,19 +20,19 @@ use self::told::FrozenFor;
 /// The answer is text.
 pub const PATH: &str = "/tributary/policy-test";
 
-/// A described request, on which policies decide.
+/// A described request, on which dispatch policies decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyQuestion {
-    /// The user of the request.
+    /// The user name in the described request.
     pub user: String,
     /// The user's groups. `system:authenticated` is implied. A ServiceAccount without listed groups implies the groups
     /// of its namespace.
     pub groups: Vec<String>,
-    /// The header `User-Agent`.
+    /// The `User-Agent` of the described request.
     pub user_agent: String,
     /// The verb of RBAC. For a request without a resource, the HTTP method in lower case.
     pub verb: String,
-    /// The target of the request.
+    /// The target of the described request.
     pub target: QuestionTarget,
     /// The cluster whose policies are evaluated. A path below `/clusters/NAME` selects that cluster.
     pub cluster: Option<ClusterName>,
@@ -41,9 +41,9 @@ pub struct PolicyQuestion {
 /// The target of a described request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionTarget {
-    /// The path, with an optional query.
+    /// The path of the described request, with an optional query.
     Path(String),
-    /// The resource of an API request.
+    /// The resource of the described request.
     Resource(QuestionResource),
 }
 
@@ -56,15 +56,15 @@ impl Default for QuestionTarget {
 /// The resource of a described request; unused fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuestionResource {
-    /// The API group; empty for the core group.
+    /// The API group of the resource; empty for the core group.
     pub group: String,
     /// The plural name of the resource, for example `pods`.
     pub resource: String,
     /// The subresource, for example `scale`.
     pub subresource: String,
-    /// The namespace of the object.
+    /// The namespace of the object; empty for none.
     pub namespace: String,
-    /// The name of the object.
+    /// The name of the object; empty for none.
     pub name: String,
 }
 
@@ -83,7 +83,7 @@ impl QuestionResource {
             "a request with the verb {verb:?} names no object in its path, so policies see none; leave out the name"
         );
         Ok(ResourceRequest {
-            // Policies apply to all versions of a resource.
+            // The version `v1` is arbitrary, because policies apply to all versions of a resource.
             resource: GroupVersionResource::new(&self.group, "v1", &self.resource),
             namespace: given(&self.namespace),
             name: given(&self.name).filter(|_| is_of_one),
@@ -202,7 +202,7 @@ impl PolicyQuestion {
         Ok(out)
     }
 
-    /// Parses the target as the server does.
+    /// Parses the target of the described request as the server does.
     fn read(&self) -> anyhow::Result<Read> {
         Ok(match &self.target {
             QuestionTarget::Path(path) => Read::Path(request_of(&self.verb, path)?),
@@ -280,7 +280,7 @@ fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
 
-/// Returns the selected cluster, or all clusters.
+/// Returns the cluster that the described request names, or all clusters.
 fn named_clusters<'a>(
     settings: &'a DispatchSettings,
     cluster: Option<&ClusterName>,

@@ -231,7 +231,7 @@ impl WatchEvents {
         }
     }
 
-    /// Returns the next complete event of the buffer.
+    /// Returns the next complete watch event of the buffer.
     fn ready(&mut self) -> Option<Message> {
         if self.is_json {
             let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {

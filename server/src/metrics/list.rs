@@ -6,13 +6,13 @@
 pub struct MetricDescription {
     /// The name in the exposition. A counter's name ends in `_total`. A histogram has three names with suffixes.
     pub name: &'static str,
-    /// The section of the table and the dashboard.
+    /// The section of the metric in the table and the dashboard.
     pub section: Section,
-    /// The type of the metric.
+    /// The type of the metric: counter, gauge or histogram.
     pub kind: MetricKind,
-    /// The unit of the value; `None` for a number.
+    /// The unit of the metric's value; `None` for a number.
     pub unit: Option<Unit>,
-    /// The names of the labels.
+    /// The names of the metric's labels.
     pub labels: &'static [&'static str],
     /// The help text in the exposition, which is also the panel's title. The help of a metric with the values 1 and 0
     /// contains `, else `.
@@ -25,33 +25,33 @@ pub struct MetricDescription {
     pub is_objective: bool,
 }
 
-/// The section to which a metric belongs.
+/// The section of the metrics table to which a metric belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Requests and their answers.
+    /// The section of requests and their answers.
     Requests,
-    /// Open watches, and the events that clients receive.
+    /// The section of open watches, and of the events that clients receive.
     Watches,
-    /// The state of clusters and of the watches on them.
+    /// The section of clusters, and of the watches on them.
     Clusters,
-    /// Caches of objects and events.
+    /// The section of caches of objects and events.
     Memory,
-    /// Limits, dispatch policies and flow control.
+    /// The section of limits, dispatch policies and flow control.
     Governance,
-    /// Connections of clients to the listener.
+    /// The section of clients' connections to the listener.
     Connections,
-    /// The audit log. Without an audit log, these metrics are not exposed.
+    /// The section of the audit log. Without an audit log, these metrics are not exposed.
     Audit,
-    /// The access log. Without an access log, these metrics are not exposed.
+    /// The section of the access log. Without an access log, these metrics are not exposed.
     AccessLog,
-    /// Traces. Without a tracing configuration, these metrics are not exposed.
+    /// The section of traces. Without a tracing configuration, these metrics are not exposed.
     Tracing,
-    /// The process: memory, CPU and descriptors.
+    /// The section of the process: memory, CPU and file descriptors.
     Process,
 }
 
 impl Section {
-    /// All sections, in the order of the table.
+    /// All sections of metrics, in the order of the table.
     pub const ALL: [Self; 10] = [
         Self::Requests,
         Self::Watches,
@@ -65,7 +65,7 @@ impl Section {
         Self::Process,
     ];
 
-    /// Returns the title of the section.
+    /// Returns the title of the metrics section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Requests => "Requests",
@@ -85,16 +85,16 @@ impl Section {
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A value that only grows until the process ends.
+    /// A counter, whose value only grows until the process ends.
     Counter,
-    /// A value that rises and falls.
+    /// A gauge, whose value rises and falls.
     Gauge,
-    /// A count of observations by size.
+    /// A histogram, which counts observations by size.
     Histogram,
 }
 
 impl MetricKind {
-    /// Returns the name of the type in the exposition.
+    /// Returns the name of the metric type in the exposition.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -107,13 +107,13 @@ impl MetricKind {
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A duration or time in seconds.
+    /// The unit of durations and times: seconds.
     Seconds,
-    /// A size in bytes.
+    /// The unit of sizes: bytes.
     Bytes,
 }
 
-/// All metrics, grouped by section.
+/// The descriptions of all metrics, grouped by section.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription {
         name: "tributary_requests_total",

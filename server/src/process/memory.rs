@@ -18,11 +18,11 @@ const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 pub struct Memory {
     /// The size of the memory in bytes.
     pub bytes: u64,
-    /// The origin of the size.
+    /// The source of the memory size: a cgroup, the machine or an assumption.
     pub bound: MemoryBound,
 }
 
-/// The origin of a memory size.
+/// The source of a memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
     /// The limit of the process's cgroup or of a parent cgroup, as in a container.

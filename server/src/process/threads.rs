@@ -24,7 +24,7 @@ pub fn cores() -> usize {
 /// A separate runtime. Its tasks are dropped together with the runtime.
 pub struct Threads {
     handle: Handle,
-    /// `None` after the shutdown of the runtime has begun.
+    /// The tokio runtime; `None` after its shutdown has begun.
     runtime: Option<Runtime>,
 }
 
@@ -40,7 +40,7 @@ impl Threads {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs a task on these threads.
+    /// Spawns a task on the threads of this runtime.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)
     }

@@ -66,12 +66,12 @@ pub(super) struct CountedPieces {
     /// The bytes of small pieces since the last large piece. The next large piece counts for these bytes until the
     /// socket accepts it.
     small: usize,
-    /// The count of the last piece, if that is small.
+    /// The count of the answer's last piece, if that piece is small.
     last: Option<Counted>,
 }
 
 impl CountedPieces {
-    /// Begins to count a piece, and returns its data for the connection.
+    /// Begins to count a piece of an answer, and returns its data for the connection.
     pub(super) fn give(&mut self, room: &Arc<ConnectionRoom>, data: Bytes) -> Bytes {
         let costs = data.len().max(PIECE_COSTS);
         let with_small = self.small + costs;

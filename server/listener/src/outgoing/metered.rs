@@ -24,7 +24,7 @@ pub(super) struct OutgoingBody {
     number: u64,
     held: usize,
     pieces: CountedPieces,
-    /// Counts the stream as open.
+    /// The guard that counts the stream as open.
     _stream: OpenStream,
 }
 
@@ -56,7 +56,7 @@ impl OutgoingBody {
         self.answers.lock().progressed(Instant::now(), self.number, self.held);
     }
 
-    /// Marks the pending data as accepted, or the answer as ended.
+    /// Marks the pending data of an answer as accepted by HTTP/2.
     fn release(&mut self) {
         if std::mem::take(&mut self.held) > 0 {
             self.progressed();
@@ -80,7 +80,7 @@ pub(super) struct Metered {
     is_whole: bool,
     /// The reservation for the whole body, until the body's data is available.
     reserved: Option<Counted>,
-    /// The pending data that HTTP/2 has not polled.
+    /// The part of the pending data that HTTP/2 has not polled.
     rest: Pieces,
 }
 
@@ -94,7 +94,7 @@ impl Metered {
         metered
     }
 
-    /// Stores the data for the next polls.
+    /// Stores an answer's data for the next polls.
     fn hold_bytes(&mut self, data: Bytes) {
         let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
         self.rest = Pieces::new(self.answer.hold_bytes(data, counted));

@@ -13,11 +13,10 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// packet and resend it several times within this limit.
 const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 
-/// The unfinished answers of one connection.
 #[derive(Default)]
 pub(super) struct AnswersUnderWay {
     under_way: BTreeMap<u64, UnderWay>,
-    /// The number of answers that have begun.
+    /// The number of answers so far, from which each answer gets its number.
     answers: u64,
     /// The number of long-running answers that occupy the whole connection, as over HTTP/1.1. A user may read a log
     /// page by page, and the socket accepts nothing between two pages. Over HTTP/2, only the stream's window blocks,
@@ -61,7 +60,7 @@ impl AnswersUnderWay {
         self.answers
     }
 
-    /// Restarts the time limit of an answer: data became ready, or the client read some.
+    /// Restarts the time limit of an answer, because data became ready or the client read some.
     pub(super) fn progressed(&mut self, now: Instant, number: u64, bytes: usize) {
         if let Some(answer) = self.under_way.get_mut(&number) {
             (answer.bytes, answer.since) = (bytes, now);

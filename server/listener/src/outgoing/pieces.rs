@@ -10,11 +10,11 @@ use bytes::Bytes;
 /// capacity for all bytes before it.
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
-/// Data that is split into pieces.
+/// Data of an answer that is split into pieces.
 #[derive(Default)]
 pub(super) struct Pieces {
     rest: Bytes,
-    /// The last byte, if that is a piece of its own.
+    /// The last byte of the data, if that byte is a piece of its own.
     last: Bytes,
 }
 

@@ -22,10 +22,10 @@ pub(super) struct ConnectionRoom {
     unread: Unread,
     /// The heads of the requests that wait for capacity.
     heads: ConnectionHeads,
-    /// The number of unread bytes.
+    /// The number of the connection's unread bytes.
     bytes: Mutex<usize>,
-    /// Wakes one waiting task for each piece that is read, because 2,000 streams may wait. A task that finds capacity
-    /// wakes the next task, because the woken task may have no data to send.
+    /// The notification that wakes one waiting task for each piece that is read, because 2,000 streams may wait. A task
+    /// that finds capacity wakes the next task, because the woken task may have no data to send.
     freed: Arc<Notify>,
 }
 
@@ -39,7 +39,7 @@ impl ConnectionRoom {
         self.unread.load().has_room(*self.bytes.lock())
     }
 
-    /// Adds unread bytes, even beyond the capacity.
+    /// Adds unread bytes to the connection's count, even beyond the capacity.
     pub(super) fn add(&self, bytes: usize) {
         self.add_to(&mut self.bytes.lock(), bytes);
     }

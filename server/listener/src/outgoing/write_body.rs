@@ -23,12 +23,12 @@ pub(super) struct WriteBody {
     body: Body,
     room: Arc<ConnectionRoom>,
     end: End,
-    /// Set after a timeout without capacity.
+    /// The flag that is set after a timeout without capacity.
     is_refused: Arc<AtomicBool>,
 }
 
 enum End {
-    /// The body may have more frames.
+    /// The request body may have more frames.
     Open,
     /// The last frame, or the end of a body without a last frame, waits for capacity.
     Waiting {

@@ -10,7 +10,7 @@ use tributary_apimachinery::Host;
 /// The reason why an address must not be used for listening.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenAddressError {
-    /// The text is not `IP:PORT`.
+    /// The text of a listen address is not `IP:PORT`.
     #[error(
         "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, for example 127.0.0.1:7443"
     )]
@@ -35,7 +35,7 @@ pub enum ListenAddressError {
 pub struct ListenAddress(SocketAddr);
 
 impl ListenAddress {
-    /// Returns the IP address and port of the socket.
+    /// Returns the IP address and port on which the listener opens its socket.
     pub fn socket_address(self) -> SocketAddr {
         self.0
     }

@@ -45,7 +45,7 @@ pub struct Followed {
     /// tunnel ends.
     tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
     answered: Option<AnswerHead>,
-    /// The number of sent bytes of the answer's body.
+    /// The number of bytes of the answer's body that were sent.
     bytes: u64,
     /// True if the answer's body was sent to its end.
     is_complete: bool,
@@ -80,7 +80,7 @@ struct LoggedRequest {
     resource: Text<'static>,
     namespace: Text<'static>,
     name: Text<'static>,
-    /// The cluster in the request's path or host.
+    /// The cluster that the request's path or host names.
     cluster: Option<ClusterName>,
 }
 
@@ -146,7 +146,7 @@ impl Followed {
         }
     }
 
-    /// Stores the authenticated user.
+    /// Stores the authenticated user for the access log line.
     pub fn set_user(&mut self, user: &User) {
         self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
     }

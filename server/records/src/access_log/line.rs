@@ -21,7 +21,7 @@ pub(crate) struct AccessLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
     pub(crate) method: Text<'a>,
-    /// The path without its query.
+    /// The path of the request, without its query.
     pub(crate) path: Text<'a>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) verb: &'a str,

@@ -18,7 +18,7 @@ pub struct AccessLogSettings {
     pub path: PathBuf,
     /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// The capacity of the queue, in lines.
+    /// The capacity of the access log's queue, in lines.
     pub buffer_size: usize,
 }
 
@@ -74,7 +74,7 @@ impl AccessLog {
         self.modes.load_full()
     }
 
-    /// Queues a line without waiting.
+    /// Queues a line of the access log without waiting.
     pub(super) fn write(&self, line: Bytes) {
         self.lines.inc();
         self.batch.write(line);

@@ -42,7 +42,7 @@ pub struct Auditor {
 pub(crate) struct AuditedArrival<'a> {
     pub(crate) id: &'a HeaderValue,
     pub(crate) at: MicroTime,
-    /// The client's remote address.
+    /// The client's remote address from its connection or a PROXY header.
     pub(crate) peer: Option<Peer>,
 }
 

@@ -46,7 +46,6 @@ impl Passed {
         if self.is_too_long() { 0 } else { self.bytes }
     }
 
-    /// Joins the stored frames.
     pub(crate) fn text(&self) -> Vec<u8> {
         self.frames.concat()
     }
@@ -95,7 +94,7 @@ type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
 /// client disconnects.
 pub(crate) struct AuditedBody {
     body: ObservedBody<KeptAnswer>,
-    /// `None` after the writing of the last event has begun.
+    /// The function that writes the last event; `None` after the writing has begun.
     ending: Option<Ending>,
     /// The pending write of the last event. `held` contains the answer's last frame until the write completes.
     emission: Option<Emission>,
@@ -113,7 +112,7 @@ impl AuditedBody {
         Self { body, ending: Some(Box::new(ending)), emission: None, held: None }.boxed_unsync()
     }
 
-    /// Begins to write the last event.
+    /// Begins to write the last event of the request.
     fn end(&mut self) -> Option<Emission> {
         let passed = self.body.observer().0.take();
         self.ending.take().map(|ending| ending(passed))

@@ -7,14 +7,14 @@ use std::task::{Context, Poll};
 /// The result of writing an event: `true` if its request may be processed. Dropping this value does not refuse the
 /// request.
 pub(crate) enum Emission {
-    /// The writing has ended with this result.
+    /// The write of an event has ended with this result.
     Done(bool),
-    /// The writing is pending.
+    /// The write of an event is pending.
     Waiting(Pin<Box<dyn Future<Output = bool> + Send>>),
 }
 
 impl Emission {
-    /// Creates a pending result.
+    /// Creates the pending result of an event's write.
     pub(crate) fn waiting(emission: impl Future<Output = bool> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(emission))
     }
@@ -30,7 +30,7 @@ impl Emission {
         }
     }
 
-    /// Completes the write in a background task.
+    /// Completes the pending write of an event in a background task.
     pub(crate) fn detach(self) {
         if let (Self::Waiting(emission), Ok(runtime)) = (self, tokio::runtime::Handle::try_current()) {
             runtime.spawn(emission);

@@ -7,7 +7,7 @@ use tributary_audit::InvalidPolicy;
 /// An error that prevents the audit log from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The policy file cannot be read.
+    /// The audit policy file cannot be read.
     #[error("loading audit policy file: failed to read file path {path:?}")]
     PolicyFile {
         /// Path of the policy file.
@@ -16,7 +16,7 @@ pub enum AuditError {
         #[source]
         source: std::io::Error,
     },
-    /// The content of the policy file is invalid.
+    /// The content of the audit policy file is invalid.
     #[error("loading audit policy file: {problem}: from file {}", .path.display())]
     Policy {
         /// Path of the policy file.
@@ -24,7 +24,7 @@ pub enum AuditError {
         /// The first problem in the policy.
         problem: InvalidPolicy,
     },
-    /// The log file cannot be opened for writing.
+    /// The audit log file cannot be opened for writing.
     #[error("the audit log {} cannot be opened", .path.display())]
     Log {
         /// Path of the log file.

@@ -12,15 +12,15 @@ use super::settings::{AuditLogSettings, AuditMode};
 use super::together::SharedOutput;
 use crate::line_log::{Batch, Output, Target, open_target};
 
-/// The log backend in one of its modes.
+/// The log backend of the audit log, in batch or blocking mode.
 pub(crate) enum LogSink {
-    /// Each line is written before its answer is sent.
+    /// Blocking mode: each line is written before its answer is sent.
     Blocking {
         output: Arc<SharedOutput>,
         /// True if a request is refused if its event cannot be written.
         strict: bool,
     },
-    /// A background thread writes the lines.
+    /// Batch mode: a background thread writes the lines.
     Batch(Batch),
 }
 
@@ -60,7 +60,7 @@ impl LogSink {
         matches!(self, Self::Blocking { strict: true, .. })
     }
 
-    /// Writes the queued lines.
+    /// Writes the queued lines of the audit log.
     pub(crate) async fn shut_down(&self) {
         match self {
             Self::Blocking { output, .. } => output.idle().await,

@@ -10,7 +10,7 @@ use tributary_audit::Level;
 
 use crate::line_log::Losses;
 
-/// The label of the component that lost events.
+/// The metric label with the component that lost events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
     /// The component: `log`, `webhook`, `buffered` for a full queue, or `truncate` for an event that was too long.
@@ -25,9 +25,9 @@ pub(crate) struct LevelLabels {
 
 #[derive(Debug, Default)]
 pub(crate) struct AuditMetrics {
-    /// The number of generated events.
+    /// The number of generated audit events.
     pub(crate) events: Counter,
-    /// The number of lost events for each component.
+    /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
     /// The counters of `levels`, indexed without hashing a label.
@@ -68,7 +68,7 @@ impl AuditMetrics {
         self.of_levels[level as usize].get_or_init(find).inc();
     }
 
-    /// Counts events that a plugin lost.
+    /// Counts audit events that a plugin lost.
     pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
         self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
     }

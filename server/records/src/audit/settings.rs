@@ -49,7 +49,7 @@ pub struct AuditWebhookSettings {
     pub throttle: Option<ThrottleSettings>,
     /// The size limits of events and EventLists; `None` disables truncation.
     pub truncation: Option<Truncation>,
-    /// The pause before the first retry.
+    /// The pause before the first retry of a failed request to the webhook.
     pub initial_backoff: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct ThrottleSettings {
 pub enum AuditMode {
     /// Events are queued, and written after their answers.
     Batch,
-    /// Events are written before their answers.
+    /// Audit events are written before their answers are sent.
     #[default]
     Blocking,
     /// Events are written before their answers. A request is refused if its first event cannot be written.

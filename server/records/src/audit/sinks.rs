@@ -42,7 +42,7 @@ impl Sinks {
         self.log.is_none() && self.webhook.is_none()
     }
 
-    /// Writes an event's line to each backend.
+    /// Writes an audit event's line to each backend.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         let [of_log, of_webhook] = self.truncations;
         let logged = match &self.log {
@@ -81,7 +81,7 @@ impl Sinks {
         }
     }
 
-    /// Flushes the queued events to the backends.
+    /// Flushes the queued audit events to the backends.
     pub(crate) async fn shut_down(&self) {
         if let Some(log) = &self.log {
             log.shut_down().await;

@@ -20,18 +20,18 @@ use crate::line_log::Output;
 /// The time limit for the last writes at shutdown, so that a hanging disk cannot prevent the end of the process.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// An output with at most one writer at a time.
+/// An audit log output with at most one writing request at a time.
 pub(crate) struct SharedOutput(Mutex<OutputState>);
 
 /// The state of the output: free, or owned by the current writer.
 enum OutputState {
-    /// No request writes to the output.
+    /// The audit log output has no writer.
     Free(Box<Output>),
     /// A request is the writer. Other requests enqueue their lines for the writer.
     Taken(VecDeque<LeftLine>),
 }
 
-/// An enqueued line for the current writer.
+/// A log line that waits for the current writer.
 struct LeftLine {
     line: Bytes,
     written: oneshot::Sender<bool>,
@@ -88,7 +88,7 @@ impl SharedOutput {
 /// Exclusive ownership of the output by the current writer. Dropping it frees the output.
 struct Writing {
     shared: Arc<SharedOutput>,
-    /// `None` after the output was freed.
+    /// The audit log output; `None` after it was freed.
     output: Option<Box<Output>>,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::line_log::Target;
 
-    /// Reports the beginning of each write, and blocks until the test sends the write's result.
+    /// A test output that reports the beginning of each write, and blocks until the test sends the write's result.
     struct Gate {
         begun: Sender<String>,
         go_on: Receiver<io::Result<()>>,
@@ -244,7 +244,7 @@ mod tests {
         let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
         let left = shared.write(&line("one"));
         go_on.send(Ok(())).unwrap();
-        // The runtime may end before it polls the task.
+        // The runtime may end before it polls the writer's task.
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);

@@ -27,27 +27,26 @@ const LONG_BYTES: usize = 64 << 10;
 /// The cost of parsing one byte of YAML, in bytes of JSON.
 const YAML_COST: usize = 64;
 
-/// The audit state of one request.
+/// The state of one request for the audit log.
 pub struct Trail {
     auditor: Arc<Auditor>,
     id: HeaderValue,
-    /// `None` if the policy selects no event, and after the last event has been written.
+    /// The request's audit event. `None` if the policy selects no event, and after the last event has been written.
     event: Option<Event>,
     trace: RequestTrace,
     is_long_running: bool,
-    /// True if the answer's head was sent.
+    /// True if the head of the request's answer was sent.
     is_answered: bool,
     request: Option<NotedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
-    /// Fails when the tunnel of an upgraded connection ends.
+    /// The receiver that fails when the tunnel of an upgraded connection ends.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug, Default)]
 struct BodyForm {
     content_type: String,
-    /// True if the body is compressed with gzip.
     is_compressed: bool,
 }
 
@@ -257,7 +256,7 @@ impl Trail {
             });
             match filled.await {
                 Ok(event) => auditor.write(&event, stage).await,
-                // The runtime has been shut down.
+                // `spawn_blocking` fails only after the shutdown of the runtime.
                 Err(_) => true,
             }
         })

@@ -8,7 +8,7 @@ use tributary_audit::truncated_line;
 pub struct Truncation {
     /// The longest event that is written without truncation.
     pub event: usize,
-    /// The longest EventList.
+    /// The maximum length of an EventList.
     pub list: usize,
 }
 

@@ -84,7 +84,7 @@ impl WebhookSink {
         Ok(Self { webhook, mode })
     }
 
-    /// Sends a line, or queues the line in batch mode.
+    /// Sends an audit event to the webhook, or queues the event in batch mode.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         match &self.mode {
             WebhookMode::Blocking { strict } => {
@@ -149,7 +149,7 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             if let Some(rate) = throttle {
                 sent.spend_one(rate).await;
             }
-            // This function never closes the semaphore.
+            // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let webhook = Arc::clone(&webhook);
             tokio::spawn(async move {

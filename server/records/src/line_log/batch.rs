@@ -1,4 +1,4 @@
-//! A writer thread, and the queue before it.
+//! A thread that writes log lines, and its bounded queue.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};

@@ -29,7 +29,7 @@ const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 pub struct Rotation {
     /// The size, in bytes, above which the log file is rotated.
     pub max_bytes: u64,
-    /// The most rotated files.
+    /// The maximum number of rotated files.
     pub max_backups: usize,
     /// The maximum age of a rotated file, in days.
     pub max_age_days: u32,

@@ -1,4 +1,4 @@
-//! Counters of lost lines.
+//! The counters of lost log lines.
 
 use prometheus_client::metrics::counter::Counter;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 pub(crate) struct Losses {
     /// The log's name in messages, for example `audit log`.
     pub(crate) log: &'static str,
-    /// The number of lines that could not be written.
+    /// The number of log lines that could not be written.
     pub(crate) unwritten: Counter,
     /// The number of lines that the full queue rejected.
     pub(crate) unqueued: Counter,

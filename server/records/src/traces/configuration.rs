@@ -23,21 +23,21 @@ pub struct TracingConfiguration {
 /// An error that prevents the use of a TracingConfiguration file.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingConfigurationError {
-    /// The file cannot be read.
+    /// The TracingConfiguration file cannot be read.
     #[error("the tracing configuration {} cannot be read", .path.display())]
     File {
-        /// Path of the file.
+        /// Path of the TracingConfiguration file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The content of the file is invalid.
+    /// The content of the TracingConfiguration file is invalid.
     #[error("the tracing configuration {}: {problem}", .path.display())]
     Invalid {
-        /// Path of the file.
+        /// Path of the TracingConfiguration file.
         path: PathBuf,
-        /// The problem in the file, as text.
+        /// The problem in the TracingConfiguration file, as text.
         problem: String,
     },
 }

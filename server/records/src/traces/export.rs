@@ -15,7 +15,7 @@ const BATCH_SPANS: usize = 512;
 /// The longest time that a span waits until its batch is full.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// The time limit for sending one batch.
+/// The time limit for sending one batch of spans.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! Records the spans of a request.
+//! Records the trace spans of a request.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -22,7 +22,6 @@ const QUEUE_REQUESTS: usize = 2_048;
 /// The time limit for sending the queued spans at shutdown.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// The value of `service.name` in traces.
 const SERVICE: &str = "tributary";
 
 /// Samples requests and sends their spans. A process has at most one tracer.
@@ -71,7 +70,7 @@ impl Tracer {
         }
     }
 
-    /// Sends the queued spans, for at most 5 s.
+    /// Sends the queued spans to the collector, for at most 5 s.
     pub async fn shut_down(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();

@@ -15,7 +15,7 @@ use crate::data_directory::{DataDirectory, DataDirectoryError};
 /// The file of the indexes: a JSON object from index to cluster name.
 const FILE: &str = "cluster-indices.json";
 
-/// The reason why clusters cannot get indexes.
+/// The reason why clusters cannot get their indexes for item versions.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIndexError {
     /// The file of the indexes cannot be read or written.
@@ -26,9 +26,9 @@ pub enum ClusterIndexError {
         "{path} is damaged; restore it from a backup. If you remove it instead, integer resourceVersions that clients have may refer to a different cluster"
     )]
     Damaged {
-        /// Path of the file.
+        /// Path of the file of the indexes.
         path: String,
-        /// The error of the parser.
+        /// The error of the JSON parser.
         #[source]
         source: serde_json::Error,
     },
@@ -40,14 +40,14 @@ pub enum ClusterIndexError {
     Taken {
         /// The source of the cluster's description, for messages.
         origin: String,
-        /// The configured index.
+        /// The index in `spec.index`.
         index: u16,
         /// The present or former owner of the index.
         owner: ClusterName,
-        /// An unused index, as a suggestion.
+        /// An unused index that the error message suggests.
         free: Option<u16>,
     },
-    /// All indexes have been used.
+    /// All indexes for item versions have been used.
     #[error(
         "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
     )]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 
-/// The reason why no context can be used.
+/// The reason why a command cannot use a kubeconfig context.
 #[derive(Debug, thiserror::Error)]
 pub enum NotChosen {
     /// Neither a flag nor the environment names a kubeconfig.
@@ -27,16 +27,16 @@ pub enum NotChosen {
         /// The names of the kubeconfig's contexts.
         known: String,
     },
-    /// The context is invalid.
+    /// The kubeconfig context is invalid.
     #[error(transparent)]
     Problem(#[from] ContextProblem),
 }
 
-/// A context of the user's kubeconfig.
+/// A context of the user's kubeconfig, chosen by flags or as the current context.
 pub struct ChosenContext {
     /// The files of the kubeconfig.
     pub files: KubeconfigFiles,
-    /// Name of the context.
+    /// Name of the chosen context.
     pub context: String,
     /// The client configuration of the context.
     pub target: ContextTarget,

@@ -21,7 +21,7 @@ pub enum KubeconfigLoadError {
     /// A kubeconfig cannot be opened.
     #[error("kubeconfig {path} cannot be read; name another one by --kubeconfig")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable kubeconfig.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -33,39 +33,39 @@ pub enum KubeconfigLoadError {
         "kubeconfig {path} does not parse{place}: {problem}; `kubectl --kubeconfig {path} config view` shows what is wrong"
     )]
     Parse {
-        /// Path of the file.
+        /// Path of the invalid kubeconfig.
         path: PathBuf,
         /// The position of the error: ` at line L, column C`, or nothing.
         place: String,
-        /// The kind of the error.
+        /// The kind of the parser's error.
         problem: &'static str,
     },
-    /// None of the listed files exists.
+    /// None of the listed kubeconfig files exists.
     #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
     AllMissing(KubeconfigFiles),
-    /// The files cannot be merged.
+    /// The kubeconfig files cannot be merged.
     #[error("the kubeconfig files {files} cannot be merged")]
     Merge {
         /// The files of the kubeconfig.
         files: KubeconfigFiles,
-        /// The conflict between the files.
+        /// The conflict between two kubeconfig files.
         #[source]
         source: Box<KubeconfigError>,
     },
 }
 
-/// An error in a context.
+/// An error in a kubeconfig context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextProblem {
-    /// The file that contains the invalid field.
+    /// The kubeconfig file that contains the invalid field.
     pub file: PathBuf,
-    /// Name of the context.
+    /// Name of the invalid context.
     pub context: String,
     /// The invalid field, for example `users[admin].user.client-key`.
     pub field: String,
-    /// The problem with the field.
+    /// The problem with the invalid field.
     pub problem: String,
-    /// The remedy for the problem.
+    /// The remedy for the problem with the field.
     pub remedy: String,
 }
 
@@ -78,13 +78,14 @@ impl fmt::Display for ContextProblem {
 
 impl std::error::Error for ContextProblem {}
 
-/// The client configuration of a context.
+/// The client configuration of a kubeconfig context.
 pub struct ContextTarget {
     /// The address and credentials of the cluster.
     pub config: kube::Config,
-    /// Identifies the server and its authority, including the content of the authority's file.
+    /// A fingerprint of the server and its authority, including the content of the authority's file.
     pub fingerprint: String,
-    /// Identifies the user, including the content of certificate and key files. A digest, which reveals no secrets.
+    /// A fingerprint of the user, including the content of certificate and key files. The fingerprint is a digest,
+    /// which reveals no secrets.
     pub user_fingerprint: String,
     /// The proxies through which the servers are reached.
     pub proxies: Proxies,
@@ -129,7 +130,7 @@ impl Kubeconfigs {
         Self { parsed: vec![(path, config.clone())], merged: config }
     }
 
-    /// Returns the current context, if one is set.
+    /// Returns the kubeconfig's current context, if one is set.
     pub fn current_context(&self) -> Option<&str> {
         self.merged.current_context.as_deref().filter(|context| !context.is_empty())
     }
@@ -217,7 +218,6 @@ struct Checker<'a> {
     context: &'a str,
 }
 
-/// The checked parts of a context.
 struct Checked<'a> {
     cluster: &'a Cluster,
     user: Option<&'a AuthInfo>,

@@ -26,7 +26,7 @@ pub enum ChangeError {
     Taken {
         /// The list of the entry: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// Name of the entry.
+        /// Name of the entry that this program did not add.
         name: String,
     },
     /// The YAML has a form that cannot be edited, for example anchors.
@@ -40,7 +40,7 @@ pub enum ChangeError {
 /// Entries for a kubeconfig. Each entry is marked as added by this program, and its name begins with the prefix.
 #[derive(Clone, Debug)]
 pub struct Entries {
-    /// The prefix of the entries' names.
+    /// The prefix of the names of all entries.
     pub prefix: String,
     /// The entries of `clusters`, `contexts` and `users`.
     pub lists: [Vec<Value>; 3],
@@ -63,9 +63,9 @@ pub struct Removal {
 pub struct SameName {
     /// The list of the entry: `clusters`, `contexts` or `users`.
     pub kind: &'static str,
-    /// Name of the entry.
+    /// Name of the duplicate entry.
     pub name: String,
-    /// True if this program added the entry.
+    /// True if this program added the duplicate entry.
     pub is_ours: bool,
 }
 
@@ -207,7 +207,6 @@ fn with(document: Value, entries: &Entries) -> Value {
     Value::Object(document)
 }
 
-/// Returns the fields of a new kubeconfig.
 fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
@@ -240,7 +239,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
-                        // The comma after the entry is removed, too.
+                        // The comma after the removed entry is removed, too.
                         (start, entries.get(index + 1).map_or(end, |next| next.0))
                     } else {
                         (entries[index - 1].1, end)
@@ -253,7 +252,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// Returns the edits that append entries.
+/// Returns the edits that append entries to a kubeconfig.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
     // A new key is appended after the existing last key and the entries that are added to its list.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());

@@ -44,17 +44,17 @@ impl KubeconfigFiles {
         Ok(Self::one(home.join(".kube/config")))
     }
 
-    /// Creates a list of one file, which must exist.
+    /// Creates a list with one kubeconfig file, which must exist.
     pub fn one(path: PathBuf) -> Self {
         Self { paths: vec![path], may_be_missing: false }
     }
 
-    /// Returns the files in the order of precedence.
+    /// Returns the kubeconfig files in the order of precedence.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Returns whether missing files are skipped.
+    /// Returns whether missing kubeconfig files are skipped.
     pub fn may_be_missing(&self) -> bool {
         self.may_be_missing
     }

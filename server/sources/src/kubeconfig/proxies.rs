@@ -19,7 +19,7 @@ pub enum Proxies {
     Environment {
         /// The proxy's URL, including user and password.
         proxy: Option<Uri>,
-        /// Decides to which servers the proxy applies.
+        /// The matcher of `NO_PROXY`, which decides to which servers the proxy applies.
         matcher: Arc<Matcher>,
     },
 }

@@ -40,7 +40,6 @@ impl Referenced<'_> {
     }
 }
 
-/// Reads a file that must exist.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
     fs::read(path).map_err(|error| {
         let problem = format!("the file {} cannot be read: {error}", path.display());

@@ -21,7 +21,7 @@ use crate::data_directory::write_temporary;
 /// The time to wait for the lock of another program. kubectl writes a file in milliseconds; five seconds suffice for a
 /// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// The interval between attempts to lock.
+/// The interval between attempts to lock the kubeconfig.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The reason why a kubeconfig was not changed.
@@ -30,7 +30,7 @@ pub enum UsersFileError {
     /// The content of the kubeconfig prevents the change.
     #[error("kubeconfig {path} {obstacle}; it is left as it was")]
     Change {
-        /// Path of the file.
+        /// Path of the kubeconfig.
         path: PathBuf,
         /// The cause. It is a part of the message, and therefore not a `source`.
         obstacle: ChangeError,
@@ -42,13 +42,13 @@ pub enum UsersFileError {
         removal(other, *is_ours)
     )]
     Hidden {
-        /// Path of the second file.
+        /// Path of the second kubeconfig.
         other: PathBuf,
         /// The list of the entry: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// Name of the entry.
+        /// Name of the duplicate entry.
         name: String,
-        /// True if this program added the entry.
+        /// True if this program added the duplicate entry.
         is_ours: bool,
     },
     /// The kubeconfig does not exist.
@@ -63,13 +63,13 @@ pub enum UsersFileError {
         LOCK_PATIENCE.as_secs()
     )]
     Locked {
-        /// Path of the lock file.
+        /// Path of the kubeconfig's lock file.
         path: PathBuf,
     },
     /// The kubeconfig cannot be read.
     #[error("kubeconfig {path} cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable kubeconfig.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -78,7 +78,7 @@ pub enum UsersFileError {
     /// The kubeconfig cannot be written.
     #[error("kubeconfig {path} cannot be written; it is left as it was")]
     Write {
-        /// Path of the file.
+        /// Path of the kubeconfig that cannot be written.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -225,9 +225,9 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
 /// The users who may read a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// All users who could read the old file.
+    /// The new file is readable by all users who could read the old file.
     AsBefore,
-    /// Only the owner, because the file contains a token.
+    /// The new file is readable only by its owner, because it contains a token.
     OwnerAlone,
 }
 
@@ -294,7 +294,7 @@ fn say_if_closed(path: &Path, before: &fs::Metadata) {
     }
 }
 
-/// A lock file. Removed when dropped.
+/// A kubeconfig's lock file, which is removed on drop.
 struct Lock(PathBuf);
 
 impl Lock {

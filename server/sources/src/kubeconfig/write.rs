@@ -31,27 +31,27 @@ pub enum KubeconfigWriteError {
          by {flag}, or remove it first"
     )]
     Foreign {
-        /// The path from the flag, or the default path.
+        /// The path for the kubeconfig, from the flag or the default.
         path: PathBuf,
         /// The user name in the new kubeconfig.
         user: String,
         /// The flag that selects a different path.
         flag: &'static str,
     },
-    /// The directory of the path does not exist.
+    /// The directory for the kubeconfig does not exist.
     #[error("{path} cannot be written: {directory} is not a directory; make it, or choose another file by {flag}")]
     NoDirectory {
-        /// Path of the file.
+        /// The path for the kubeconfig.
         path: PathBuf,
         /// The flag that selects a different path.
         flag: &'static str,
-        /// The missing directory.
+        /// The missing parent directory.
         directory: PathBuf,
     },
-    /// The existing file cannot be read.
+    /// The file at the kubeconfig's path cannot be read.
     #[error("{path} exists and cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -60,7 +60,7 @@ pub enum KubeconfigWriteError {
     /// The kubeconfig cannot be written.
     #[error("{path} cannot be written")]
     Write {
-        /// Path of the file.
+        /// Path of the kubeconfig that cannot be written.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -80,9 +80,9 @@ pub struct ClientContext {
 /// The user name in a kubeconfig, and the flag that selects the kubeconfig's path.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// The only user name in the file.
+    /// The name of the only user in the kubeconfig.
     pub user: &'a str,
-    /// The flag that selects the path.
+    /// The flag that selects the kubeconfig's path.
     pub flag: &'static str,
 }
 
@@ -97,7 +97,7 @@ pub struct ClientKubeconfig<'a> {
     pub url: &'a str,
     /// The certificate authority in PEM; `None` for the system's authorities.
     pub authority_pem: Option<&'a str>,
-    /// The owner of the kubeconfig.
+    /// The user name and the flag of the kubeconfig.
     pub owner: Owner<'a>,
     /// The client's credential, as the fields of a `user`.
     pub credential: Value,
@@ -186,7 +186,7 @@ impl ClientKubeconfig<'_> {
 /// The state of the path to which a kubeconfig will be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// The path does not exist.
+    /// The path for the kubeconfig does not exist.
     Free,
     /// The path contains a file that this program wrote.
     Ours,
@@ -302,7 +302,7 @@ mod tests {
         let kubeconfig = ClientKubeconfig { url, authority_pem: None, owner, credential, clusters: &clusters };
         let entries = kubeconfig.entries("tributary-");
         assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
-        // A namespace that the user has set stays.
+        // A namespace that the user has set in a context stays.
         let put = super::super::entries::put("", &entries).unwrap().unwrap().replace("shop", "mine");
         assert_eq!(super::super::entries::put(&put, &entries).unwrap(), None);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A range of bytes, and its replacement.
+/// An edit of a text: a range of bytes, and its replacement.
 pub(crate) struct Edit {
     pub(crate) from: usize,
     pub(crate) to: usize,

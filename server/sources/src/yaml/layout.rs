@@ -7,7 +7,7 @@ use granit_parser::{Event, Parser, ScanError, Span};
 pub(crate) struct Node {
     /// The index of the node's first byte. For a list in block form: the first byte of the first entry's content.
     start: usize,
-    /// The index after the node's last byte.
+    /// The index after the YAML node's last byte.
     pub(crate) end: usize,
     shape: Shape,
 }
@@ -15,13 +15,13 @@ pub(crate) struct Node {
 #[derive(Debug)]
 enum Shape {
     Scalar(String),
-    /// `[…]`, or lines that begin with `-`.
+    /// A list: `[…]`, or lines that begin with `-`.
     Sequence(Vec<Node>),
     /// `{…}`, or lines. Contains keys with their values.
     Mapping(Vec<(Node, Node)>),
 }
 
-/// The position of a list in the text.
+/// The position of a list in a YAML text.
 #[derive(Debug)]
 pub(crate) enum ListLayout {
     /// The document does not contain the list's key.
@@ -51,7 +51,7 @@ pub(crate) struct MappingField<'a> {
 /// The text of a document, with the positions of its nodes.
 pub(crate) struct Layout<'a> {
     text: &'a str,
-    /// `None` for a document without content.
+    /// The root node; `None` for a document without content.
     root: Option<Node>,
 }
 
@@ -181,7 +181,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Builds nodes from a parser's events.
+/// Builds YAML nodes from a parser's events.
 struct Events<'a> {
     parser: Parser<'a, granit_parser::StrInput<'a>>,
 }

@@ -21,9 +21,9 @@ use crate::output::print;
 
 /// The remedy for missing rights of Tributary's account, as in a server's report.
 const MAY_ASK: &str = "tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
-/// The most clusters with concurrent requests.
+/// The maximum number of clusters that are queried concurrently.
 const AT_ONCE: usize = 16;
-/// The number of objects in a page, as in kubectl.
+/// The number of objects in a page of a list, as in kubectl.
 const PAGE: usize = 500;
 
 /// Prints the user's rights, cluster by cluster.
@@ -90,10 +90,8 @@ fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
     (user.authenticated(), account.is_some())
 }
 
-/// A cluster with its served resources.
 struct ServedCluster<'a> {
     cluster: &'a ClusterSpec,
-    /// Sends requests to the cluster.
     member: ClusterAccess,
     served: Served,
 }

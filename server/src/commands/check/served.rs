@@ -9,16 +9,16 @@ use crate::cli::GroupResource;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
-    /// Each resource, and whether it is namespaced.
+    /// Each served resource, and whether it is namespaced.
     by_resource: BTreeMap<String, bool>,
-    /// The names of each resource.
+    /// The singular, plural and short names of each resource.
     names: ResourceNames,
     /// True if resources are missing, because some aggregated API servers do not answer.
     is_incomplete: bool,
 }
 
 impl Served {
-    /// Reads the resources from a cluster's discovery.
+    /// Reads the served resources from a cluster's discovery.
     pub(super) fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut served = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {

@@ -11,7 +11,7 @@ use tributary_authorization::RbacKind;
 use super::resources::{KnownResources, ON_BEHALF, READS};
 use crate::cli::{Profile, TokenLifetime};
 
-/// The label of all objects of an account.
+/// The label of all objects that `join` creates.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tributary");
 /// The API group of users, uids and extras in RBAC rules for impersonation.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -52,14 +52,14 @@ pub enum Impersonation {
     Any,
 }
 
-/// Tributary's account in a cluster.
+/// Tributary's account in a cluster: a ServiceAccount with its role and binding.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// The name of the ServiceAccount, its ClusterRole and its ClusterRoleBinding.
     pub name: String,
     /// The namespace of the ServiceAccount.
     pub namespace: String,
-    /// The purpose, which determines the rights.
+    /// The purpose of the account, which determines its rights.
     pub purpose: Purpose,
 }
 
@@ -87,12 +87,12 @@ impl Purpose {
         serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
     }
 
-    /// Serializes the purpose for the annotation.
+    /// Serializes the account's purpose for the annotation of its ClusterRole.
     fn record(&self) -> String {
         json!(self).to_string()
     }
 
-    /// Returns the flag and the value of each setting.
+    /// Returns the flag and the value of each setting in the purpose.
     pub(super) fn choices(&self) -> [(&'static str, String); 6] {
         let impersonation = match self.impersonation {
             Impersonation::Constrained => "constrained",
@@ -157,7 +157,7 @@ impl Account {
         is_followed && (!is_secret || self.purpose.profile == Profile::ReadWithSecrets)
     }
 
-    /// Returns the rules of the ClusterRole.
+    /// Returns the rules of the account's ClusterRole.
     pub fn rules(&self, known: &KnownResources) -> Vec<Value> {
         let mut rules = RuleSet::default();
         for (group, resource, verbs) in known.iter() {

@@ -15,18 +15,18 @@ use crate::cli::TokenLifetime;
 use crate::commands::member::{ClusterAccess, MemberError};
 use crate::output::print;
 
-/// The field manager in `managedFields`.
+/// The field manager of `join` in `managedFields`.
 const MANAGER: &str = "tributary-join";
 
 impl ClusterAccess {
-    /// Returns the minor version of Kubernetes.
+    /// Returns the cluster's minor version of Kubernetes.
     pub(super) async fn minor(&self) -> anyhow::Result<u32> {
         let version = self.send_request(Method::GET, "/version", None, &[]).await?;
         let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
         minor.parse().with_context(|| format!("{} does not say its version", self.url))
     }
 
-    /// Returns the user's name in the cluster.
+    /// Returns the kubeconfig user's name in the cluster.
     pub(super) async fn user(&self) -> anyhow::Result<String> {
         self.user_as(&[]).await
     }

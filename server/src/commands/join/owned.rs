@@ -22,7 +22,7 @@ pub(super) struct OwnedFields {
     authorities: Option<String>,
     tls_server_name: Option<String>,
     proxy: Option<String>,
-    /// `None` leaves the field unchanged, for this field and for `reviews_tokens`.
+    /// True if Tributary sends users' uids to the cluster. `None` leaves the field of the UpstreamCluster unchanged.
     tells_uid: Option<bool>,
     extra: Extra,
     reviews_tokens: Option<bool>,
@@ -31,7 +31,7 @@ pub(super) struct OwnedFields {
 /// The extras of users that Tributary sends to the cluster.
 #[derive(Clone, Debug)]
 enum Extra {
-    /// Only the keys of `--impersonate-extra`.
+    /// The cluster gets only the extras in `--impersonate-extra`.
     Exactly(Vec<String>),
     /// The keys that the account may impersonate, in addition to the keys in the file.
     AtLeast(Vec<String>),

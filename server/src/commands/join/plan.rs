@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::account::{Account, Impersonation, MANAGED_BY, Purpose};
 use crate::cli::Profile;
 
-/// The step for an object.
+/// The change that `join` makes to an object in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The object does not exist.
+    /// The object does not exist, and will be created.
     Create,
     Change,
-    /// The object needs no change.
+    /// The object exists, and needs no change.
     Keep,
 }
 

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 /// The time limit of a wait. In a healthy cluster, a controller stores a token in a Secret, or the authorizer applies a
 /// role, within seconds.
 pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// The pause between two calls of `look`.
+/// The pause between two calls of the function `look`.
 const PAUSE: Duration = Duration::from_millis(500);
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 

@@ -22,7 +22,7 @@ use crate::cli::JoinArguments;
 /// The first words of each file that `join` writes. `join` never changes a file without these words.
 const MARK: &str = "# Written by tributary join";
 
-/// The first line of a new or changed file.
+/// The first line of a new or changed UpstreamCluster file.
 const FIRST_LINE: &str = "# Written by tributary join. Another run of join sets endpoints, authorities, credentials, \
     impersonation and tokenReview; all other changes stay.";
 
@@ -189,7 +189,7 @@ fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| cluster.display().to_string())
         }
-        // `join` did not write a token's file that has no UpstreamCluster.
+        // A token's file without an UpstreamCluster file was not written by `join`.
         Err(_) if token.symlink_metadata().is_ok() => Err(foreign(token)),
         Err(_) => Ok(None),
     }
@@ -261,7 +261,7 @@ mod tests {
             let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
-            // The proxy of this process's environment.
+            // The test's proxy comes from the environment, not from the kubeconfig.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
             let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
             WrittenFiles::plan(&arguments, uid, &config, proxy, &purpose)
@@ -363,7 +363,7 @@ mod tests {
         folder.join("eu", ("u1", "https://moved"));
         let refused = folder.refused("eu", ("u2", "https://moved"));
         assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
-        // Early versions of `join` stored no uid.
+        // Early versions of `join` stored no uid in the UpstreamCluster.
         let text = folder.read("eu.yaml");
         let lines: Vec<_> =
             text.lines().filter(|line| !line.contains("annotations") && !line.contains("cluster-uid")).collect();
@@ -386,7 +386,7 @@ mod tests {
         for part in ["eu.yaml has this cluster already, as \"eu\"", "leave --name out", "as \"europe\""] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
-        // The second cluster gets the name of its context.
+        // The second cluster gets a name that is derived from its context.
         assert_eq!(folder.plan("us", ("u2", "https://two"), None).unwrap().cluster, folder.file("us.yaml"));
         // A user wrote this UpstreamCluster, in a file with a second object.
         let by_hand = folder.read("eu.yaml").replacen(FIRST_LINE, "# mine", 1);

@@ -69,7 +69,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the kubeconfig.
+/// Returns the path of the kubeconfig, from the flag or the user's name.
 fn choose_path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     let name = &arguments.name;
     let is_plain = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);

@@ -16,10 +16,10 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The fields of a Secret with secret values.
 const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
 
-/// The reason why objects cannot be compared.
+/// The reason why objects of several clusters cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotComparable {
-    /// Only one cluster has the object.
+    /// Only one cluster has the requested object.
     #[error("only {cluster} has {wanted}: there is nothing to compare it with")]
     Alone { cluster: String, wanted: String },
     /// A requested cluster does not have the object.
@@ -27,7 +27,7 @@ pub(super) enum NotComparable {
     NotThere {
         cluster: ClusterName,
         wanted: String,
-        /// The clusters that have the object.
+        /// The clusters that have the object, as a list for the message.
         clusters: String,
     },
 }

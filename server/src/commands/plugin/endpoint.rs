@@ -44,12 +44,12 @@ impl PluginEndpoint {
         Ok(Self { client, context, server })
     }
 
-    /// Returns the context's name.
+    /// Returns the name of the kubeconfig context.
     pub(super) fn context(&self) -> &str {
         &self.context
     }
 
-    /// Returns the context's namespace, or `default`.
+    /// Returns the namespace of the kubeconfig context, or `default`.
     pub(super) fn namespace(&self) -> &str {
         self.client.default_namespace()
     }
@@ -92,7 +92,7 @@ impl PluginEndpoint {
         anyhow::anyhow!("context {:?} ({}) cannot be asked: {said}", self.context, self.server)
     }
 
-    /// Formats an error as one sentence.
+    /// Formats a client error as one sentence.
     fn describe_error(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) => anyhow::anyhow!(refusal(&status.message)),

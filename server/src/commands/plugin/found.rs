@@ -11,10 +11,10 @@ use super::resource_type::ResourceType;
 /// The reason why an object cannot be requested, or why the answer is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotMeant {
-    /// The arguments select no object.
+    /// The command's arguments select no object.
     #[error("{0:?} names no object; write TYPE/NAME, for example deploy/web")]
     Arguments(String),
-    /// The endpoint is not a merged view.
+    /// The endpoint of the kubeconfig context is not a merged view.
     #[error(
         "context {0:?} does not lead to Tributary's merged view, but to one cluster; choose one that does by --context, for \
          example all or tributary-all"
@@ -26,7 +26,7 @@ pub(super) enum NotMeant {
 pub(super) struct NamedObject {
     resource: ResourceType,
     name: String,
-    /// `None` for a cluster-scoped resource.
+    /// The object's namespace; `None` for a cluster-scoped resource.
     namespace: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl NamedObject {
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         let namespace = self.namespace.as_ref().map(|name| format!("/namespaces/{}", escape(name))).unwrap_or_default();
-        // Source: apimachinery `fields.EscapeValue`.
+        // The escaping follows apimachinery's `fields.EscapeValue`.
         let value = self.name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
         let selector = escape(&format!("metadata.name={value}"));
         format!("{root}/{version}{namespace}/{resource}?fieldSelector={selector}")
@@ -53,7 +53,7 @@ impl NamedObject {
         self.resource.group.is_empty() && self.resource.resource == "secrets"
     }
 
-    /// Formats type, namespace and name as a path.
+    /// Formats the object's type, namespace and name as a path.
     pub(super) fn label(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{}/{namespace}{}", self.resource, self.name)

@@ -20,26 +20,26 @@ use crate::output::terminal::plain;
 /// The reason why the arguments select no cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KubectlArgumentsError {
-    /// The arguments name no cluster.
+    /// The arguments contain no `--cluster`.
     #[error("--cluster is missing: kubectl tributary {verb} … --cluster NAME{}", known.as_ref().map(|known| format!("; the clusters are: {known}")).unwrap_or_default())]
     NoCluster {
-        /// The kubectl command.
+        /// The kubectl command, for example `get`.
         verb: &'static str,
         /// The clusters' names, if the server returns them.
         known: Option<String>,
     },
-    /// A flag at the end has no value.
+    /// The last argument is a flag that needs a value.
     #[error("{0} has no value")]
     NoValue(&'static str),
     /// The arguments contain kubectl's flag for a server.
     #[error("{0} cannot be combined with --cluster, which sets the server")]
     Server(String),
-    /// The server has no cluster of this name.
+    /// The server has no cluster with the name in `--cluster`.
     #[error("--cluster: there is no cluster {cluster:?}; the clusters are: {known}")]
     Unknown {
         /// The value of `--cluster`.
         cluster: String,
-        /// The clusters' names.
+        /// The names of the server's clusters.
         known: String,
     },
 }
@@ -50,7 +50,7 @@ struct SplitArguments {
     cluster: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
-    /// The arguments for kubectl.
+    /// The arguments that are passed to kubectl.
     others: Vec<OsString>,
 }
 

@@ -9,13 +9,13 @@ use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 /// A resource type that supports `list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceType {
-    /// The API group; empty for the core group.
+    /// The API group of the resource; empty for the core group.
     pub(super) group: String,
-    /// The version for requests.
+    /// The API version in requests for the resource.
     pub(super) version: String,
     /// The plural name of the resource.
     pub(super) resource: String,
-    /// True if the resource is namespaced.
+    /// True if the resource type is namespaced.
     pub(super) is_namespaced: bool,
 }
 

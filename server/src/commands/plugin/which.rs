@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::found::Found;
 use crate::cli::WhichOutput;
 
-/// Formats the output.
+/// Formats the found objects as a table, names or JSON.
 pub(super) fn render(found: &[Found], output: WhichOutput) -> String {
     match output {
         WhichOutput::Name => found.iter().map(|found| format!("{}\n", found.cluster)).collect(),

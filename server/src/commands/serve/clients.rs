@@ -117,7 +117,7 @@ impl SharedClients {
                 tracing::error!(reason, "the new authorities or certificates are refused; the old ones stay");
             }
         }
-        // Symbolic links may have new targets.
+        // Symbolic links to the files may have new targets.
         self.watch.set(self.files.paths());
     }
 

@@ -34,7 +34,7 @@ use crate::replicas;
 
 /// An endpoint whose port is open, and which does not answer yet.
 pub(super) struct BoundEndpoint {
-    /// The parts that a new configuration changes.
+    /// The parts of the endpoint that a new configuration changes.
     pub(super) running: Running,
     socket: TcpListener,
     parts: Parts,
@@ -42,7 +42,7 @@ pub(super) struct BoundEndpoint {
 
 pub(super) struct Answering {
     pub(super) running: Running,
-    /// The listener, which ends after its drain.
+    /// The task of the listener, which ends after the drain.
     serving: JoinHandle<Drained>,
     parts: Parts,
 }
@@ -182,7 +182,7 @@ async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropH
     })))
 }
 
-/// Returns the authenticator of the mode.
+/// Returns the authenticator for personal mode or shared mode.
 fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
     if let Some(clients) = &running.clients {
         return Ok(clients.authenticator());

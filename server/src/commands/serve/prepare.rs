@@ -17,7 +17,7 @@ use crate::cli::{Replicas, ServeArguments};
 use crate::exit::Failure;
 use crate::front::Observers;
 
-/// The prepared parts of an endpoint.
+/// The parts of an endpoint that are ready before the port is opened.
 pub(super) struct Prepared {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
@@ -27,7 +27,7 @@ pub(super) struct Prepared {
     pub(super) logs: Logs,
 }
 
-/// The logs of clients' requests.
+/// The audit log, access log and traces of clients' requests.
 #[derive(Clone)]
 pub(super) struct Logs {
     pub(super) audit: Option<Arc<Auditor>>,
@@ -35,7 +35,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Writes the queued lines, and ends.
+    /// Writes the queued records of all logs, and closes the logs.
     pub(super) async fn shut_down(self) {
         if let Some(audit) = self.audit {
             audit.shut_down().await;

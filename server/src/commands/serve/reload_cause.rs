@@ -4,7 +4,7 @@
 pub(super) enum ReloadCause {
     /// A configuration file has changed, or was removed.
     FilesChanged,
-    /// The process received SIGHUP.
+    /// The process received the signal SIGHUP.
     Hangup,
     /// A retry after an invalid configuration, or for a cluster without a client.
     Retry,
@@ -16,7 +16,7 @@ impl ReloadCause {
         self != Self::Retry
     }
 
-    /// Returns the cause as text for the log.
+    /// Returns the reload's cause as text for the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::FilesChanged => "the files have changed",

@@ -51,7 +51,7 @@ pub struct Ready<'a> {
     pub url: &'a str,
     /// The directory of persistent state.
     pub directory: &'a DataDirectory,
-    /// The clusters' names.
+    /// The names of all clusters.
     pub clusters: &'a [ClusterName],
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Running {
     pub(super) access_log: Option<Arc<AccessLog>>,
     /// The TLS configuration of the listener.
     pub(super) tls: Arc<TlsSettings>,
-    /// The API of each host.
+    /// The host table, which selects the API of each host.
     pub(super) hosts: Arc<Hosts>,
-    /// The address of the listener.
+    /// The socket address of the listener.
     pub(super) address: SocketAddr,
     pub(super) unserved: Unserved,
     /// The reason why the last configuration was refused.
@@ -107,7 +107,7 @@ impl Running {
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
-        // Policies are applied before their clusters.
+        // New policies are applied before the clusters to which they belong.
         self.router.set_dispatch(configuration.dispatch);
         if let Some(log) = &self.access_log {
             log.set_modes(configuration.logging);
@@ -162,7 +162,7 @@ impl Running {
         Ok(())
     }
 
-    /// Applies the set of clusters that review tokens.
+    /// Applies the configured set of clusters that review tokens.
     fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();
@@ -187,7 +187,7 @@ impl Running {
         )
     }
 
-    /// Follows changes of the sources until cancelled.
+    /// Applies changes of the configuration sources until cancelled.
     pub(super) async fn keep_up(&mut self, reload: &Notify) {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -314,7 +314,7 @@ impl Running {
         Ok(())
     }
 
-    /// Prints the only line on standard output.
+    /// Prints the `ready:` line, the only line on standard output.
     pub(super) fn announce(&self, on_ready: impl FnOnce(&Ready<'_>)) {
         let (url, clusters) = (self.url(), self.clusters.names());
         print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));

@@ -12,7 +12,7 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// Sets the configured resources.
+    /// Sets the resources that the configuration names.
     pub(super) fn set(&mut self, named: Vec<NamedResource>) {
         self.told.retain(|own| named.contains(own));
         self.named = named;
@@ -71,7 +71,7 @@ mod tests {
         let before = |own: &NamedResource| *own == pods;
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]));
         assert_eq!(unserved.news(before), (vec![], vec![]), "once");
-        // A reload with the same resources logs nothing.
+        // A reload with the same configured resources logs nothing.
         unserved.set(vec![carts.clone(), pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
         assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));

@@ -13,9 +13,9 @@ pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it pass
 /// The view through which a request reaches a cluster whose dispatch is `DenyAll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrozenFor {
-    /// The cluster's own view.
+    /// The request is for the cluster's own view.
     Itself,
-    /// The merged view of all clusters.
+    /// The request is for the merged view of all clusters.
     MergedView,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn describe_policies(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
 ) -> String {
-    // Writing to a string cannot fail.
+    // `writeln!` to a `String` never fails.
     let mut out = format!("{object}:\n");
     match frozen {
         None => {}

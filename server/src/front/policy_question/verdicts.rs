@@ -21,7 +21,7 @@ pub(super) fn list_verdicts(
             true => ANSWERED_HERE.to_owned(),
             false => judge_merged_view(compiled, is_for_resource, asked),
         };
-        // Writing to a string cannot fail.
+        // `writeln!` to a `String` never fails.
         let _ = writeln!(out, "  the merged view: {verdict}");
     }
     for cluster in &compiled.clusters {
