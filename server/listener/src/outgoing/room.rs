@@ -60,7 +60,7 @@ impl ConnectionRoom {
         has_room
     }
 
-    /// Subtracts bytes, and wakes a waiting task if there is capacity.
+    /// Subtracts read bytes, and wakes a waiting task if the connection has capacity for unread bytes.
     pub(super) fn remove(&self, bytes: usize) {
         let has_room = {
             let mut own = self.bytes.lock();
@@ -105,10 +105,11 @@ impl ConnectionRoom {
     }
 }
 
-/// A task that may wait for capacity. If it is dropped after a wake-up, the next task is woken.
+/// A task that may wait for a connection's capacity for unread bytes. Dropping the task after its wake-up wakes the next
+/// task.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
-    /// The registration for a wake-up, while there is no capacity.
+    /// The registration for a wake-up, while the connection has no capacity for unread bytes.
     wakeup: Option<Pin<Box<OwnedNotified>>>,
 }
 
@@ -117,7 +118,7 @@ impl RoomWaiter {
         Self { room: Arc::clone(room), wakeup: None }
     }
 
-    /// Returns whether there is capacity. Otherwise registers the task for a wake-up.
+    /// Returns whether the connection has capacity for unread bytes. Otherwise registers the task for a wake-up.
     pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_woken = false;
         loop {
