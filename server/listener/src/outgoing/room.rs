@@ -105,8 +105,8 @@ impl ConnectionRoom {
     }
 }
 
-/// A task that may wait for a connection's capacity for unread bytes. Dropping the task after its wake-up wakes the next
-/// task.
+/// A task that may wait for a connection's capacity for unread bytes. Dropping the task after its wake-up wakes the
+/// next task.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
     /// The registration for a wake-up, while the connection has no capacity for unread bytes.
