@@ -146,7 +146,7 @@ impl<H: Handler> Front<H> {
         observed.finish(self.refused(refusal))
     }
 
-    /// Counts a refused request, and returns its answer.
+    /// Counts a request that the listener refused, and returns its answer.
     pub fn refused(&self, refusal: ListenerRefusal) -> Response<Body> {
         self.metrics.listener.count_refused(refusal);
         status::response(&refusal.status())

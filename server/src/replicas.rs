@@ -11,10 +11,10 @@ use tokio::net::lookup_host;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tributary_router::Router;
 
-/// The interval of lookups. Cluster DNS allows caching for 5 s.
+/// The interval of DNS lookups. Cluster DNS allows caching for 5 s.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time limit of a lookup, longer than a resolver waits for its first server.
+/// The time limit of a DNS lookup, longer than a resolver waits for its first server.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Looks up the addresses of a DNS name, forever, and divides the limits by their number. While the name has no address

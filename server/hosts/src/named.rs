@@ -40,7 +40,7 @@ impl NamedHost {
     }
 }
 
-/// A stand-in text for a header that is not readable as a host.
+/// A stand-in for a `Host` header with bytes beyond ASCII. The text never parses as a host.
 const UNREADABLE: &str = "";
 
 #[cfg(test)]

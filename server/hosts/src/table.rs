@@ -16,7 +16,7 @@ use crate::tls::HostTls;
 pub struct ClusterHosts {
     /// The names of the cluster's hosts (`spec.serverNames`).
     pub names: Vec<HostName>,
-    /// The TLS settings of these hosts. `None` for the listener's common settings.
+    /// The TLS settings of the cluster's hosts. `None` for the listener's common settings.
     pub tls: Option<Arc<HostTls>>,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Acquaintance {
 #[derive(Default)]
 struct Authenticating {
     all: AtomicUsize,
-    /// The number of counted requests that arrived before the first 401.
+    /// The number of requests that arrived before the first 401 and whose authentication is in progress.
     before_refusal: watch::Sender<usize>,
     /// The task that reads the connection. Reading is paused while an authentication is in progress.
     reader: AtomicWaker,

@@ -13,7 +13,7 @@ pub(super) enum Interruption {
     Leaves,
     /// The connection must accept no more requests: a request was refused, and none was authenticated.
     Refused,
-    /// The connection must close at once, for this reason.
+    /// The connection must close at once, for the contained reason.
     Closed(&'static str),
 }
 

@@ -128,7 +128,7 @@ impl Streams {
             if self.round.take_woken(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
-                    // A last poll writes the log entries of answers that are complete.
+                    // A last poll of the streams writes the log entries of completed answers.
                     self.poll_streams();
                     self.round.leave();
                     return polled;
@@ -137,7 +137,7 @@ impl Streams {
             if self.round.rests() {
                 return Poll::Pending;
             }
-            // Without budget, no resource of tokio is ready within this poll.
+            // Without cooperative budget, no resource of tokio is ready within this poll.
             if !coop::has_budget_remaining() {
                 break;
             }

@@ -32,7 +32,7 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    /// Creates the count. `bytes` is the gauge in the metrics.
+    /// Creates the count of unread bytes. `bytes` is the gauge in the metrics.
     pub(super) fn new(bytes: Gauge, bytes_max: usize) -> Self {
         Self { bytes, bytes_max, holders: Arc::default(), waiting_heads: AllHeads::default() }
     }
@@ -68,7 +68,7 @@ pub(super) struct UnreadLoad {
 }
 
 impl UnreadLoad {
-    /// Returns whether a connection with `own` unread bytes may get more.
+    /// Returns whether a connection with `own` unread bytes may get more of an answer.
     pub(super) fn has_room(self, own: usize) -> bool {
         let others = self.bytes.saturating_sub(own);
         own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).room(others))
@@ -134,7 +134,7 @@ mod tests {
             }
             held.push(own);
         }
-        // The unread bytes of the first 15 connections and of the 17th.
+        // The first 15 connections reach the limit of one connection, and the 17th still gets some MiB.
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
         // When a new connection has only one frame, some connections with many bytes can always be closed.

@@ -18,25 +18,25 @@ pub struct Clusters {
     known: BTreeMap<ClusterName, ConnectedCluster>,
     /// The default namespaces of clusters' kubeconfig contexts, unless the namespace is `default`.
     namespaces: BTreeMap<ClusterName, String>,
-    /// The number of created clients. Each client gets its number as its generation.
+    /// The number of created clients of clusters. Each client gets its number as its generation.
     clients: u64,
 }
 
 struct ConnectedCluster {
     origin: String,
-    /// The described address. `setup` contains the address for which the client was created.
+    /// The address in the cluster's current description. `setup` contains the address for which the client was created.
     address: ClusterAddress,
     /// The fingerprint of the connection settings without the servers' addresses.
     beside_endpoints: Option<ClusterAddress>,
-    /// The probe. The client must be recreated to change its probe or its circuit breaker.
+    /// The endpoint probe of the client. Changing the probe or the circuit breaker needs a new client.
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
-    /// The reason why the described user is not in use.
+    /// The reason why the client does not use the user in the cluster's description.
     refused_user: Option<String>,
     /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
-    /// The name of the entry for the same cluster, if this entry is refused as a duplicate.
+    /// The name of the accepted entry for the same cluster, if this entry is refused as a duplicate.
     twin: Option<ClusterName>,
     /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
@@ -45,7 +45,8 @@ struct ConnectedCluster {
 }
 
 impl Clusters {
-    /// Creates an empty list. All clients use this `tuning`. Its `shutdown` ends the streams of all clusters.
+    /// Creates an empty list of clusters. All clients use this `tuning`. Its `shutdown` ends the streams of all
+    /// clusters.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
@@ -77,7 +78,7 @@ impl Clusters {
         }
     }
 
-    /// Creates a client. Repeated failures with the same reason are logged once.
+    /// Creates a cluster's client. Repeated failures with the same reason are logged once.
     async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
         let ClusterSpec {
             name,
@@ -364,7 +365,7 @@ mod tests {
             (&[4, 1], true),
             (&[5, 6], false),
             (&[6, 7], true),
-            // The original address of the client was removed by an earlier update.
+            // An earlier update has removed the original address of the client.
             (&[5], false),
             (&[5, 6], false),
         ] {

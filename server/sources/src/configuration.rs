@@ -33,7 +33,7 @@ pub struct ClusterSpec {
     /// A fingerprint of the cluster's user, including the content of referenced files. A new user does not affect
     /// connections and caches.
     pub user_fingerprint: String,
-    /// The warnings about allowed but dangerous settings.
+    /// The warnings about allowed but dangerous settings of the cluster.
     pub warnings: Vec<String>,
     /// The configured index for `itemResourceVersions: Integer`.
     pub index: Option<u16>,

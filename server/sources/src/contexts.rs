@@ -8,7 +8,7 @@ use tributary_apimachinery::{ClusterName, InvalidClusterName};
 /// An error in `--contexts`, or in the names of the selected contexts.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextsError {
-    /// An item of the list is empty, for example after a trailing comma.
+    /// An item of `--contexts` is empty, for example after a trailing comma.
     #[error("--contexts {0:?} has an empty item; separate contexts by single commas")]
     EmptyItem(String),
     /// A pattern in `--contexts` does not end with a slash.
@@ -101,7 +101,7 @@ pub struct Existing(Vec<String>);
 
 impl std::fmt::Display for Existing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        /// This number of names fits into a few lines of a terminal.
+        /// The maximum number of context names in an error message, which fit into a few lines of a terminal.
         const SHOWN_MAX: usize = 20;
         if self.0.is_empty() {
             return f.write_str("none");
@@ -129,7 +129,7 @@ enum Selector {
 #[derive(Clone, Debug, Default)]
 pub struct ContextSelection(Vec<Selector>);
 
-/// A context that an item selects, with the name from the item.
+/// A context that an item of `--contexts` selects, with the name from the item.
 struct Choice {
     context: String,
     name: Option<ClusterName>,
@@ -238,7 +238,7 @@ impl ContextSelection {
     }
 }
 
-/// Returns the contexts that an item excludes; `None` for an item that selects contexts.
+/// Returns the contexts that an item of `--contexts` excludes; `None` for an item that selects contexts.
 fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
         Selector::Exclusion(pattern) => find_matching(pattern, contexts).map(Some),
@@ -273,7 +273,7 @@ fn unknown_context(context: &str, contexts: &[String]) -> ContextsError {
 /// Formats a `--contexts` flag that excludes a context in addition to the given selection. The flag is quoted for a
 /// shell.
 pub fn format_exclusion(context: &str, given: Option<&str>) -> String {
-    // A comma in the name would end the item, so such a name is excluded by a pattern.
+    // A comma in the context's name would end the item, so such a name is excluded by a pattern.
     let item = match context.contains(',') {
         true => format!("!/^{}$/", regex::escape(context)),
         false => format!("!{context}"),

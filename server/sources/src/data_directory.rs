@@ -18,11 +18,11 @@ use rustix::fs::OFlags;
 
 pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
 
-/// The mode of the directory: only its owner has access.
+/// The mode of the data directory: only its owner has access.
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of each file in the data directory.
 const FILE_MODE: u32 = 0o600;
-/// The file that a process locks while it reads or creates the directory's files.
+/// The file that a process locks while it reads or creates files of the data directory.
 const LOCK_FILE: &str = "lock";
 /// The time to wait for the lock of another process. Creating all files takes milliseconds; ten seconds suffice for a
 /// slow disk.

@@ -49,7 +49,7 @@ fn schema(written: &FlowControlSchema) -> Schema {
     Schema { name: name.as_str().into(), kind }
 }
 
-/// Converts a number. Validation guarantees a number above 0.
+/// Converts a number of a flow-control limit. Validation guarantees a number above 0.
 fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }

@@ -52,7 +52,7 @@ pub(super) fn cluster_hosts(
     Ok((ClusterHosts { names, tls }, files.into_iter().flatten().collect()))
 }
 
-/// Reads the content of a field, inline or from a file.
+/// Reads the content of an UpstreamCluster's field, inline or from a file.
 fn read(field: &'static str, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, FieldProblem> {
     let file = file.map(Path::to_string_lossy);
     let referenced = Referenced { data, file: file.as_deref() };

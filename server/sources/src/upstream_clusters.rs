@@ -221,7 +221,7 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
     configs.target(context).await.map_err(UpstreamClusterError::Context)
 }
 
-/// Returns the client configuration for the first endpoint, checked like a kubeconfig context.
+/// Returns the client configuration for an UpstreamCluster's first endpoint, checked like a kubeconfig context.
 async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
     let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
     configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
@@ -231,7 +231,7 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
     })
 }
 
-/// Returns the fingerprint of the connection settings without the addresses.
+/// Returns the fingerprint of an UpstreamCluster's connection settings without the addresses.
 async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
     let anywhere = UpstreamClusterSpec { endpoints: vec![ANYWHERE.to_owned()], ..spec.clone() };
     Ok(described(&anywhere, base).await?.fingerprint)

@@ -78,7 +78,7 @@ impl FileWatch {
     pub async fn changed(&mut self) {
         loop {
             tokio::select! {
-                // Without a watcher, this branch receives no events, and only the interval remains.
+                // Without a file watcher, this branch receives no events, and only the interval check remains.
                 Some(()) = self.events.recv() => self.due = self.due.min(Instant::now() + DEBOUNCE),
                 () = sleep_until(self.due) => {
                     self.due = Instant::now() + SLOW_CHECK_INTERVAL;
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Cancels and repeats the wait, as a loop with other events does.
+    /// Cancels and repeats the wait for changes, as a loop with other events does.
     async fn changes_in_turns(watch: &mut FileWatch, turn: Duration) -> bool {
         for _ in 0..2_000 {
             if tokio::time::timeout(turn, watch.changed()).await.is_ok() {

@@ -50,7 +50,7 @@ struct Vouching {
 }
 
 impl SharedAuthenticator {
-    /// Returns the names of all authorities, for the TLS handshake.
+    /// Returns the names of all authorities for client certificates and front proxies, for the TLS handshake.
     pub fn subjects(&self) -> RequestedAuthorities {
         let clients = self.certificates.as_ref().map(|own| own.subjects()).unwrap_or_default();
         let proxies = self.front_proxy.as_ref().map(|proxy| proxy.authorities.subjects()).unwrap_or_default();
@@ -199,7 +199,7 @@ impl SharedAuthenticator {
                 Err(error) => {
                     refused.token = Some(error.to_string());
                     match error {
-                        // The line is a warning, because an administrator can fix the cause.
+                        // This log line is a warning, because an administrator can fix the cause.
                         TokenAuthenticationError::NotReviewed { cluster, problem }
                             if self.troubles.is_news(&cluster) =>
                         {

@@ -165,7 +165,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             // `spawn_blocking` fails only at the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        // The next round begins early for a new cluster, and for a name that passed to a different cluster.
+        // The next round of fetching keys begins early for a new cluster, and for a name that passed to a different
+        // cluster.
         let _ = timeout(ROUND, async {
             tokio::select! {
                 () = forgotten.wake.notified() => {}

@@ -54,7 +54,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // The value is also true if the user may not read Secrets.
+    // `leaves_token` is also true if the user may not read Secrets.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let plan = JoinPlan {
         context: &arguments.context,
@@ -192,7 +192,7 @@ struct JoinPlan<'a> {
     url: &'a http::Uri,
     /// The cluster's minor version of Kubernetes.
     minor: u32,
-    /// The user of the context, under the cluster's name for this user.
+    /// The name of the kubeconfig's user in the cluster.
     user: &'a str,
     /// The state of the account before `join` runs.
     before: &'a Before,

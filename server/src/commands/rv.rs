@@ -88,7 +88,7 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
 }
 
 fn abbreviate(token: &str) -> String {
-    /// The length of the shown part, in characters, which is enough to recognise a token.
+    /// The length of the shown part of an invalid resourceVersion, in characters, which is enough to recognise it.
     const SHOWN_MAX: usize = 60;
     match token.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &token[..end]),

@@ -169,7 +169,7 @@ fn read(directory: &DataDirectory, file: &str) -> Result<Option<StoredCertificat
 }
 
 fn write(directory: &DataDirectory, file: &str, stored: &StoredCertificate) -> Result<(), DataDirectoryError> {
-    // A struct of strings and a number always serializes.
+    // The stored certificate, a struct of strings and a number, always serializes.
     let bytes = serde_json::to_vec(stored).unwrap_or_default();
     directory.write(file, &bytes)
 }

@@ -168,7 +168,7 @@ impl ClientAuthority {
         (parameters.not_before, parameters.not_after) = (epoch + begin, epoch + end);
         let mut of_issuer = CertificateParams::default();
         of_issuer.distinguished_name = DistinguishedName::new();
-        // OpenSSL compares this identifier with the identifier in the authority's certificate.
+        // OpenSSL compares the key identifier with the identifier in the authority's certificate.
         if let Some(identifier) = key_identifier(authority) {
             parameters.use_authority_key_identifier_extension = true;
             of_issuer.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
@@ -269,7 +269,7 @@ mod tests {
         super::super::certificates::now()
     }
 
-    /// Returns an authority's certificate for this key, valid for 90 days.
+    /// Returns an authority's certificate for a key, valid for 90 days.
     fn authority(key: &KeyPair) -> String {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -27,7 +27,8 @@ pub(crate) enum OwnPath {
 }
 
 impl OwnPath {
-    /// Returns the own path of a request. At a cluster's own host, every path belongs to the cluster.
+    /// Returns which of the server's own paths a request is for. At a cluster's own host, every path belongs to the
+    /// cluster.
     pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
             _ if tributary_hosts::is_of_cluster(mount) => None,

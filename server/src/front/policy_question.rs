@@ -275,7 +275,7 @@ fn watched(query: Option<&str>) -> String {
     if others.is_empty() { "watch=1".to_owned() } else { others + "&watch=1" }
 }
 
-/// Names the object with the policies of the merged view.
+/// Returns the name of the object with the policies of the merged view.
 fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }

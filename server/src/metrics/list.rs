@@ -4,7 +4,8 @@
 /// The description of one metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricDescription {
-    /// The name in the exposition. A counter's name ends in `_total`. A histogram has three names with suffixes.
+    /// The metric's name in the exposition. A counter's name ends in `_total`. A histogram has three names with
+    /// suffixes.
     pub name: &'static str,
     /// The section of the metric in the table and the dashboard.
     pub section: Section,
@@ -17,7 +18,7 @@ pub struct MetricDescription {
     /// The help text in the exposition, which is also the panel's title. The help of a metric with the values 1 and 0
     /// contains `, else `.
     pub help: &'static str,
-    /// The meaning in the table, as Markdown with links relative to `docs`.
+    /// The meaning in the metrics table, as Markdown with links relative to `docs`.
     pub meaning: &'static str,
     /// The labels by which the dashboard groups. The dashboard sums over all other labels.
     pub shown_by: &'static [&'static str],

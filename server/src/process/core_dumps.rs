@@ -6,7 +6,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 /// its memory (`ptrace`, `/proc/PID/mem`). A failure is logged.
 pub fn forbid() {
     let limit = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    // The limit alone is not enough, because a core pattern with a pipe ignores it.
+    // The limit of core dumps alone is not enough, because a core pattern with a pipe ignores it.
     let forbidden = limit.and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = forbidden {
         tracing::warn!(%error, "core dumps cannot be forbidden; what this process holds may be written to disk if it crashes");

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// The assumed memory if the system reports none: 8 GiB, as in a laptop.
 const ASSUMED: u64 = 8 << 30;
 
-/// The directory and the limit's file of cgroup v2.
+/// The directory and the file with the memory limit in cgroup v2.
 const V2: (&str, &str) = ("sys/fs/cgroup", "memory.max");
 
-/// The directory and the limit's file of the memory controller in cgroup v1.
+/// The directory and the file with the memory limit of the memory controller in cgroup v1.
 const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 
 /// The memory limit of this process.

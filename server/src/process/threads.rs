@@ -48,7 +48,7 @@ impl Threads {
     /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped nevertheless.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // The task fails only if the caller's runtime ends.
+            // `spawn_blocking` fails only if the caller's runtime ends.
             let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
         }
     }

@@ -27,12 +27,12 @@ pub(super) struct AnswersUnderWay {
 }
 
 struct UnderWay {
-    /// The number of bytes that are ready for the client.
+    /// The number of bytes of the answer that are ready for the client.
     bytes: usize,
-    /// The time when the client last read some bytes, or when the first byte became ready.
+    /// The time when the client last read some bytes of the answer, or when the first byte became ready.
     since: Instant,
     lasts: bool,
-    /// Aborts the stream. `None` over HTTP/1.1, where only the connection can be closed.
+    /// The handle that aborts the answer's stream. `None` over HTTP/1.1, where only the connection can be closed.
     stream: Option<AbortHandle>,
 }
 

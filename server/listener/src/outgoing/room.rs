@@ -17,10 +17,10 @@ use crate::unread::Unread;
 /// shorter than the timeouts of clients, so that the clients receive the reason.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// The unread bytes of one connection, and the tasks that wait for capacity.
+/// The unread bytes of one connection, and the tasks that wait for capacity for more.
 pub(super) struct ConnectionRoom {
     unread: Unread,
-    /// The heads of the requests that wait for capacity.
+    /// The heads of the connection's requests that wait for capacity.
     heads: ConnectionHeads,
     /// The number of the connection's unread bytes.
     bytes: Mutex<usize>,
@@ -135,7 +135,7 @@ impl RoomWaiter {
             if wakeup.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // A concurrent task of the connection used the capacity first.
+            // A concurrent task of the connection used the freed capacity first.
             (self.wakeup, is_woken) = (None, true);
         }
     }
@@ -256,7 +256,7 @@ mod tests {
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // The remaining tasks are dropped after their wake-up.
+        // The test drops the remaining tasks after their wake-up.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);

@@ -23,7 +23,7 @@ pub(super) struct WriteBody {
     body: Body,
     room: Arc<ConnectionRoom>,
     end: End,
-    /// The flag that is set after a timeout without capacity.
+    /// The flag that is set after a timeout without capacity for the answer.
     is_refused: Arc<AtomicBool>,
 }
 

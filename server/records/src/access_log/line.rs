@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::text::Text;
 
-/// The most addresses, and the most groups, in a line. A client may send long lists.
+/// The most addresses, and the most groups, in an access log line. A client may send long lists.
 const LISTED_MAX: usize = 16;
 
-/// The fields of one request's line. A line never contains the query, credentials or a body.
+/// The fields of one request's access log line. The line never contains the query, credentials or a body.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AccessLine<'a> {

@@ -245,7 +245,7 @@ mod tests {
         };
         let is = |level: &str, stages| Some((level.to_owned(), stages));
         assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
-        // The event has the stages of both matching rules.
+        // The event has the stages of both matching audit rules.
         assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
         assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
         assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));
@@ -325,7 +325,7 @@ mod tests {
             (alice, "people", true, None, Some("Metadata")),
             ("eve", "robots", false, None, None),
             ("eve", "robots", true, None, Some("Metadata")),
-            // A rule for a member's own user may raise the level.
+            // An audit rule for a member's own user may raise the level.
             (boss, "people", true, None, Some("Request")),
             // A cluster assigns the names of its own ServiceAccounts, so a rule may exclude these names.
             (robot, "system:serviceaccounts", true, None, None),
@@ -368,7 +368,7 @@ mod tests {
         assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
     }
 
-    /// The event contains the valid part of the header, as in kube-apiserver.
+    /// The audit event contains the valid part of the header, as in kube-apiserver.
     #[tokio::test]
     async fn invalid_utf8_in_headers_does_not_hide_an_audit_event() {
         let auditor =

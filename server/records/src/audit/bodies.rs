@@ -75,7 +75,7 @@ pub(crate) fn noted(body: Body) -> (Body, SharedPassed) {
     (ObservedBody::new(body, passed.clone()).boxed_unsync(), passed)
 }
 
-/// The observed part of an answer; `None` if the event omits the body.
+/// The observed part of an answer's body; `None` if the audit event omits the body.
 #[derive(Default)]
 struct KeptAnswer(Option<Passed>);
 

@@ -17,7 +17,7 @@ pub(crate) enum LogSink {
     /// Blocking mode: each line is written before its answer is sent.
     Blocking {
         output: Arc<SharedOutput>,
-        /// True if a request is refused if its event cannot be written.
+        /// True if a request is refused when its audit event cannot be written.
         strict: bool,
     },
     /// Batch mode: a background thread writes the lines.
@@ -44,7 +44,7 @@ impl LogSink {
         Ok(Self::Batch(Batch::start("audit-log", output, buffer)?))
     }
 
-    /// Writes a line, or queues the line in batch mode.
+    /// Writes a line of the audit log, or queues the line in batch mode.
     pub(crate) fn write(&self, line: &Bytes) -> Emission {
         match self {
             Self::Blocking { output, strict: true } => output.write(line),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::line_log::unbuffered;
 
-    /// A test target with its written bytes. The number counts the coming writes that fail after a few bytes.
+    /// A test output with its written bytes, and with the number of coming writes that fail after a few bytes.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 

@@ -30,9 +30,9 @@ pub(crate) struct AuditMetrics {
     /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The counters of `levels`, indexed without hashing a label.
+    /// The counters of the metric `levels`, indexed without hashing a label.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
-    /// The number of requests that were refused because their first event could not be written.
+    /// The number of requests that were refused because their first audit event could not be written.
     pub(crate) requests_rejected: Counter,
 }
 

@@ -24,11 +24,11 @@ pub struct AuditLogSettings {
     pub path: PathBuf,
     /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// The order of writing a line and sending its answer.
+    /// The order of writing an audit log line and sending the answer.
     pub mode: AuditMode,
-    /// The capacity of the queue in batch mode, in lines.
+    /// The capacity of the log file's queue in batch mode, in lines.
     pub buffer_size: usize,
-    /// The longest event that is written without truncation, in bytes. `None` disables truncation.
+    /// The longest audit event that is written without truncation, in bytes. `None` disables truncation.
     pub event_bytes_max: Option<usize>,
 }
 
@@ -37,9 +37,9 @@ pub struct AuditLogSettings {
 pub struct AuditWebhookSettings {
     /// Path of the kubeconfig with the webhook's server and credentials.
     pub kubeconfig: PathBuf,
-    /// The order of sending an event and sending its answer.
+    /// The order of sending an audit event and sending the answer.
     pub mode: AuditMode,
-    /// The capacity of the queue in batch mode, in events.
+    /// The capacity of the webhook's queue in batch mode, in events.
     pub buffer_size: usize,
     /// The most events in one EventList, in batch mode.
     pub batch_size: usize,
@@ -65,11 +65,11 @@ pub struct ThrottleSettings {
 /// The order in which events are written and answers are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditMode {
-    /// Events are queued, and written after their answers.
+    /// Audit events are queued, and written after their answers.
     Batch,
     /// Audit events are written before their answers are sent.
     #[default]
     Blocking,
-    /// Events are written before their answers. A request is refused if its first event cannot be written.
+    /// Audit events are written before their answers. A request is refused if its first event cannot be written.
     BlockingStrict,
 }

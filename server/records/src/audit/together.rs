@@ -50,7 +50,7 @@ impl SharedOutput {
             OutputState::Taken(left) => {
                 let (written, is_written) = oneshot::channel();
                 left.push_back(LeftLine { line: line.clone(), written });
-                // The sender is dropped unused only after a panic of the writer.
+                // The sender of the result is dropped unused only after a panic of the writer.
                 return Emission::waiting(async { is_written.await.unwrap_or(false) });
             }
             free @ OutputState::Free(_) => std::mem::replace(free, OutputState::Taken(VecDeque::new())),
@@ -112,7 +112,7 @@ impl Writing {
         };
         let (lines, waiting): (Vec<_>, Vec<_>) = left.into_iter().map(|left| (left.line, left.written)).unzip();
         for (waiting, is_written) in waiting.into_iter().zip(self.write(&lines)) {
-            // The receiver is gone if the client has disconnected.
+            // The receiver of the result is gone if the client has disconnected.
             let _ = waiting.send(is_written);
         }
         true

@@ -351,7 +351,7 @@ mod tests {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
-            // The event must contain the path of the arrival's reading, not a path from another source.
+            // The audit event must contain the parsed path of the arrival, not a path from another source.
             let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
             let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
             arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));

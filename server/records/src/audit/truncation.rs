@@ -6,14 +6,14 @@ use tributary_audit::truncated_line;
 /// The size limits of events and EventLists, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// The longest event that is written without truncation.
+    /// The longest audit event that is written without truncation.
     pub event: usize,
     /// The maximum length of an EventList.
     pub list: usize,
 }
 
 impl Truncation {
-    /// Truncates a line above the limit. Returns `None` if the truncated line still exceeds the limit.
+    /// Truncates an audit event's line above the limit. Returns `None` if the truncated line still exceeds the limit.
     pub(crate) fn cut(self, line: Bytes) -> Option<Bytes> {
         if line.len() <= self.event {
             return Some(line);

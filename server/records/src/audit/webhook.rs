@@ -211,7 +211,7 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let options = KubeConfigOptions::default();
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
-    // kube would join the server's path and the request's path with an additional slash.
+    // The crate kube would join the server's path and the request's path with an additional slash.
     let server = std::mem::take(&mut config.cluster_url).into_parts();
     let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
     let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
@@ -223,7 +223,7 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
         .path_and_query("/")
         .build()
         .map_err(|error| error.to_string())?;
-    // `deliver` retries failed requests itself, with a limit.
+    // The function `deliver` retries failed requests itself, with a limit.
     config.default_retry = false;
     Ok((kube::Client::try_from(config).map_err(|error| explain(&error))?, target))
 }

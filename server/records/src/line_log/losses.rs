@@ -9,9 +9,9 @@ pub(crate) struct Losses {
     pub(crate) log: &'static str,
     /// The number of log lines that could not be written.
     pub(crate) unwritten: Counter,
-    /// The number of lines that the full queue rejected.
+    /// The number of log lines that the full queue rejected.
     pub(crate) unqueued: Counter,
-    /// The number of all lost lines: `unwritten` plus `unqueued`.
+    /// The number of all lost log lines: `unwritten` plus `unqueued`.
     pub(crate) all: Counter,
 }
 

@@ -10,7 +10,7 @@ use super::losses::Losses;
 /// The most bytes of several lines that are joined for one write. A longer line is written by itself, without copying.
 const TOGETHER_BYTES: usize = 64 << 10;
 
-/// A target of lines. Its written bytes have reached the operating system, so no flush is needed.
+/// A target of log lines. Its written bytes have reached the operating system, so no flush is needed.
 pub(crate) trait Target: Write + Send {
     /// Announces the total size of the next lines, which must stay in one file. Called once before the lines, not again
     /// after a partial write.
@@ -22,11 +22,11 @@ impl Target for File {}
 
 pub(crate) struct Output {
     target: Box<dyn Target>,
-    /// A buffer for joined lines, reused by all writes.
+    /// A buffer for joined log lines, reused by all writes.
     joined: Vec<u8>,
-    /// True if the last write may have ended in the middle of a line.
+    /// True if the last write may have ended in the middle of a log line.
     torn: bool,
-    /// True if the last write failed. Only the first of several failures in a row is logged.
+    /// True if the last write of the log failed. Only the first of several failures in a row is logged.
     failing: bool,
     losses: Losses,
 }

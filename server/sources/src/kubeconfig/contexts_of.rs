@@ -89,7 +89,7 @@ pub struct ContextTarget {
     pub user_fingerprint: String,
     /// The proxies through which the servers are reached.
     pub proxies: Proxies,
-    /// The warnings about allowed but dangerous settings.
+    /// The warnings about allowed but dangerous settings of the context.
     pub warnings: Vec<String>,
     /// The files to which the context refers, to be watched for changes.
     pub files: Vec<PathBuf>,
@@ -305,7 +305,7 @@ fn authority(cluster: &Cluster) -> Referenced<'_> {
     Referenced { data: cluster.certificate_authority_data.as_deref(), file: cluster.certificate_authority.as_deref() }
 }
 
-/// Returns the name of the field that takes precedence, for a message.
+/// Returns the name of the kubeconfig field that takes precedence, for a message.
 fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str {
     match (referenced.data.is_some_and(|data| !data.is_empty()), field) {
         (true, "certificate-authority") => "certificate-authority-data",
@@ -371,7 +371,7 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferencePr
     }
 }
 
-/// Checks the files and data of a user. Returns the content of the certificate and of the key.
+/// Checks the files and data of a kubeconfig user. Returns the content of the certificate and of the key.
 fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, ReferenceProblem)> {
     let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let certificate =

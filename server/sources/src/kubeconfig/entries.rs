@@ -29,7 +29,7 @@ pub enum ChangeError {
         /// Name of the entry that this program did not add.
         name: String,
     },
-    /// The YAML has a form that cannot be edited, for example anchors.
+    /// The kubeconfig's YAML has a form that cannot be edited, for example anchors.
     #[error(
         "is written in a form that cannot be changed safely (anchors, several documents); put the contexts in a file of \
          their own by --write-kubeconfig, and name both files in KUBECONFIG"
@@ -169,7 +169,7 @@ fn retain(document: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Copies the namespaces of the document's contexts into the entries.
+/// Copies the namespaces of a kubeconfig's contexts into the entries.
 fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     let mut entries = entries.clone();
     let known = document.get("contexts").and_then(Value::as_array).into_iter().flatten();
@@ -182,7 +182,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     entries
 }
 
-/// Returns whether the document's marked entries equal `entries`, in any order.
+/// Returns whether the marked entries of a kubeconfig equal `entries`, in any order.
 fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
@@ -191,7 +191,7 @@ fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) 
     })
 }
 
-/// Returns the document with the entries appended to its lists.
+/// Returns the kubeconfig with the entries appended to its lists.
 fn with(document: Value, entries: &Entries) -> Value {
     let mut document = match document {
         Value::Object(fields) => fields,
@@ -211,7 +211,7 @@ fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
-/// Applies the edits to the text. Fails for a form that cannot be edited.
+/// Applies the edits to a kubeconfig's text. Fails for a form that cannot be edited.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
     let layout = Layout::parse(text).map_err(|_| ChangeError::Form)?;
     edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)

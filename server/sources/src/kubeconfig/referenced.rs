@@ -25,7 +25,7 @@ impl Referenced<'_> {
         self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
     }
 
-    /// Returns the data; `None` if both fields are absent.
+    /// Returns the referenced data; `None` if the inline field and the path field are absent.
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
         if let Some(data) = self.data.filter(|data| !data.is_empty()) {
             let bytes = STANDARD.decode(data.trim()).map_err(|_| {
@@ -59,7 +59,7 @@ pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProb
     }
 }
 
-/// Checks that the data contains at least one certificate in PEM.
+/// Checks that the referenced data contains at least one certificate in PEM.
 pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {

@@ -32,7 +32,7 @@ pub enum UsersFileError {
     Change {
         /// Path of the kubeconfig.
         path: PathBuf,
-        /// The cause. It is a part of the message, and therefore not a `source`.
+        /// The cause of the refusal. The cause is a part of the message, and therefore not a `source`.
         obstacle: ChangeError,
     },
     /// A second file in `$KUBECONFIG` contains an entry with the same name.
@@ -54,7 +54,7 @@ pub enum UsersFileError {
     /// The kubeconfig does not exist.
     #[error("there is no kubeconfig {0}")]
     Missing(PathBuf),
-    /// The path is a pipe, a directory, or a dangling link.
+    /// The kubeconfig's path is a pipe, a directory, or a dangling link.
     #[error("{0} is not a file; name another kubeconfig")]
     NoFile(PathBuf),
     /// Another program has locked the kubeconfig.
@@ -162,7 +162,7 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
 /// [`UsersFileError`]; the file is then unchanged.
 pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
     let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
-    // The file is checked before the lock, because a lock file cannot be created in a missing directory.
+    // The kubeconfig is read before it is locked, because a lock file cannot be created in a missing directory.
     text_of(&path)?;
     locked(path, move |path| {
         let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
@@ -205,7 +205,7 @@ fn write_error(path: &Path, source: io::Error) -> UsersFileError {
     UsersFileError::Write { path: path.to_owned(), source }
 }
 
-/// Reads the text of a file. Returns `None` for a missing file.
+/// Reads the text of a kubeconfig. Returns `None` for a missing file.
 fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     match fs::metadata(path) {
         // Reading a pipe would wait for a writer.
@@ -234,7 +234,7 @@ enum Access {
 /// The mode bits of all users except the owner.
 const OTHERS: u32 = 0o077;
 
-/// Replaces a file, or the target of a symbolic link.
+/// Replaces a kubeconfig, or the target of a symbolic link to it.
 fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError> {
     let written = match fs::canonicalize(path) {
         Ok(target) => {
@@ -257,7 +257,7 @@ fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access
     Ok(())
 }
 
-/// Copies the owner and the mode of the replaced file.
+/// Copies the owner and the mode of the replaced kubeconfig.
 fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
     let own = fs::metadata(temporary)?;
     if (own.uid(), own.gid()) != (before.uid(), before.gid()) {

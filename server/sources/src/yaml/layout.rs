@@ -17,7 +17,7 @@ enum Shape {
     Scalar(String),
     /// A list: `[…]`, or lines that begin with `-`.
     Sequence(Vec<Node>),
-    /// `{…}`, or lines. Contains keys with their values.
+    /// A mapping: `{…}`, or lines with keys and values.
     Mapping(Vec<(Node, Node)>),
 }
 
@@ -235,7 +235,7 @@ impl<'a> Events<'a> {
                     let key = self.node(event, span)?;
                     let Some((event, span)) = self.next()? else { break };
                     let mut value = self.node(event, span)?;
-                    // For an empty value, the parser reports the position of the next token.
+                    // For an empty YAML value, the parser reports the position of the next token.
                     if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
                         (value.start, value.end) = (key.end, key.end);
                     }

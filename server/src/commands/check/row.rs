@@ -59,7 +59,7 @@ impl CheckRow<'_> {
         allowed_by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the lines, one for each namespace or object name.
+    /// Returns the lines of the report, one for each namespace or object name.
     pub(super) fn lines(&self, said: &ClusterAnswer) -> String {
         let mut places = match (self.namespaced, self.authorization) {
             (None, _) => vec!["not served".to_owned()],
@@ -110,7 +110,7 @@ impl CheckRow<'_> {
         }
     }
 
-    /// Returns the lines that follow from the cluster's answer.
+    /// Returns the lines of the report that follow from the cluster's answer.
     fn by_word(&self, said: &ClusterAnswer) -> Vec<String> {
         if said.all {
             return vec!["all, as the cluster itself says".to_owned()];
@@ -139,7 +139,7 @@ impl CheckRow<'_> {
     }
 }
 
-/// Returns the lines about bindings of a user to missing roles.
+/// Returns the lines of the report about bindings of a user to missing roles.
 pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());

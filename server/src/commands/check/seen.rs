@@ -167,7 +167,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
             let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}?limit={PAGE}&continue={token}");
             let page = member.send_request(Method::GET, &path, None, &[]).await?;
             for object in page["items"].as_array().into_iter().flatten() {
-                // An unreadable object grants nothing, as in the server.
+                // An unreadable role or binding grants nothing, as in the server.
                 objects.extend(RbacObject::parse(kind, object.to_string().as_bytes()));
             }
             match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {

@@ -33,7 +33,7 @@ pub(super) struct OwnedFields {
 enum Extra {
     /// The cluster gets only the extras in `--impersonate-extra`.
     Exactly(Vec<String>),
-    /// The keys that the account may impersonate, in addition to the keys in the file.
+    /// The extras that the account may impersonate, in addition to the extras in the file.
     AtLeast(Vec<String>),
 }
 

@@ -31,7 +31,7 @@ impl fmt::Display for ResourceType {
 #[error("the clusters serve no resource type {0:?}; `kubectl api-resources` lists what they do")]
 pub(super) struct UnknownType(String);
 
-/// The quality of a match. The least value is the best.
+/// The quality of a match between a name and a resource type. The least value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Name,
@@ -90,7 +90,7 @@ fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<Fit> {
     }
 }
 
-/// Returns the quality of a match between the text after the name and a group and version.
+/// Returns the quality of a match between the suffix of a type's name, such as `.v1.apps`, and a group and version.
 fn fit_of_place(place: Option<&str>, group: &str, version: &str) -> Option<Fit> {
     let Some(place) = place else { return Some(Fit::Name) };
     let is_whole =

@@ -6,7 +6,7 @@ pub(super) enum ReloadCause {
     FilesChanged,
     /// The process received the signal SIGHUP.
     Hangup,
-    /// A retry after an invalid configuration, or for a cluster without a client.
+    /// A retry follows an invalid configuration, or a cluster without a client.
     Retry,
 }
 

@@ -368,7 +368,7 @@ fn line_to_try(context: &str, file: Option<&Path>) -> String {
     format!("Try it: kubectl{file} --context {context} get pods -A\n")
 }
 
-/// Returns the names in `one` that `other` does not contain.
+/// Returns the cluster names in `one` that `other` does not contain.
 fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
     let names: Vec<&str> = one.iter().filter(|name| !other.contains(name)).map(ClusterName::as_str).collect();
     names.join(",")

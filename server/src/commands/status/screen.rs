@@ -249,7 +249,7 @@ fn latency(microseconds: u64) -> String {
 /// Formats bytes in the largest unit with a number of ten or more: `900B`, `12KiB`, `3500MiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    /// The number from which the next larger unit is used.
+    /// The number of bytes from which the next larger unit is used.
     const SEVERAL: u64 = 10 << 10;
     let (mut amount, mut unit) = (bytes, 0);
     while amount >= SEVERAL && unit + 1 < UNITS.len() {
